@@ -1,0 +1,66 @@
+# Every target sets up what it needs; the only things taken for granted are python3, make and a package index.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check check-lint bench prove docs lock clean
+
+PYTHON ?= python3
+# two, because the long tests wait on disks and processes rather than on the processor
+TEST_PROCESSES ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# benchmarks and examples are checked as soon as they exist
+TYPED := src tests $(wildcard benchmarks examples)
+FAST_TESTS := tests/core tests/house tests/contract
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make the virtual environment with the locked dependencies
+
+# made again only when the lock or the project file changed
+$(READY): requirements/lock.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; Longshore needs Python 3.11 or newer (make PYTHON=/path/to/python)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Longshore needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another with make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+run: $(READY) ## run the first example: enqueue jobs on SQLite, work through them, show the results
+	$(BIN)/python examples/first_job/first_job.py
+
+test: check-lint ## the style, type and import checks, then the whole test suite
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+
+check: check-lint ## the style, type and import checks and the fast tests, in under a minute
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) $(FAST_TESTS)
+
+check-lint: $(READY) ## formatting, ruff, mypy --strict and the import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict $(TYPED)
+	$(BIN)/lint-imports
+
+bench: $(READY) ## measure the product beside bare SQL and print the ratios
+	$(BIN)/python -m benchmarks
+
+prove: $(READY) ## the long forms of the proofs; the dated summary goes into docs/proofs
+	LONGSHORE_PROVE=1 $(BIN)/python -m tests.prove
+
+docs: $(READY) ## write the generated pages anew
+	$(BIN)/python -m longshore.core.diagram > docs/.states.md && mv docs/.states.md docs/states.md
+
+lock: ## compile the lock anew, keeping its versions where they still fit (UPGRADE=1 takes the newest)
+	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
+	$(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install --quiet --disable-pip-version-check uv && \
+	env -u PIP_FIND_LINKS -u UV_FIND_LINKS "$$tool/bin/uv" pip compile --quiet --no-config \
+		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+		$(if $(UPGRADE),--upgrade) pyproject.toml requirements/lock.in --output-file requirements/lock.txt
+
+clean: ## remove the virtual environment and what the tools left behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
