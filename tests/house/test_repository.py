@@ -1,0 +1,125 @@
+"""The repository keeps its own rules: the lock, the targets, the generated pages, the reasons, no machine's traces."""
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements" / "lock.txt"
+PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==")
+
+
+def output_of(*command: str) -> str:
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, f"{' '.join(command)} failed:\n{finished.stderr}"
+    return finished.stdout
+
+
+def tracked_files() -> list[Path]:
+    names = output_of("git", "ls-files", "-z").split("\0")
+    # a file removed from the tree but not yet from the index is somebody's work in hand
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def locked_requirements() -> dict[str, str]:
+    """Each locked package with its whole entry, continuation lines included."""
+    entries = re.split(r"^(?=\S)", LOCK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {match[1]: entry for entry in entries if (match := PINNED.match(entry))}
+
+
+# --- the lock ---
+
+
+def test_every_locked_requirement_carries_a_hash() -> None:
+    requirements = locked_requirements()
+    assert requirements
+    assert [name for name, entry in requirements.items() if "--hash=sha256:" not in entry] == []
+
+
+def test_the_lock_holds_requirements_and_comments_only_and_no_address() -> None:
+    lines = LOCK.read_text(encoding="utf-8").splitlines()
+    strange = [line for line in lines if line and not line.startswith(("#", "    #", "    --hash=sha256:"))]
+    assert [line for line in strange if not PINNED.match(line)] == []
+    assert [line for line in lines if "://" in line] == []
+
+
+def test_the_lock_holds_every_dependency_of_the_project_and_every_tool() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tools = (ROOT / "requirements" / "lock.in").read_text(encoding="utf-8").splitlines()
+    wanted = [*project["project"]["dependencies"], *(line for line in tools if line and not line.startswith("#"))]
+    names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower() for requirement in wanted}
+    assert names - locked_requirements().keys() == set(), "run `make lock`"
+
+
+# --- traces of a machine ---
+
+
+def test_no_tracked_file_names_a_path_of_some_machine_or_a_package_index() -> None:
+    # in pieces, so that this file does not find itself
+    folders = "|".join(("wo" + "rk", "ro" + "ot"))
+    hosts = "|".join(
+        ("py" + r"pi\.org", "python" + r"hosted\.org", "npm" + r"js\.", r"deb\.deb" + "ian", "py" + "pi/simple")
+    )
+    trace = re.compile(rf"(?<![\w.])/(?:{folders})/|{hosts}")
+    found = []
+    for path in tracked_files():
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        found += [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+            for number, line in enumerate(text.splitlines(), start=1)
+            if trace.search(line)
+        ]
+    assert not found, "\n".join(found)
+
+
+# --- the targets ---
+
+
+def test_plain_make_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    declared = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert declared
+    # this test may itself run under make, whose flags must not reach the make it asks
+    listed = output_of("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "-u", "MAKELEVEL", "make", "--no-print-directory")
+    described = dict(re.findall(r"^  make (\S+) +(\S.*)$", listed, re.MULTILINE))
+    assert set(described) == set(declared[1].split())
+
+
+def test_automation_runs_the_same_target_as_a_person() -> None:
+    script = ROOT / ".ci" / "run"
+    commands = [line for line in script.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    assert any(re.search(r"\bmake test\b", line) for line in commands)
+    assert script.stat().st_mode & 0o111, ".ci/run is not executable"
+
+
+# --- generated pages ---
+
+
+def test_the_page_of_states_is_what_the_transition_table_says() -> None:
+    page = ROOT / "docs" / "states.md"
+    assert page.is_file(), "docs/states.md is missing: run `make docs`"
+    told = output_of(sys.executable, "-m", "longshore.core.diagram")
+    assert page.read_text(encoding="utf-8") == told, "docs/states.md is stale: run `make docs`"
+
+
+# --- ignores ---
+
+IGNORE = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type:\s*ignore(?:\[[^]]*\])?)")
+
+
+@pytest.mark.parametrize("room", ["src", "tests", "benchmarks", "examples"])
+def test_every_ignored_finding_has_its_reason_in_words(room: str) -> None:
+    bare = []
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type == tokenize.COMMENT and IGNORE.search(token.string):
+                words = re.findall(r"[A-Za-z]{2,}", IGNORE.sub("", token.string))
+                if len(words) < 2:
+                    bare.append(f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}")
+    assert not bare, "say why, after the code, on the same line:\n" + "\n".join(bare)
