@@ -1,0 +1,62 @@
+"""Longshore: a durable job queue and job-orchestration platform for Python."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Job": "longshore.core.job",
+    "JobEvent": "longshore.core.job",
+    "JobFilter": "longshore.core.filtering",
+    "JobStats": "longshore.core.job",
+    "JobStatus": "longshore.core.lifecycle",
+    "Lease": "longshore.core.job",
+    "Outcome": "longshore.backends.contract",
+    "Rate": "longshore.core.limits",
+    "Repeat": "longshore.core.cron",
+    "connect": "longshore.backends.opening",
+    "exponential": "longshore.core.backoff",
+    "fixed": "longshore.core.backoff",
+}
+
+if TYPE_CHECKING:
+    from longshore.backends.contract import Outcome
+    from longshore.backends.opening import connect
+    from longshore.core.backoff import exponential, fixed
+    from longshore.core.cron import Repeat
+    from longshore.core.filtering import JobFilter
+    from longshore.core.job import Job, JobEvent, JobStats, Lease
+    from longshore.core.lifecycle import JobStatus
+    from longshore.core.limits import Rate
+
+__all__ = [
+    "Job",
+    "JobEvent",
+    "JobFilter",
+    "JobStats",
+    "JobStatus",
+    "Lease",
+    "Outcome",
+    "Rate",
+    "Repeat",
+    "connect",
+    "exponential",
+    "fixed",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from its home when it is first asked for, so that importing longshore stays light."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'longshore' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Stores for jobs: the contract they share, and the ones that ship with Longshore."""

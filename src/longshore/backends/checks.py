@@ -1,0 +1,131 @@
+"""The arguments of the verbs: refused with the same words by every backend, before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longshore.backends.contract import UNCHANGED, Outcome, Unchanged, WorkerInfo
+from longshore.backends.verbs.settlement import OUTCOME_VERBS
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Lease
+from longshore.core.moments import check_duration
+from longshore.core.names import check_name, check_names
+from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, clean_text
+from longshore.core.record import check_number
+
+LEVELS = ("debug", "info", "warn", "error")
+
+
+def limit(value: object, field: str = "limit") -> int:
+    """How many at most: a whole number of at least 1."""
+    if check_number(field, value) < 1:
+        raise InvalidArgument(field, "must be at least 1")
+    return int(value)  # type: ignore[call-overload,no-any-return]  # check_number has seen that it is an int
+
+
+def lease(value: object, field: str = "lease") -> Lease | None:
+    """A lease as `dequeue_jobs` gave it, or None for whoever calls."""
+    if value is None or isinstance(value, Lease):
+        return value
+    raise InvalidArgument(field, f"must be the Lease of a claimed job, or None; got {type(value).__name__}")
+
+
+def leases(value: object) -> Mapping[str, Lease]:
+    """Leases by job id."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("leases", f"must map job ids to leases, not {type(value).__name__}")
+    for job_id, held in value.items():
+        check_name("leases", job_id)
+        if not isinstance(held, Lease):
+            raise InvalidArgument("leases", f"must map job ids to leases; {job_id!r} has a {type(held).__name__}")
+    return value
+
+
+def error_text(value: object, *, required: bool = False) -> str:
+    """What went wrong, in words."""
+    text = clean_text("error", value)
+    if required and not text:
+        raise InvalidArgument("error", "must say what went wrong; got an empty text")
+    return text
+
+
+def result(value: object) -> bytes | None:
+    """A result's bytes, or None."""
+    return None if value is None else check_bytes("result", value)
+
+
+def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    """What to cancel or delete: never everything by accident."""
+    checked_tags, checked_ids = check_names("tags", tags), check_names("job_ids", job_ids)
+    if not checked_tags and not checked_ids:
+        raise InvalidArgument("tags", "and job_ids are both empty: name at least one, for this would mean every job")
+    return checked_tags, checked_ids, optional_queue(queue)
+
+
+def optional_queue(value: object) -> str | None:
+    """A queue's name, or None for all queues."""
+    return None if value is None else check_name("queue", value)
+
+
+def outcomes(value: object) -> Sequence[Outcome]:
+    """Outcomes whose verbs are known; what is inside each is judged one by one."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidArgument("outcomes", f"must be a list of Outcome, not {type(value).__name__}")
+    for outcome in value:
+        if not isinstance(outcome, Outcome):
+            raise InvalidArgument("outcomes", f"must be a list of Outcome; got a {type(outcome).__name__}")
+        if outcome.verb not in OUTCOME_VERBS:
+            raise InvalidArgument("verb", f"must be one of {', '.join(OUTCOME_VERBS)}, not {outcome.verb!r}")
+        check_name("job_id", outcome.job_id)
+        lease(outcome.lease)
+    return value
+
+
+def jobs(value: object) -> Sequence[Any]:
+    """A batch; each job in it is judged when it is stored."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidArgument("jobs", f"must be a list of Job, not {type(value).__name__}")
+    return value
+
+
+def level(value: object) -> str:
+    """A log line's level."""
+    if value not in LEVELS:
+        raise InvalidArgument("level", f"must be one of {', '.join(LEVELS)}, not {value!r}")
+    return str(value)
+
+
+def flag(field: str, value: object) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(field, f"must be True or False, not {type(value).__name__}")
+    return value
+
+
+def actor(value: object) -> str:
+    """Who did it; empty for nobody in particular."""
+    return "" if value == "" else check_name("actor", value)
+
+
+def keep(field: str, value: object) -> int | None | Unchanged:
+    """A retention: a duration, None for ever, or left as it is."""
+    if value is UNCHANGED:
+        return UNCHANGED
+    return None if value is None else check_duration(field, value, positive=False)
+
+
+def worker(value: object) -> WorkerInfo:
+    """What a worker says of itself."""
+    if not isinstance(value, WorkerInfo):
+        raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
+    check_name("worker.id", value.id)
+    check_names("worker.queues", value.queues)
+    check_names("worker.tags", value.tags)
+    check_number("worker.concurrency", value.concurrency)
+    check_number("worker.running", value.running)
+    check_number("worker.pid", value.pid)
+    for name in ("host", "version", "state"):
+        clean_text(f"worker.{name}", getattr(value, name))
+    check_json("worker.detail", dict(value.detail), limit=LARGEST_NOTE)
+    return value

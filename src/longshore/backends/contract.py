@@ -1,0 +1,368 @@
+"""The seam: what a store of jobs promises, its verbs in the order a job meets them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Literal, Self
+
+from longshore.core.cron import Schedule
+from longshore.core.errors import LongshoreError
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate
+from longshore.core.moments import Duration, Moment
+
+Freed = dict[str, int]
+"""Which workers got capacity back, and how many jobs' worth."""
+
+OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release"]
+
+
+class Unchanged(Enum):
+    """The default of a setting that is left as it is; None is a value of its own (no limit)."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do beyond the contract; the conformance kit asks these, never a backend's name."""
+
+    durable: bool = False
+    """An acknowledged write survives the process."""
+    shared: bool = False
+    """A second backend on the same URL sees the same jobs."""
+    joins_transactions: bool = False
+    """`enqueue_jobs(connection=…)` writes inside the caller's own transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a worker's job ended, for `settle_jobs`."""
+
+    job_id: str
+    lease: Lease | None
+    verb: OutcomeVerb = "complete"
+    result: bytes | None = None
+    error: str = ""
+    retry_at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettleReport:
+    """What became of a batch of outcomes: a stale one is refused with its reason, the rest stand."""
+
+    settled: dict[str, JobStatus] = field(default_factory=dict)
+    refused: dict[str, LongshoreError] = field(default_factory=dict)
+    freed: Freed = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing; `next_cursor` is None on the last."""
+
+    items: list[Job]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue's settings and its exact counts."""
+
+    name: str
+    paused: bool
+    running: int | None
+    per_key: int | None
+    rate: Rate | None
+    rate_per_key: Rate | None
+    counts: Mapping[JobStatus, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """What a worker says of itself with every heartbeat; for people, never for judging a job's lease."""
+
+    id: str
+    queues: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    concurrency: int = 1
+    running: int = 0
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    state: str = "running"
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """A store of jobs: it keeps them, and performs one legal transition atomically. It never decides policy.
+
+    Every verb may be called from any thread and any event loop. `lease=None` means "whoever calls"; with a lease the
+    write is fenced and checked in this order: JobNotFound; JobNotInflight unless the job is RUNNING or CANCELLING;
+    LeaseLost("expired") if the stored lease has ended; LeaseLost("mismatch"). `queue=None` means all queues. A refused
+    call changes nothing. After `close` every verb raises QueueClosed.
+    """
+
+    capabilities: Capabilities = Capabilities()
+
+    # -- a job comes in
+
+    @abstractmethod
+    async def enqueue_job(self, job: Job) -> str:
+        """Stores one new job and returns its id; with an idempotency key in use, the id of the job that has it."""
+
+    @abstractmethod
+    async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
+        """Stores all of them or none, and returns the ids in input order. DuplicateJob names every id in the way."""
+
+    @abstractmethod
+    async def accept_jobs(self, job_ids: Sequence[str]) -> None:
+        """CREATED jobs become claimable (or wait for their dependencies); all of them or none."""
+
+    # -- a worker takes it and keeps it
+
+    @abstractmethod
+    async def dequeue_jobs(
+        self,
+        assignee_id: str,
+        tags: Sequence[str] = (),
+        limit: int = 1,
+        *,
+        queues: Sequence[str] | None = None,
+        lease: Duration | None = 30,
+    ) -> list[Job]:
+        """Claims up to `limit` jobs that carry all `tags`, in order of priority and age; `lease=None` never ends."""
+
+    @abstractmethod
+    async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
+        """Renews many leases at once, from now. A job absent from the answer is lost; drop it.
+
+        The new lease tells whether a cancellation was asked for.
+        """
+
+    @abstractmethod
+    async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> Freed:
+        """Gives a RUNNING job back to the queue with nothing counted."""
+
+    @abstractmethod
+    async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
+        """Keeps how far the job is: any JSON value."""
+
+    @abstractmethod
+    async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
+        """Adds a line to the job's log."""
+
+    @abstractmethod
+    async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
+        """Keeps what the job needs to go on after a crash: JSON or bytes."""
+
+    # -- it ends
+
+    @abstractmethod
+    async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
+        """To COMPLETED, with its result."""
+
+    @abstractmethod
+    async def fail_job(
+        self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
+    ) -> Freed:
+        """To FAILED_RETRY: counted, and eligible again at once or at `retry_at`."""
+
+    @abstractmethod
+    async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
+        """To DEAD, the dead-letter queue."""
+
+    @abstractmethod
+    async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
+        """To STOPPED."""
+
+    @abstractmethod
+    async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
+        """CANCELLING to STOPPED for a job that failed while being cancelled; the failure is counted."""
+
+    @abstractmethod
+    async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
+        """To UNKNOWN_STOPPED: over, and nobody knows how far it got."""
+
+    @abstractmethod
+    async def update_job_status(
+        self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
+    ) -> Freed:
+        """A move by hand along the table; touches no counter. The same status again is no change and no error."""
+
+    @abstractmethod
+    async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
+        """Many endings in one transaction. An outcome that is stale or malformed is refused alone.
+
+        A job that became CANCELLING under a live lease settles `fail` as `stop_job_with_retry` does, and `bury` and
+        `release` as an acknowledged cancellation.
+        """
+
+    # -- somebody calls it off, or its worker vanishes
+
+    @abstractmethod
+    async def cancel_jobs(
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final."""
+
+    @abstractmethod
+    async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
+        """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it."""
+
+    @abstractmethod
+    async def mark_worker_unresponsive(self, assignee_id: str) -> None:
+        """All that this worker holds is a crash: back to the queue, or over if it was being cancelled."""
+
+    @abstractmethod
+    async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
+        """The sweep: jobs whose lease ran out crash and are returned; jobs past their `expires_at` are ended."""
+
+    @abstractmethod
+    async def reset_running_jobs(self, *, queue: str | None = None) -> None:
+        """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
+
+    # -- somebody looks
+
+    @abstractmethod
+    async def get_job(self, job_id: str) -> Job:
+        """The whole record, or JobNotFound."""
+
+    @abstractmethod
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Jobs that match, newest first. A cursor stays good whatever comes or goes meanwhile."""
+
+    @abstractmethod
+    async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
+        """Counts over jobs that carry all `tags`."""
+
+    @abstractmethod
+    async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
+        """Exact counts for every status, kept and never scanned."""
+
+    @abstractmethod
+    async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
+        """The job's log lines after the given number."""
+
+    @abstractmethod
+    async def read_events(
+        self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
+    ) -> list[JobEvent]:
+        """The log after a cursor (None: from its start); never skips an event that commits late."""
+
+    @abstractmethod
+    async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
+        """Waits until something changed, or `timeout` passed (False).
+
+        With a cursor it answers at once if the log already goes on after it.
+        """
+
+    # -- an operator acts
+
+    @abstractmethod
+    async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
+        """DEAD back to the queue, recorded with its actor; counters start anew unless `reset=False`."""
+
+    @abstractmethod
+    async def promote_job(self, job_id: str) -> None:
+        """A job that waits for its time may run now."""
+
+    @abstractmethod
+    async def delete_jobs(
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+    ) -> None:
+        """Removes final jobs for good; if any target is not final, none is removed. Unknown ids are passed over."""
+
+    @abstractmethod
+    async def pause_queue(self, queue: str) -> None:
+        """Nothing of this queue is claimed until it is resumed; what runs goes on."""
+
+    @abstractmethod
+    async def resume_queue(self, queue: str) -> None:
+        """Undoes `pause_queue`."""
+
+    @abstractmethod
+    async def set_limits(
+        self,
+        queue: str,
+        *,
+        running: int | None | Unchanged = UNCHANGED,
+        per_key: int | None | Unchanged = UNCHANGED,
+        rate: Rate | None | Unchanged = UNCHANGED,
+        rate_per_key: Rate | None | Unchanged = UNCHANGED,
+    ) -> None:
+        """How many may run at once (in the queue, per concurrency key) and start per window; None is no limit.
+
+        A limit that is not named stays as it is. One that is lowered stops no running job.
+        """
+
+    @abstractmethod
+    async def list_queues(self) -> list[QueueInfo]:
+        """Every queue that has jobs or settings, by name."""
+
+    # -- time passes
+
+    @abstractmethod
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored."""
+
+    @abstractmethod
+    async def get_schedules(self) -> list[Schedule]:
+        """All schedules, by id."""
+
+    @abstractmethod
+    async def remove_schedule(self, schedule_id: str) -> bool:
+        """Removes it; False if there was none. Jobs it made stay."""
+
+    @abstractmethod
+    async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
+        """Makes the jobs that are due now, at most one for each schedule and planned time, whoever else fires too."""
+
+    @abstractmethod
+    async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
+        """Removes COMPLETED jobs that ended at least `ttl` ago; returns how many."""
+
+    @abstractmethod
+    async def set_retention(
+        self,
+        queue: str,
+        *,
+        finished: Duration | None | Unchanged = UNCHANGED,
+        dead: Duration | None | Unchanged = UNCHANGED,
+        events: Duration | None | Unchanged = UNCHANGED,
+    ) -> None:
+        """How long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
+
+    @abstractmethod
+    async def apply_retention(self, limit: int = 1000) -> int:
+        """Removes up to `limit` of what has outlived its retention; returns how much, 0 when nothing is left to do."""
+
+    @abstractmethod
+    async def heartbeat_worker(self, worker: WorkerInfo) -> None:
+        """Keeps what a worker says of itself, with the time."""
+
+    @abstractmethod
+    async def list_workers(self) -> list[WorkerInfo]:
+        """The workers heard of, by id, with when they were last seen."""
+
+    # -- it is over
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Lets go of everything; safe to call twice."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,46 @@
+"""Cursors: opaque to whoever holds them, and refused with a reason when they no longer point anywhere."""
+
+from __future__ import annotations
+
+import re
+
+from longshore.backends.view import LogEnds
+from longshore.core.errors import CursorExpired, InvalidArgument
+
+_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,19})")
+_JOB = re.compile(r"j([0-9]{1,19})")
+
+
+def event_cursor(log: str, number: int) -> str:
+    """The place of one event in the log."""
+    return f"{log}-{number}"
+
+
+def event_number(cursor: object, ends: LogEnds) -> int:
+    """The number after which to go on reading; None is the start, as far as the log is still kept."""
+    if cursor is None:
+        return ends.pruned_through
+    found = _EVENT.fullmatch(cursor) if isinstance(cursor, str) else None
+    if found is None:
+        raise InvalidArgument("after", "must be the cursor of an event, or None for the start of the log")
+    if found[1] != ends.log:
+        raise CursorExpired("this cursor is of another event log (a restored copy begins a new one); start from None")
+    number = int(found[2])
+    if number < ends.pruned_through:
+        raise CursorExpired("the events after this cursor have been pruned; start from None")
+    return number
+
+
+def job_cursor(uid: int) -> str:
+    """The place of one job in a listing."""
+    return f"j{uid}"
+
+
+def job_number(cursor: object) -> int | None:
+    """The uid before which a listing goes on."""
+    if cursor is None:
+        return None
+    found = _JOB.fullmatch(cursor) if isinstance(cursor, str) else None
+    if found is None:
+        raise InvalidArgument("cursor", "must be the next_cursor of a page, or None for the first page")
+    return int(found[1])

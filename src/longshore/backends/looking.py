@@ -1,0 +1,122 @@
+"""What the looking verbs answer, from a store's view: records become the public types here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from longshore.backends.contract import Page, QueueInfo
+from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
+from longshore.backends.view import Tally, View
+from longshore.core.change import EventRow
+from longshore.core.errors import JobNotFound
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent, JobStats, LogEntry
+from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.moments import from_micros
+from longshore.core.record import job_of
+
+S = JobStatus
+
+
+def get_job(view: View, job_id: str) -> Job:
+    """The job, or JobNotFound."""
+    record = view.job(job_id)
+    if record is None:
+        raise JobNotFound(job_id)
+    return job_of(record)
+
+
+def list_jobs(view: View, wanted: JobFilter, limit: int, cursor: str | None) -> Page:
+    """One page, and the cursor of the next if there is one."""
+    records = view.page(wanted, job_number(cursor), limit + 1)
+    more = len(records) > limit
+    shown = records[:limit]
+    return Page([job_of(record) for record in shown], job_cursor(shown[-1].uid) if more else None)
+
+
+def job_stats(view: View, tags: Sequence[str], queue: str | None) -> JobStats:
+    """Tallies in the buckets of `JobStats`."""
+    tallies = view.tallies(tags, queue)
+
+    def jobs(*statuses: JobStatus) -> int:
+        return sum(tallies.get(status, Tally(0, 0)).jobs for status in statuses)
+
+    return JobStats(
+        tags=tuple(tags),
+        total_jobs=sum(tally.jobs for tally in tallies.values()),
+        pending_jobs=jobs(S.INITIAL_PENDING),
+        running_jobs=jobs(S.RUNNING),
+        completed_jobs=jobs(S.COMPLETED),
+        stopped_jobs=jobs(*(FINAL - {S.COMPLETED})),
+        failed_jobs=jobs(S.FAILED_RETRY, S.UNKNOWN_RETRY),
+        total_retries=sum(tally.retries for tally in tallies.values()),
+    )
+
+
+def count_jobs(view: View, queue: str | None) -> dict[JobStatus, int]:
+    """Every status, with 0 where there are none."""
+    totals = dict.fromkeys(JobStatus, 0)
+    for name, counts in view.counts_by_queue().items():
+        if queue is None or name == queue:
+            for status, jobs in counts.items():
+                totals[status] += jobs
+    return totals
+
+
+def list_queues(view: View) -> list[QueueInfo]:
+    """Every queue, by name."""
+    counts = view.counts_by_queue()
+    return [
+        QueueInfo(
+            name=name,
+            paused=state.paused,
+            running=state.running_limit,
+            per_key=state.per_key,
+            rate=state.rate,
+            rate_per_key=state.rate_per_key,
+            counts=dict.fromkeys(JobStatus, 0) | counts.get(name, {}),
+        )
+        for name, state in sorted(view.queue_states(None).items())
+    ]
+
+
+def read_logs(view: View, job_id: str, after: int) -> list[LogEntry]:
+    """The job's log, or JobNotFound."""
+    lines = view.logs(job_id, after)
+    if lines is None:
+        raise JobNotFound(job_id)
+    return lines
+
+
+def read_events(view: View, after: str | None, limit: int, queue: str | None, job_id: str | None) -> list[JobEvent]:
+    """Events after a cursor."""
+    ends = view.log_ends(queue)
+    rows = view.events(event_number(after, ends), limit, queue, job_id)
+    return [_event_of(ends.log, number, row) for number, row in rows]
+
+
+def goes_on_after(view: View, after: str) -> bool:
+    """Whether the log has anything after this cursor."""
+    ends = view.log_ends(None)
+    return ends.last > event_number(after, ends)
+
+
+def _event_of(log: str, number: int, row: EventRow) -> JobEvent:
+    return JobEvent(
+        cursor=event_cursor(log, number),
+        job_uid=row.job_uid,
+        job_id=row.job_id,
+        job_seq=row.job_seq,
+        queue=row.queue,
+        type=row.type,
+        event=row.event,
+        from_status=row.from_status,
+        to_status=row.to_status,
+        epoch=row.epoch,
+        execution=row.execution,
+        assignee_id=row.assignee_id,
+        actor=row.actor,
+        occurred_at=from_micros(row.occurred_at),
+        detail={} if row.detail is None else json.loads(row.detail),
+    )

@@ -1,0 +1,330 @@
+"""The store in plain dicts, for tests and as the specification: what the other stores do with indexes, it does by looking."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from longshore.backends.bell import Bell
+from longshore.backends.contract import Capabilities, WorkerInfo
+from longshore.backends.stored import StoredBackend
+from longshore.backends.transaction import KEY_TTL, Edge, KeyState, QueueState, Transaction
+from longshore.backends.view import LogEnds, Tally, View
+from longshore.core.change import Change, EventRow
+from longshore.core.clock import Clock, micros_of
+from longshore.core.cron import Schedule
+from longshore.core.errors import QueueClosed
+from longshore.core.filtering import JobFilter, matches
+from longshore.core.job import LogEntry
+from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.moments import from_micros, to_micros
+from longshore.core.record import Record, copy_of, standing_order
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class MemoryBackend(StoredBackend):
+    """Jobs that live as long as this object."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._bell = Bell()
+        self._clock = micros_of(clock)
+        self._store = _Store()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            self._refuse_if_closed()
+            self._store.now = self._clock()
+            answer = verb(self._store, *args, **kwargs)
+        self._bell.ring()
+        return answer
+
+    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
+            self._refuse_if_closed()
+            return look(self._store, *args, **kwargs)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise QueueClosed("this backend was closed; open a new one with connect(url)")
+
+    def _listen(self) -> None:
+        self._refuse_if_closed()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._bell.ring()
+
+
+class _Tombstone(NamedTuple):
+    record: Record
+    removed_at: int
+
+
+class _Store:
+    """Transaction and view in one: the lock around it makes every verb atomic."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._jobs: dict[str, Record] = {}
+        self._tombstones: dict[str, _Tombstone] = {}
+        self._edges: dict[tuple[int, str], Edge] = {}
+        self._queues: dict[str, QueueState] = {}
+        self._keys: dict[tuple[str, str], KeyState] = {}
+        self._events: dict[int, EventRow] = {}
+        self._pruned: dict[str, int] = {}
+        self._logs: dict[str, list[LogEntry]] = defaultdict(list)
+        self._schedules: dict[str, Schedule] = {}
+        self._workers: dict[str, WorkerInfo] = {}
+        self._last_uid = 0
+        self._last_event = 0
+        self._log = secrets.token_hex(4)
+
+    def _where(self, test: Callable[[Record], bool]) -> list[Record]:
+        return [copy_of(record) for record in self._jobs.values() if test(record)]
+
+    # -- jobs
+
+    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        return {job_id: copy_of(self._jobs[job_id]) for job_id in job_ids if job_id in self._jobs}
+
+    def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
+        return {record.uid: record for record in self._where(lambda record: record.uid in set(uids))}
+
+    def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
+        return self._where(lambda r: set(tags) <= set(r.tags) and queue in (None, r.queue))
+
+    def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
+        return self._where(
+            lambda r: r.status in HOLDS_CAPACITY and owner in (None, r.lease_owner) and queue in (None, r.queue)
+        )
+
+    def leases_ended(self, limit: int) -> list[Record]:
+        def ended(record: Record) -> bool:
+            return record.lease_expires_at is not None and record.lease_expires_at <= self.now
+
+        return sorted(self._where(ended), key=lambda record: (record.lease_expires_at, record.uid))[:limit]
+
+    def jobs_outlived(self, limit: int) -> list[Record]:
+        unstarted = ELIGIBLE | {JobStatus.WAITING_CHILDREN}
+
+        def outlived(record: Record) -> bool:
+            return record.status in unstarted and record.expires_at is not None and record.expires_at <= self.now
+
+        return sorted(self._where(outlived), key=lambda record: (record.expires_at, record.uid))[:limit]
+
+    def jobs_ended_before(self, statuses: Iterable[JobStatus], moment: int, queue: str, limit: int) -> list[Record]:
+        def since(record: Record) -> int:
+            return record.created_at if record.finalized_at is None else record.finalized_at
+
+        wanted = set(statuses)
+        old = self._where(lambda r: r.queue == queue and r.status in wanted and since(r) <= moment)
+        return sorted(old, key=lambda record: (since(record), record.uid))[:limit]
+
+    def new_uids(self, count: int) -> int:
+        self._last_uid += count
+        return self._last_uid - count + 1
+
+    def insert(self, changes: Sequence[Change]) -> None:
+        self.save(changes)
+
+    def save(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._jobs[change.record.id] = copy_of(change.record)
+            self._append(change.events)
+
+    def remove(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            record = self._jobs.pop(change.record.id)
+            self._tombstones[record.id] = _Tombstone(record, self.now)
+            self._logs.pop(record.id, None)
+            self._edges = {pair: edge for pair, edge in self._edges.items() if edge.dependent_uid != record.uid}
+            self._append(change.events)
+
+    def _append(self, events: Sequence[EventRow]) -> None:
+        for event in events:
+            self._last_event += 1
+            self._events[self._last_event] = event
+
+    # -- identity
+
+    def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        removed = {(t.record.queue, t.record.idempotency_key): t.record.id for t in self._remembered()}
+        stored = {(record.queue, record.idempotency_key): record.id for record in self._jobs.values()}
+        known = removed | stored
+        return {pair: known[pair] for pair in pairs if pair in known}
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        known = {t.record.id: t.record.status for t in self._remembered()}
+        known |= {record.id: record.status for record in self._jobs.values()}
+        return {job_id: known[job_id] for job_id in job_ids if job_id in known}
+
+    def _remembered(self) -> Iterator[_Tombstone]:
+        return (tombstone for tombstone in self._tombstones.values() if tombstone.removed_at > self.now - KEY_TTL)
+
+    # -- dependencies
+
+    def add_edges(self, edges: Sequence[Edge]) -> None:
+        self.set_edges(edges)
+
+    def set_edges(self, edges: Sequence[Edge]) -> None:
+        for edge in edges:
+            self._edges[edge.dependent_uid, edge.depends_on] = edge
+
+    def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
+        wanted = set(depends_on)
+        return sorted(edge for edge in self._edges.values() if edge.depends_on in wanted and edge.state != "satisfied")
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        uid = self._jobs[job_id].uid if job_id in self._jobs else None
+        return [edge for edge in self._edges.values() if edge.dependent_uid == uid]
+
+    # -- flow control
+
+    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
+        wanted = {*self._queues, *(record.queue for record in self._jobs.values())} if names is None else names
+        return {name: self._queue_state(name) for name in wanted}
+
+    def _queue_state(self, name: str) -> QueueState:
+        jobs = [record for record in self._jobs.values() if record.queue == name]
+        return dataclasses.replace(
+            self._queues.get(name) or QueueState(name),
+            holding=sum(record.status in HOLDS_CAPACITY for record in jobs),
+            eligible=sum(record.status in ELIGIBLE for record in jobs),
+        )
+
+    def put_queue(self, state: QueueState) -> None:
+        self._queues[state.name] = dataclasses.replace(state)
+
+    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
+        def waits(record: Record) -> bool:
+            due = record.status in ELIGIBLE and record.eligible_at <= self.now
+            return due and record.queue == queue and set(tags) <= set(record.tags)
+
+        return iter(sorted(self._where(waits), key=standing_order))
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        return {key: dataclasses.replace(self._keys.get((queue, key)) or KeyState(queue, key)) for key in keys}
+
+    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
+        for state in states:
+            self._keys[state.queue, state.key] = dataclasses.replace(state, parked=0)
+
+    def park(self, records: Sequence[Record]) -> None:
+        """Nothing to do: this store has no index to keep short."""
+
+    def unpark(self, queue: str, key: str, count: int) -> int:
+        return 0
+
+    def keys_waking(self, queue: str) -> list[KeyState]:
+        return []
+
+    def recount_keys(self, queue: QueueState) -> None:
+        windows = {pair: state.window for pair, state in self._keys.items() if pair[0] == queue.name}
+        self._keys = {pair: state for pair, state in self._keys.items() if pair[0] != queue.name}
+        if queue.limits_keys:
+            for record in self._jobs.values():
+                if record.queue == queue.name and record.concurrency_key and record.status in HOLDS_CAPACITY:
+                    pair = (queue.name, record.concurrency_key)
+                    self._keys.setdefault(pair, KeyState(*pair)).holding += 1
+            for pair, window in windows.items():
+                self._keys.setdefault(pair, KeyState(*pair)).window = window
+
+    # -- notes, events, schedules, workers
+
+    def write_progress(self, change: Change) -> None:
+        self.save([change])
+
+    def write_checkpoint(self, change: Change) -> None:
+        self.save([change])
+
+    def write_log(self, change: Change, level: str, message: str) -> None:
+        lines = self._logs[change.record.id]
+        lines.append(LogEntry(len(lines) + 1, from_micros(self.now), level, message))
+        self.save([change])
+
+    def write_leases(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._jobs[record.id] = copy_of(record)
+
+    def write_event(self, event: EventRow) -> None:
+        self._append([event])
+
+    def schedules(self) -> list[Schedule]:
+        return [self._schedules[name] for name in sorted(self._schedules)]
+
+    def schedules_due(self, limit: int) -> list[Schedule]:
+        due = [(s.next_run_at, s.id, s) for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
+        return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if to_micros(at) <= self.now][:limit]
+
+    def put_schedule(self, schedule: Schedule) -> None:
+        self._schedules[schedule.id] = schedule
+
+    def remove_schedule(self, schedule_id: str) -> bool:
+        return self._schedules.pop(schedule_id, None) is not None
+
+    def put_worker(self, worker: WorkerInfo) -> None:
+        self._workers[worker.id] = dataclasses.replace(worker, seen_at=from_micros(self.now))
+
+    def forget_tombstones(self, limit: int) -> int:
+        old = [job_id for job_id, t in self._tombstones.items() if t.removed_at <= self.now - KEY_TTL][:limit]
+        for job_id in old:
+            del self._tombstones[job_id]
+        return len(old)
+
+    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+        old = [n for n, event in self._events.items() if event.queue == queue and event.occurred_at <= moment][:limit]
+        for number in old:
+            del self._events[number]
+        if old:
+            self._pruned[queue] = old[-1]
+        return len(old)
+
+    # -- the view
+
+    def job(self, job_id: str) -> Record | None:
+        return self._jobs.get(job_id)
+
+    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
+        found = [r for r in self._jobs.values() if (before is None or r.uid < before) and matches(wanted, r)]
+        return sorted(found, key=lambda record: -record.uid)[:limit]
+
+    def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
+        tallies: dict[JobStatus, Tally] = defaultdict(lambda: Tally(0, 0))
+        for record in self.jobs_with_tags(tags, queue):
+            jobs, retries = tallies[record.status]
+            tallies[record.status] = Tally(jobs + 1, retries + record.retry_count)
+        return tallies
+
+    def counts_by_queue(self) -> dict[str, dict[JobStatus, int]]:
+        counts: dict[str, dict[JobStatus, int]] = defaultdict(lambda: defaultdict(int))
+        for record in self._jobs.values():
+            counts[record.queue][record.status] += 1
+        return counts
+
+    def logs(self, job_id: str, after: int) -> list[LogEntry] | None:
+        return self._logs[job_id][after:] if job_id in self._jobs else None
+
+    def log_ends(self, queue: str | None) -> LogEnds:
+        pruned = max(self._pruned.values(), default=0) if queue is None else self._pruned.get(queue, 0)
+        return LogEnds(self._log, pruned, self._last_event)
+
+    def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
+        found = [
+            (number, event)
+            for number, event in self._events.items()
+            if number > after and queue in (None, event.queue) and job_id in (None, event.job_id)
+        ]
+        return found[:limit]
+
+    def workers(self) -> list[WorkerInfo]:
+        return [self._workers[name] for name in sorted(self._workers)]

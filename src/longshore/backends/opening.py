@@ -1,0 +1,36 @@
+"""connect(url): the only file that knows which backends exist."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import Clock
+from longshore.core.errors import InvalidArgument
+
+_KNOWN = "sqlite:///jobs.db (sqlite:////… for an absolute path) or memory://"
+
+
+def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
+    """The backend behind a URL; nothing is opened before its first use.
+
+    `clock` replaces the store's own clock, for tests.
+    """
+    if not isinstance(url, str):
+        raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        if rest or options:
+            raise InvalidArgument("url", "memory:// takes nothing more: each one is a store of its own")
+        from longshore.backends.memory import MemoryBackend
+
+        return MemoryBackend(clock)
+    if scheme == "sqlite":
+        parts = urlsplit(url)
+        if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
+            raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {url!r}")
+        from longshore.backends.sqlite.backend import SQLiteBackend
+
+        return SQLiteBackend(unquote(parts.path[1:]), clock=clock, **options)
+    raise InvalidArgument("url", f"{scheme or url!r} is no backend known here; use {_KNOWN}")

@@ -1,0 +1,331 @@
+"""The contract on top of any store that has a write transaction and a view: checks first, then one verb inside it."""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from longshore.backends import checks, looking
+from longshore.backends.bell import Bell
+from longshore.backends.contract import (
+    UNCHANGED,
+    Backend,
+    Freed,
+    Outcome,
+    Page,
+    QueueInfo,
+    SettleReport,
+    Unchanged,
+    WorkerInfo,
+)
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs import cancellation, claiming, notes, operators, schedules, settlement, submission, upkeep
+from longshore.backends.view import View
+from longshore.core.cron import Schedule
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter, check_filter, check_status
+from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate, check_limit, check_rate
+from longshore.core.moments import SECOND, Duration, Moment, check_duration
+from longshore.core.names import check_name, check_names
+from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.core.record import check_number
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CLEANED_AT_ONCE = 1_000
+"""Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
+
+
+class StoredBackend(Backend):
+    """Everything but the storing. A store supplies `_write`, `_read`, its bell and `close`."""
+
+    _bell: Bell
+
+    @abstractmethod
+    async def _write(
+        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Runs the verb in a write transaction, durable when this returns; if it raises, nothing changed."""
+
+    @abstractmethod
+    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs the look on a consistent view."""
+
+    async def _write_urgently(
+        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Like `_write`, ahead of other writes where the store can: for lease renewals."""
+        return await self._write(verb, *args, **kwargs)
+
+    # -- a job comes in
+
+    async def enqueue_job(self, job: Job) -> str:
+        ids = await self._write(submission.enqueue_jobs, [job])
+        return ids[0]
+
+    async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
+        batch = checks.jobs(jobs)
+        if connection is not None:
+            return await self._enqueue_within(batch, connection)
+        return await self._write(submission.enqueue_jobs, batch)
+
+    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+        """Stores the jobs inside the caller's own transaction, where the store can."""
+        raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
+
+    async def accept_jobs(self, job_ids: Sequence[str]) -> None:
+        await self._write(submission.accept_jobs, check_names("job_ids", job_ids))
+
+    # -- a worker takes it and keeps it
+
+    async def dequeue_jobs(
+        self,
+        assignee_id: str,
+        tags: Sequence[str] = (),
+        limit: int = 1,
+        *,
+        queues: Sequence[str] | None = None,
+        lease: Duration | None = 30,
+    ) -> list[Job]:
+        check_name("assignee_id", assignee_id)
+        wanted = check_names("tags", tags)
+        most = checks.limit(limit)
+        names = None if queues is None else check_names("queues", queues)
+        micros = None if lease is None else check_duration("lease", lease)
+        token = secrets.token_hex(16)
+        while True:
+            claim = await self._write(claiming.dequeue_jobs, assignee_id, wanted, most, names, micros, token)
+            if claim.jobs or claim.exhausted:
+                return claim.jobs
+
+    async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
+        held = checks.leases(leases)
+        micros = check_duration("duration", duration)
+        return await self._write_urgently(claiming.extend_leases, held, micros)
+
+    async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> Freed:
+        check_name("job_id", job_id)
+        text = clean_text("reason", reason)
+        return await self._write(settlement.release_lease, job_id, checks.lease(lease), run_at, text)
+
+    async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
+        check_name("job_id", job_id)
+        progress = check_json("progress", value, limit=LARGEST_NOTE).decode()
+        await self._write(notes.set_progress, job_id, progress, checks.lease(lease))
+
+    async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
+        check_name("job_id", job_id)
+        text = clean_text("message", message)
+        await self._write(notes.append_log, job_id, text, checks.level(level), checks.lease(lease))
+
+    async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
+        check_name("job_id", job_id)
+        await self._write(notes.save_checkpoint, job_id, pack("checkpoint", data), checks.lease(lease))
+
+    # -- it ends
+
+    async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
+        check_name("job_id", job_id)
+        return await self._write(settlement.complete_job, job_id, checks.result(result), checks.lease(lease))
+
+    async def fail_job(
+        self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
+    ) -> Freed:
+        check_name("job_id", job_id)
+        text = checks.error_text(error, required=True)
+        return await self._write(settlement.fail_job, job_id, text, retry_at, checks.lease(lease))
+
+    async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
+        check_name("job_id", job_id)
+        return await self._write(settlement.bury_job, job_id, checks.error_text(error), checks.lease(lease))
+
+    async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
+        check_name("job_id", job_id)
+        return await self._write(settlement.stop_job, job_id, checks.error_text(error), checks.lease(lease))
+
+    async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
+        check_name("job_id", job_id)
+        return await self._write(settlement.stop_job_with_retry, job_id, checks.error_text(error), checks.lease(lease))
+
+    async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
+        check_name("job_id", job_id)
+        text = checks.error_text(error)
+        return await self._write(settlement.mark_job_unknown_stopped, job_id, text, checks.lease(lease))
+
+    async def update_job_status(
+        self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
+    ) -> Freed:
+        check_name("job_id", job_id)
+        target = check_status("status", status)
+        text = checks.error_text(error)
+        token = secrets.token_hex(16)
+        return await self._write(settlement.update_job_status, job_id, target, checks.result(result), text, token)
+
+    async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
+        batch = checks.outcomes(outcomes)
+        return await self._write(settlement.settle_jobs, batch)
+
+    # -- somebody calls it off, or its worker vanishes
+
+    async def cancel_jobs(
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+    ) -> tuple[list[str], list[str]]:
+        return await self._write(cancellation.cancel_jobs, *checks.selection(tags, job_ids, queue))
+
+    async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
+        check_name("job_id", job_id)
+        executing = checks.flag("was_executing", was_executing)
+        await self._write(settlement.acknowledge_cancellation, job_id, executing, checks.lease(lease))
+
+    async def mark_worker_unresponsive(self, assignee_id: str) -> None:
+        await self._write(upkeep.mark_worker_unresponsive, check_name("assignee_id", assignee_id))
+
+    async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
+        return await self._write(upkeep.reclaim_expired_leases, checks.limit(limit))
+
+    async def reset_running_jobs(self, *, queue: str | None = None) -> None:
+        await self._write(upkeep.reset_running_jobs, checks.optional_queue(queue))
+
+    # -- somebody looks
+
+    async def get_job(self, job_id: str) -> Job:
+        return await self._read(looking.get_job, check_name("job_id", job_id))
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
+        return await self._read(looking.list_jobs, check_filter(filter), checks.limit(limit), cursor)
+
+    async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
+        return await self._read(looking.job_stats, check_names("tags", tags), checks.optional_queue(queue))
+
+    async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
+        return await self._read(looking.count_jobs, checks.optional_queue(queue))
+
+    async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
+        return await self._read(looking.read_logs, check_name("job_id", job_id), check_number("after", after))
+
+    async def read_events(
+        self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
+    ) -> list[JobEvent]:
+        name = None if job_id is None else check_name("job_id", job_id)
+        return await self._read(looking.read_events, after, checks.limit(limit), checks.optional_queue(queue), name)
+
+    async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
+        micros = check_duration("timeout", timeout, positive=False)
+        rings = self._bell.rings
+        self._listen()
+        if after is not None and await self._read(looking.goes_on_after, after):
+            return True
+        return await self._bell.wait(rings, micros / SECOND)
+
+    def _listen(self) -> None:
+        """Called before a wait: refuses if closed, and begins to listen for other processes where there are any."""
+
+    # -- an operator acts
+
+    async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
+        check_name("job_id", job_id)
+        await self._write(operators.retry_job, job_id, checks.flag("reset", reset), checks.actor(actor))
+
+    async def promote_job(self, job_id: str) -> None:
+        await self._write(operators.promote_job, check_name("job_id", job_id))
+
+    async def delete_jobs(
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+    ) -> None:
+        await self._write(upkeep.delete_jobs, *checks.selection(tags, job_ids, queue))
+
+    async def pause_queue(self, queue: str) -> None:
+        await self._write(operators.set_paused, check_name("queue", queue), True)
+
+    async def resume_queue(self, queue: str) -> None:
+        await self._write(operators.set_paused, check_name("queue", queue), False)
+
+    async def set_limits(
+        self,
+        queue: str,
+        *,
+        running: int | None | Unchanged = UNCHANGED,
+        per_key: int | None | Unchanged = UNCHANGED,
+        rate: Rate | None | Unchanged = UNCHANGED,
+        rate_per_key: Rate | None | Unchanged = UNCHANGED,
+    ) -> None:
+        await self._write(
+            operators.set_limits,
+            check_name("queue", queue),
+            running if running is UNCHANGED else check_limit("running", running),
+            per_key if per_key is UNCHANGED else check_limit("per_key", per_key),
+            rate if rate is UNCHANGED else check_rate("rate", rate),
+            rate_per_key if rate_per_key is UNCHANGED else check_rate("rate_per_key", rate_per_key),
+        )
+
+    async def list_queues(self) -> list[QueueInfo]:
+        return await self._read(looking.list_queues)
+
+    # -- time passes
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        return await self._write(schedules.put_schedule, schedule)
+
+    async def get_schedules(self) -> list[Schedule]:
+        return await self._read(_schedules)
+
+    async def remove_schedule(self, schedule_id: str) -> bool:
+        return await self._write(_remove_schedule, check_name("schedule_id", schedule_id))
+
+    async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
+        return await self._write(schedules.fire_due_schedules, checks.limit(limit))
+
+    async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
+        micros, name = check_duration("ttl", ttl), checks.optional_queue(queue)
+        removed = 0
+        while True:
+            batch = await self._write(upkeep.cleanup_expired_jobs, micros, name, _CLEANED_AT_ONCE)
+            removed += batch
+            if batch < _CLEANED_AT_ONCE:
+                return removed
+
+    async def set_retention(
+        self,
+        queue: str,
+        *,
+        finished: Duration | None | Unchanged = UNCHANGED,
+        dead: Duration | None | Unchanged = UNCHANGED,
+        events: Duration | None | Unchanged = UNCHANGED,
+    ) -> None:
+        await self._write(
+            operators.set_retention,
+            check_name("queue", queue),
+            checks.keep("finished", finished),
+            checks.keep("dead", dead),
+            checks.keep("events", events),
+        )
+
+    async def apply_retention(self, limit: int = 1000) -> int:
+        return await self._write(upkeep.apply_retention, checks.limit(limit))
+
+    async def heartbeat_worker(self, worker: WorkerInfo) -> None:
+        await self._write_urgently(_put_worker, checks.worker(worker))
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._read(_workers)
+
+
+def _schedules(view: View) -> list[Schedule]:
+    return view.schedules()
+
+
+def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:
+    tx.put_worker(worker)
+
+
+def _workers(view: View) -> list[WorkerInfo]:
+    return view.workers()
+
+
+def _remove_schedule(tx: Transaction, schedule_id: str) -> bool:
+    return tx.remove_schedule(schedule_id)

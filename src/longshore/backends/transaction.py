@@ -1,0 +1,255 @@
+"""The port under the verbs: what a store must be able to do inside one write transaction.
+
+The verbs in `backends/verbs` are written once on top of it, and decide everything before they write: a verb that
+raises has written nothing. A store hands out copies of its records, so that a change exists only once it is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from longshore.backends.contract import WorkerInfo
+from longshore.core.change import Change, EventRow
+from longshore.core.cron import Schedule
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate, Window, room_in, room_under
+from longshore.core.record import Record
+
+DAY = 86_400 * 1_000_000
+KEY_TTL = DAY
+"""How long a removed job's id and idempotency key are remembered."""
+KEEP_FINISHED = 7 * DAY
+KEEP_DEAD = 30 * DAY
+KEEP_EVENTS = 30 * DAY
+KEEP_CREATED = 7 * DAY
+"""A job that was stored and never accepted: nobody is coming for it."""
+
+
+@dataclass(slots=True)
+class QueueState:
+    """A queue's settings, and what its limits are measured against."""
+
+    name: str
+    paused: bool = False
+    running_limit: int | None = None
+    per_key: int | None = None
+    rate: Rate | None = None
+    rate_per_key: Rate | None = None
+    window: Window = field(default_factory=Window)
+    keep_finished: int | None = KEEP_FINISHED
+    keep_dead: int | None = KEEP_DEAD
+    keep_events: int | None = KEEP_EVENTS
+    holding: int = 0
+    """Jobs RUNNING or CANCELLING; counted by the store, never written here."""
+    eligible: int = 0
+    """Jobs in an eligible status, due or not; counted by the store, never written here."""
+
+    @property
+    def limits_keys(self) -> bool:
+        """Whether concurrency keys matter in this queue."""
+        return self.per_key is not None or self.rate_per_key is not None
+
+    def room(self, now: int) -> int:
+        """How many more of its jobs may start now."""
+        if self.paused:
+            return 0
+        return min(room_under(self.running_limit, self.holding), room_in(self.rate, self.window, now))
+
+
+@dataclass(slots=True)
+class KeyState:
+    """One concurrency key of one queue, kept only where the queue limits its keys."""
+
+    queue: str
+    key: str
+    holding: int = 0
+    window: Window = field(default_factory=Window)
+    parked: int = 0
+
+    def room(self, queue: QueueState, now: int) -> int:
+        """How many more of this key's jobs may start now."""
+        return min(room_under(queue.per_key, self.holding), room_in(queue.rate_per_key, self.window, now))
+
+    def wakes_at(self, queue: QueueState, now: int) -> int | None:
+        """When its rate lets it go on, if that is what holds it up."""
+        rate = queue.rate_per_key
+        if rate is None or not self.parked or room_in(rate, self.window, now) > 0:
+            return None
+        return self.window.end(rate)
+
+
+class Edge(NamedTuple):
+    """One job waiting for another."""
+
+    dependent_uid: int
+    depends_on: str
+    policy: str
+    state: str
+    """`waiting`, `satisfied` or `failed`."""
+
+
+class Transaction(Protocol):
+    """A write transaction; `now` is the store's clock in microseconds, the same throughout one verb."""
+
+    now: int
+
+    # -- jobs
+    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        """Those of the ids that exist, locked until the end."""
+        ...
+
+    def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
+        """Those of the uids that exist, locked until the end."""
+        ...
+
+    def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
+        """Jobs that carry all the tags, oldest first; `tags` is never empty."""
+        ...
+
+    def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
+        """Jobs RUNNING or CANCELLING, by owner and queue where given."""
+        ...
+
+    def leases_ended(self, limit: int) -> list[Record]:
+        """Jobs held under a lease that has ended, the longest ago first."""
+        ...
+
+    def jobs_outlived(self, limit: int) -> list[Record]:
+        """Jobs not started whose `expires_at` has passed."""
+        ...
+
+    def jobs_ended_before(self, statuses: Iterable[JobStatus], moment: int, queue: str, limit: int) -> list[Record]:
+        """Jobs in one of these statuses since `moment` or earlier (CREATED: stored since), the oldest first."""
+        ...
+
+    def new_uids(self, count: int) -> int:
+        """The first of `count` uids never used before."""
+        ...
+
+    def insert(self, changes: Sequence[Change]) -> None:
+        """Stores new jobs with their events."""
+        ...
+
+    def save(self, changes: Sequence[Change]) -> None:
+        """Stores changed jobs with their events, and keeps counts exact."""
+        ...
+
+    def remove(self, changes: Sequence[Change]) -> None:
+        """Removes jobs for good, writes their last events, and leaves tombstones."""
+        ...
+
+    # -- identity
+    def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """Job ids behind (queue, idempotency key): of jobs stored, or removed less than `KEY_TTL` ago."""
+        ...
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Where jobs stand, or stood when they were removed less than `KEY_TTL` ago."""
+        ...
+
+    # -- dependencies
+    def add_edges(self, edges: Sequence[Edge]) -> None:
+        """Stores new edges."""
+        ...
+
+    def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
+        """Edges to these jobs that are not satisfied, by dependent."""
+        ...
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        """What this job depends on."""
+        ...
+
+    def set_edges(self, edges: Sequence[Edge]) -> None:
+        """Stores the edges' states."""
+        ...
+
+    # -- flow control
+    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
+        """Settings and counts of these queues, or of every queue that has jobs or settings."""
+        ...
+
+    def put_queue(self, state: QueueState) -> None:
+        """Stores a queue's settings."""
+        ...
+
+    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
+        """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one."""
+        ...
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        """What is known of these keys, a fresh state for one never seen."""
+        ...
+
+    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
+        """Stores what is known of keys."""
+        ...
+
+    def park(self, records: Sequence[Record]) -> None:
+        """Takes jobs of full keys out of the way of claims."""
+        ...
+
+    def unpark(self, queue: str, key: str, count: int) -> int:
+        """Puts the first `count` parked jobs of a key back into line; returns how many there were."""
+        ...
+
+    def keys_waking(self, queue: str) -> list[KeyState]:
+        """Keys with parked jobs whose rate lets them go on now."""
+        ...
+
+    def recount_keys(self, queue: QueueState) -> None:
+        """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew."""
+        ...
+
+    # -- notes, events, schedules
+    def write_progress(self, change: Change) -> None:
+        """Stores `record.progress` and the events."""
+        ...
+
+    def write_checkpoint(self, change: Change) -> None:
+        """Stores `record.checkpoint`."""
+        ...
+
+    def write_log(self, change: Change, level: str, message: str) -> None:
+        """Appends a line to the job's log, and the events."""
+        ...
+
+    def write_leases(self, records: Sequence[Record]) -> None:
+        """Stores `record.lease_expires_at`."""
+        ...
+
+    def write_event(self, event: EventRow) -> None:
+        """Appends an event of a queue or worker."""
+        ...
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, by id."""
+        ...
+
+    def schedules_due(self, limit: int) -> list[Schedule]:
+        """Schedules not paused whose next run has come, the most overdue first."""
+        ...
+
+    def put_schedule(self, schedule: Schedule) -> None:
+        """Stores it."""
+        ...
+
+    def remove_schedule(self, schedule_id: str) -> bool:
+        """Removes it; False if there was none."""
+        ...
+
+    def put_worker(self, worker: WorkerInfo) -> None:
+        """Stores what a worker says of itself, seen now."""
+        ...
+
+    def forget_tombstones(self, limit: int) -> int:
+        """Drops tombstones older than `KEY_TTL`."""
+        ...
+
+    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+        """Drops the queue's events older than `moment`, from the start of the log."""
+        ...
+
+

@@ -1,0 +1,1 @@
+"""The verbs of the contract, written once as plain functions over the `Transaction` port."""

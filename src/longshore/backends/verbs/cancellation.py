@@ -1,0 +1,52 @@
+"""Somebody calls jobs off, by tag or by id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.writing import write
+from longshore.core import transitions
+from longshore.core.change import Change
+from longshore.core.lifecycle import JobStatus
+from longshore.core.record import Record
+
+
+def targets(
+    tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None
+) -> tuple[dict[str, Record], list[str]]:
+    """The jobs meant, by id first and then by tag, and the ids that no job (of this queue) has."""
+    found: dict[str, Record] = {}
+    missing = []
+    if job_ids:
+        known = tx.jobs_by_id(list(dict.fromkeys(job_ids)))
+        for job_id in dict.fromkeys(job_ids):
+            record = known.get(job_id)
+            if record is None or (queue is not None and record.queue != queue):
+                missing.append(job_id)
+            else:
+                found[job_id] = record
+    if tags:
+        for record in tx.jobs_with_tags(tags, queue):
+            found.setdefault(record.id, record)
+    return found, missing
+
+
+def cancel_jobs(
+    tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None
+) -> tuple[list[str], list[str]]:
+    """The ids cancelled (or being cancelled already), and the ids unknown or already final."""
+    found, unknown = targets(tx, tags, job_ids, queue)
+    cancelled = []
+    changes = []
+    for job_id, record in found.items():
+        if record.status.final:
+            unknown.append(job_id)
+            continue
+        cancelled.append(job_id)
+        if record.status is not JobStatus.CANCELLING:
+            change = Change(record, tx.now)
+            transitions.cancel(change)
+            changes.append(change)
+    write(tx, changes)
+    return cancelled, unknown

@@ -1,0 +1,164 @@
+"""A worker takes jobs: the first in line whose queue and key have room, each with a new epoch and a lease."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from longshore.backends.transaction import KeyState, QueueState, Transaction
+from longshore.backends.verbs.keys import refill
+from longshore.core import transitions
+from longshore.core.change import Change, check_lease
+from longshore.core.errors import JobNotInflight, LeaseLost
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import optional_moment
+from longshore.core.record import Record, job_of, standing_order
+
+MOST_PARKED = 5_000
+"""Jobs of full keys that one transaction takes out of the line, so that a long line never blocks other writers."""
+
+
+class Claim(NamedTuple):
+    """What one transaction claimed, and whether it saw the line to its end."""
+
+    jobs: list[Job]
+    exhausted: bool
+
+
+def dequeue_jobs(
+    tx: Transaction,
+    assignee_id: str,
+    tags: Sequence[str],
+    limit: int,
+    queues: Sequence[str] | None,
+    lease: int | None,
+    token: str,
+) -> Claim:
+    """Claims up to `limit` jobs. Not exhausted: only jobs of full keys were met so far, ask again."""
+    states = tx.queue_states(queues)
+    for state in states.values():
+        if state.rate_per_key is not None:
+            refill(tx, state, tx.keys_waking(state.name))
+    line = _Line(tx, states, tags, limit)
+    chosen = line.first(limit)
+    tx.park(line.blocked)
+    expires_at = None if lease is None else tx.now + lease
+    changes = []
+    for record in chosen:
+        change = Change(record, tx.now)
+        transitions.claim(change, assignee_id, token, expires_at)
+        changes.append(change)
+    if changes:
+        tx.save(changes)
+    line.keep_accounts()
+    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PARKED)
+
+
+class _Line:
+    """The queues' lines merged into one, with the room that each queue and key has left."""
+
+    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str], limit: int) -> None:
+        self.tx = tx
+        self.tags = tags
+        self.blocked: list[Record] = []
+        self.queues = {
+            name: state for name, state in states.items() if state.eligible and min(state.room(tx.now), limit) > 0
+        }
+        self.room = {name: state.room(tx.now) for name, state in self.queues.items()}
+        self.taken: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.keys: dict[tuple[str, str], KeyState] = {}
+
+    def first(self, limit: int) -> list[Record]:
+        """The first `limit` jobs that may start."""
+        chosen: list[Record] = []
+        for record in self._merged():
+            if record.expires_at is not None and record.expires_at <= self.tx.now:
+                continue
+            if not self._key_has_room(record):
+                self.blocked.append(record)
+                if len(self.blocked) == MOST_PARKED:
+                    break
+                continue
+            self.room[record.queue] -= 1
+            self.taken[record.queue] += 1
+            chosen.append(record)
+            if len(chosen) == limit:
+                break
+        return chosen
+
+    def _merged(self) -> Iterator[Record]:
+        sources = [self.tx.candidates(name, self.tags) for name in self.queues]
+        if len(sources) == 1:
+            queue = next(iter(self.queues))
+            for record in sources[0]:
+                if self.room[queue] <= 0:
+                    return
+                yield record
+            return
+        heads = [
+            (standing_order(record), number, record)
+            for number, source in enumerate(sources)
+            if (record := next(source, None)) is not None
+        ]
+        heapq.heapify(heads)
+        while heads:
+            _, number, record = heads[0]
+            if self.room[record.queue] <= 0:
+                heapq.heappop(heads)
+                continue
+            yield record
+            following = next(sources[number], None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (standing_order(following), number, following))
+
+    def _key_has_room(self, record: Record) -> bool:
+        queue = self.queues[record.queue]
+        if record.concurrency_key is None or not queue.limits_keys:
+            return True
+        name = (record.queue, record.concurrency_key)
+        state = self.keys.get(name)
+        if state is None:
+            state = self.keys[name] = self.tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
+        if state.room(queue, self.tx.now) <= 0:
+            state.parked += 1
+            return False
+        state.holding += 1
+        if queue.rate_per_key is not None:
+            window = state.window.at(queue.rate_per_key, self.tx.now)
+            state.window = window.after(1)
+        return True
+
+    def keep_accounts(self) -> None:
+        """Stores what the claim used up of rates and keys."""
+        for name, queue in self.queues.items():
+            if self.taken[name] and queue.rate is not None:
+                queue.window = queue.window.at(queue.rate, self.tx.now).after(self.taken[name])
+                self.tx.put_queue(queue)
+            if queue.limits_keys:
+                self.tx.put_keys(queue, [state for (of, _), state in self.keys.items() if of == name])
+
+
+def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:
+    """Renews the leases that are still the jobs' own; the others are left out of the answer."""
+    renewed: dict[str, Lease] = {}
+    records = tx.jobs_by_id(list(leases))
+    kept: list[Record] = []
+    for job_id, lease in leases.items():
+        record = records.get(job_id)
+        if record is None:
+            continue
+        try:
+            check_lease(record, lease, tx.now, JobStatus.RUNNING)
+        except (LeaseLost, JobNotInflight):
+            continue
+        if record.lease_expires_at is not None:
+            record.lease_expires_at = tx.now + duration
+            kept.append(record)
+        cancelling = record.status is JobStatus.CANCELLING
+        renewed[job_id] = Lease(lease.token, lease.epoch, optional_moment(record.lease_expires_at), cancelling)
+    tx.write_leases(kept)
+    return renewed

@@ -1,0 +1,90 @@
+"""Jobs that wait for jobs: what an edge is worth, circles refused, and what follows when one ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from longshore.backends.transaction import Edge, Transaction
+from longshore.core import transitions
+from longshore.core.change import Change
+from longshore.core.errors import InvalidArgument
+from longshore.core.flow import find_cycle
+from longshore.core.lifecycle import JobStatus
+from longshore.core.record import Record
+
+
+def edge_state(status: JobStatus | None, policy: str) -> str:
+    """What a dependency in this status means to a job under this policy; None is an id nobody knows, and waits."""
+    if status is JobStatus.COMPLETED:
+        return "satisfied"
+    if status is None or not status.final or policy == "wait":
+        return "waiting"
+    return "satisfied" if policy == "ignore" else "failed"
+
+
+def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
+    """The edges of new jobs, their uids given already; sets `deps_left`. A circle is refused with its path."""
+    dependent = [record for record in records if record.depends_on]
+    if not dependent:
+        return []
+    _refuse_circles(tx, records, dependent)
+    statuses = tx.statuses(list({name for record in dependent for name in record.depends_on}))
+    edges = []
+    for record in dependent:
+        for name in record.depends_on:
+            state = edge_state(statuses.get(name), record.on_dependency_failure)
+            record.deps_left += state != "satisfied"
+            edges.append(Edge(record.uid, name, record.on_dependency_failure, state))
+    return edges
+
+
+def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Sequence[Record]) -> None:
+    batch = {record.id: record for record in records}
+    named = {name for record in dependent for name in record.depends_on}
+    waited_for = {edge.depends_on for edge in tx.open_edges([record.id for record in dependent])}
+
+    def dependencies_of(job_id: str) -> Sequence[str]:
+        inside = batch.get(job_id)
+        return inside.depends_on if inside else [edge.depends_on for edge in tx.edges_from(job_id)]
+
+    for record in dependent:
+        if record.id in waited_for or record.id in named:  # nobody waits for it: no path can lead back
+            path = find_cycle(record.id, dependencies_of)
+            if path:
+                raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
+
+
+def failed_dependency(edges: Sequence[Edge]) -> str | None:
+    """The first dependency that failed under policy `stop`."""
+    return next((edge.depends_on for edge in edges if edge.state == "failed"), None)
+
+
+def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Change]:
+    """What becomes of the jobs that waited for the ones that just ended; their edges are settled here."""
+    ended = {c.record.id: c.record.status for c in changes if c.record.status.final and c.was is not c.record.status}
+    if not ended:
+        return []
+    by_dependent: dict[int, list[Edge]] = defaultdict(list)
+    for edge in tx.open_edges(list(ended)):
+        state = edge_state(ended[edge.depends_on], edge.policy)
+        if state != edge.state:
+            by_dependent[edge.dependent_uid].append(edge._replace(state=state))
+    if not by_dependent:
+        return []
+    following = []
+    settled: list[Edge] = []
+    for uid, record in tx.jobs_by_uid(list(by_dependent)).items():
+        edges = by_dependent[uid]
+        settled += edges
+        change = Change(record, tx.now)
+        record.deps_left -= sum(edge.state == "satisfied" for edge in edges)
+        failed = failed_dependency(edges)
+        if record.status is JobStatus.WAITING_CHILDREN:
+            if failed is not None:
+                transitions.dependency_failed(change, failed)
+            elif record.deps_left == 0:
+                transitions.dependencies_completed(change)
+        following.append(change)
+    tx.set_edges(settled)
+    return following

@@ -1,0 +1,51 @@
+"""Concurrency keys: whose room a change takes or gives back, and which parked jobs step back into line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from longshore.backends.transaction import KeyState, QueueState, Transaction
+from longshore.core.change import Change
+from longshore.core.lifecycle import HOLDS_CAPACITY
+
+
+def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
+    """Keeps the keys' numbers after these changes, and refills the line where a key has room."""
+    keyed = [change for change in changes if change.record.concurrency_key is not None]
+    if not keyed:
+        return
+    by_queue: dict[str, list[Change]] = defaultdict(list)
+    for change in keyed:
+        by_queue[change.record.queue].append(change)
+    queues = tx.queue_states(list(by_queue))
+    for name, group in by_queue.items():
+        queue = queues[name]
+        if queue.limits_keys:
+            _account_in(tx, queue, group)
+
+
+def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -> None:
+    keys = [change.record.concurrency_key or "" for change in changes]
+    states = tx.key_states(queue.name, list(dict.fromkeys(keys)))
+    for key, change in zip(keys, changes, strict=True):
+        state = states[key]
+        held, holds = change.was in HOLDS_CAPACITY, change.record.status in HOLDS_CAPACITY
+        state.holding += holds - held
+        state.parked -= change.was_parked and not change.record.parked
+    refill(tx, queue, states.values())
+
+
+def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> None:
+    """Unparks as many jobs of each key as it has room for, and stores the keys.
+
+    A key's unparked jobs must never be fewer than its room while it has parked ones; one too many does no harm, for
+    the claim that meets it parks it again.
+    """
+    kept = list(states)
+    for state in kept:
+        if state.parked:
+            room = state.room(queue, tx.now)
+            if room:
+                state.parked -= tx.unpark(queue.name, state.key, min(room, state.parked))
+    tx.put_keys(queue, kept)

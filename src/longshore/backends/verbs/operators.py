@@ -1,0 +1,74 @@
+"""What people do to jobs and queues: retry the dead, run the delayed now, pause, limit, keep."""
+
+from __future__ import annotations
+
+from longshore.backends.contract import UNCHANGED, Unchanged
+from longshore.backends.transaction import QueueState, Transaction
+from longshore.backends.verbs.writing import change_of, write
+from longshore.core import transitions
+from longshore.core.change import EventRow
+from longshore.core.limits import Rate
+
+
+def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
+    """DEAD back to the queue."""
+    change = change_of(tx, job_id)
+    transitions.retry(change, reset=reset, actor=actor)
+    write(tx, [change])
+
+
+def promote_job(tx: Transaction, job_id: str) -> None:
+    """May run now; nothing happens if it may already."""
+    change = change_of(tx, job_id)
+    transitions.promote(change)
+    if change.events:
+        write(tx, [change])
+
+
+def set_paused(tx: Transaction, name: str, paused: bool) -> None:
+    """Pauses or resumes a queue; told only if that is news."""
+    state = _queue(tx, name)
+    if state.paused is not paused:
+        state.paused = paused
+        tx.put_queue(state)
+        event = "queue.paused" if paused else "queue.resumed"
+        tx.write_event(EventRow(None, None, 0, name, None, event, None, None, 0, 0, None, "", tx.now, None))
+
+
+def set_limits(
+    tx: Transaction,
+    name: str,
+    running: int | None | Unchanged,
+    per_key: int | None | Unchanged,
+    rate: Rate | None | Unchanged,
+    rate_per_key: Rate | None | Unchanged,
+) -> None:
+    """Changes the limits that are named, and lets whoever now has room step back into line."""
+    state = _queue(tx, name)
+    before = (state.per_key, state.rate_per_key)
+    state.running_limit = state.running_limit if running is UNCHANGED else running
+    state.per_key = state.per_key if per_key is UNCHANGED else per_key
+    state.rate = state.rate if rate is UNCHANGED else rate
+    state.rate_per_key = state.rate_per_key if rate_per_key is UNCHANGED else rate_per_key
+    tx.put_queue(state)
+    if (state.per_key, state.rate_per_key) != before:
+        tx.recount_keys(state)
+
+
+def set_retention(
+    tx: Transaction,
+    name: str,
+    finished: int | None | Unchanged,
+    dead: int | None | Unchanged,
+    events: int | None | Unchanged,
+) -> None:
+    """Changes how long the queue keeps what is named."""
+    state = _queue(tx, name)
+    state.keep_finished = state.keep_finished if finished is UNCHANGED else finished
+    state.keep_dead = state.keep_dead if dead is UNCHANGED else dead
+    state.keep_events = state.keep_events if events is UNCHANGED else events
+    tx.put_queue(state)
+
+
+def _queue(tx: Transaction, name: str) -> QueueState:
+    return tx.queue_states([name])[name]

@@ -1,0 +1,192 @@
+"""A job ends, or goes back to the queue: one at a time, or many outcomes in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from longshore.backends.contract import Freed, Outcome, SettleReport
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.writing import change_of, write
+from longshore.core import transitions
+from longshore.core.change import Change, check_lease
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
+from longshore.core.job import Lease
+from longshore.core.lifecycle import JobStatus, Verb
+from longshore.core.moments import Moment, check_moment
+from longshore.core.payload import check_bytes, clean_text
+
+S = JobStatus
+
+
+def _fenced(tx: Transaction, job_id: str, lease: Lease | None, target: JobStatus) -> Change:
+    change = change_of(tx, job_id)
+    check_lease(change.record, lease, tx.now, target)
+    return change
+
+
+def complete_job(tx: Transaction, job_id: str, result: bytes | None, lease: Lease | None) -> Freed:
+    """To COMPLETED."""
+    change = _fenced(tx, job_id, lease, S.COMPLETED)
+    transitions.complete(change, result)
+    return write(tx, [change])
+
+
+def fail_job(tx: Transaction, job_id: str, error: str, retry_at: Moment | None, lease: Lease | None) -> Freed:
+    """To FAILED_RETRY."""
+    due = None if retry_at is None else check_moment("retry_at", retry_at, tx.now)
+    change = _fenced(tx, job_id, lease, S.FAILED_RETRY)
+    transitions.fail(change, error, due)
+    return write(tx, [change])
+
+
+def bury_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
+    """To DEAD."""
+    change = _fenced(tx, job_id, lease, S.DEAD)
+    transitions.bury(change, error)
+    return write(tx, [change])
+
+
+def stop_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
+    """To STOPPED."""
+    change = _fenced(tx, job_id, lease, S.STOPPED)
+    transitions.stop(change, error)
+    return write(tx, [change])
+
+
+def stop_job_with_retry(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
+    """CANCELLING to STOPPED, the failure counted."""
+    change = _fenced(tx, job_id, lease, S.STOPPED)
+    transitions.stop_with_retry(change, error)
+    return write(tx, [change])
+
+
+def mark_job_unknown_stopped(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
+    """To UNKNOWN_STOPPED."""
+    change = _fenced(tx, job_id, lease, S.UNKNOWN_STOPPED)
+    transitions.stop(change, error, Verb.MARK_UNKNOWN_STOPPED)
+    return write(tx, [change])
+
+
+def acknowledge_cancellation(tx: Transaction, job_id: str, was_executing: bool, lease: Lease | None) -> None:
+    """CANCELLING to its end."""
+    change = _fenced(tx, job_id, lease, S.STOPPED if was_executing else S.UNKNOWN_STOPPED)
+    transitions.acknowledge(change, was_executing=was_executing)
+    write(tx, [change])
+
+
+def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Moment | None, reason: str) -> Freed:
+    """Back to the queue, nothing counted."""
+    due = None if run_at is None else check_moment("run_at", run_at, tx.now)
+    change = _fenced(tx, job_id, lease, S.UNKNOWN_RETRY)
+    transitions.release(change, due, reason)
+    return write(tx, [change])
+
+
+def update_job_status(
+    tx: Transaction, job_id: str, status: JobStatus, result: bytes | None, error: str, token: str
+) -> Freed:
+    """A move by hand; into RUNNING only where the queue's and the key's limits have room."""
+    change = change_of(tx, job_id)
+    record = change.record
+    if record.status is status:
+        return {}
+    if status is S.RUNNING and record.status.eligible and not _has_room(tx, change):
+        raise InvalidTransition(job_id, record.status, status, "the limit of its queue or key is full")
+    transitions.update(change, status, result, error, token)
+    return write(tx, [change])
+
+
+def _has_room(tx: Transaction, change: Change) -> bool:
+    record = change.record
+    queue = tx.queue_states([record.queue])[record.queue]
+    if queue.running_limit is not None and queue.holding >= queue.running_limit:
+        return False
+    if record.concurrency_key is None or queue.per_key is None:
+        return True
+    return tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key].holding < queue.per_key
+
+
+class _Checked(NamedTuple):
+    result: bytes | None
+    error: str
+    retry_at: int | None
+
+
+def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
+    """Settles what can be settled, in order; each refusal stands alone, with its reason."""
+    report = SettleReport()
+    records = tx.jobs_by_id(list({outcome.job_id for outcome in outcomes}))
+    changes: list[Change] = []
+    for outcome in outcomes:
+        record = records.get(outcome.job_id)
+        try:
+            checked = _checked(outcome, tx.now)
+            if record is None:
+                raise JobNotFound(outcome.job_id)
+            check_lease(record, outcome.lease, tx.now, _TARGETS[outcome.verb])
+            change = Change(record, tx.now)
+            _APPLY[outcome.verb](change, checked)
+        except LongshoreError as refusal:
+            report.refused.setdefault(outcome.job_id, refusal)
+        else:
+            changes.append(change)
+            report.settled[outcome.job_id] = record.status
+    report.freed.update(write(tx, changes))
+    return report
+
+
+def _checked(outcome: Outcome, now: int) -> _Checked:
+    if outcome.verb == "complete":
+        return _Checked(None if outcome.result is None else check_bytes("result", outcome.result), "", None)
+    error = clean_text("error", outcome.error)
+    if outcome.verb == "fail" and not error:
+        raise InvalidArgument("error", "must say what went wrong; got an empty text")
+    due = None if outcome.retry_at is None else check_moment("retry_at", outcome.retry_at, now)
+    return _Checked(None, error, due)
+
+
+def _complete(change: Change, checked: _Checked) -> None:
+    transitions.complete(change, checked.result)
+
+
+def _fail(change: Change, checked: _Checked) -> None:
+    if change.record.status is S.CANCELLING:
+        transitions.stop_with_retry(change, checked.error)
+    else:
+        transitions.fail(change, checked.error, checked.retry_at)
+
+
+def _bury(change: Change, checked: _Checked) -> None:
+    if change.record.status is S.CANCELLING:
+        transitions.acknowledge(change, was_executing=True)
+    else:
+        transitions.bury(change, checked.error)
+
+
+def _stop(change: Change, checked: _Checked) -> None:
+    transitions.stop(change, checked.error)
+
+
+def _release(change: Change, checked: _Checked) -> None:
+    if change.record.status is S.CANCELLING:
+        transitions.acknowledge(change, was_executing=True)
+    else:
+        transitions.release(change, checked.retry_at, checked.error)
+
+
+_APPLY: dict[str, Callable[[Change, _Checked], None]] = {
+    "complete": _complete,
+    "fail": _fail,
+    "bury": _bury,
+    "stop": _stop,
+    "release": _release,
+}
+_TARGETS = {
+    "complete": S.COMPLETED,
+    "fail": S.FAILED_RETRY,
+    "bury": S.DEAD,
+    "stop": S.STOPPED,
+    "release": S.UNKNOWN_RETRY,
+}
+OUTCOME_VERBS = tuple(_APPLY)

@@ -1,0 +1,122 @@
+"""A job comes in: stored once, all or nothing, and accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.dependencies import edges_for, failed_dependency
+from longshore.backends.verbs.writing import write
+from longshore.core import transitions
+from longshore.core.change import Change
+from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.record import Record, record_of
+
+
+def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
+    """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
+    return store_records(tx, _records_of(jobs, tx.now))
+
+
+def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
+    if len(jobs) == 1:
+        return [record_of(jobs[0], now)]
+    records = []
+    for position, job in enumerate(jobs):
+        try:
+            records.append(record_of(job, now))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    return records
+
+
+def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
+    """Stores records that are checked already."""
+    fresh, answers = _without_known_keys(tx, records)
+    _refuse_duplicates(tx, fresh)
+    uid = tx.new_uids(len(fresh))
+    for record in fresh:
+        record.uid = uid
+        uid += 1
+    edges = edges_for(tx, fresh)
+    changes = [_stored(record, tx.now) for record in fresh]
+    tx.insert(changes)
+    if edges:
+        tx.add_edges(edges)
+        doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
+        write(tx, _doomed_changes(tx, doomed))
+    return answers
+
+
+def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+    pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
+    if not pairs:
+        return list(records), [record.id for record in records]
+    known = tx.jobs_by_key(list(dict.fromkeys(pairs)))
+    fresh: list[Record] = []
+    answers: list[str] = []
+    for record in records:
+        if record.idempotency_key is None:
+            fresh.append(record)
+            answers.append(record.id)
+            continue
+        pair = (record.queue, record.idempotency_key)
+        if pair not in known:
+            known[pair] = record.id
+            fresh.append(record)
+        answers.append(known[pair])
+    return fresh, answers
+
+
+def _refuse_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
+    ids = [record.id for record in records]
+    unique = set(ids)
+    twice: set[str] = set()
+    if len(unique) != len(ids):
+        seen: set[str] = set()
+        twice = {job_id for job_id in ids if job_id in seen or seen.add(job_id)}
+    taken = twice | tx.jobs_by_id(ids).keys()
+    if taken:
+        raise DuplicateJob([job_id for job_id in dict.fromkeys(ids) if job_id in taken])
+
+
+def _stored(record: Record, now: int) -> Change:
+    if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
+        record.status = JobStatus.WAITING_CHILDREN
+    change = Change(record, now, new=True)
+    change.begin()
+    if record.status is JobStatus.WAITING_CHILDREN:
+        change.tell("job.waiting_children", {"waiting_for": record.deps_left})
+    elif record.status is JobStatus.INITIAL_PENDING:
+        transitions.tell_of_delay(change)
+    return change
+
+
+def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
+    changes = []
+    for uid, record in tx.jobs_by_uid(list(doomed)).items():
+        if record.status is JobStatus.WAITING_CHILDREN:
+            change = Change(record, tx.now)
+            transitions.dependency_failed(change, doomed[uid])
+            changes.append(change)
+    return changes
+
+
+def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
+    """CREATED jobs join the queue; one that is missing or not CREATED stops all of them."""
+    ids = list(dict.fromkeys(job_ids))
+    records = tx.jobs_by_id(ids)
+    changes = []
+    for job_id in ids:
+        if job_id not in records:
+            raise JobNotFound(job_id)
+        change = Change(records[job_id], tx.now)
+        transitions.accept(change)
+        if change.record.status is JobStatus.WAITING_CHILDREN:
+            failed = failed_dependency(tx.edges_from(job_id))
+            if failed is not None:
+                transitions.dependency_failed(change, failed)
+        changes.append(change)
+    write(tx, changes)

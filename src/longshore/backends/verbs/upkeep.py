@@ -1,0 +1,118 @@
+"""What only the passing of time asks for: leases that ran out, workers that vanished, jobs kept long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longshore.backends.transaction import KEEP_CREATED, QueueState, Transaction
+from longshore.backends.verbs.cancellation import targets
+from longshore.backends.verbs.writing import write
+from longshore.core import transitions
+from longshore.core.change import Change
+from longshore.core.errors import InvalidTransition
+from longshore.core.job import Job
+from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.record import Record, copy_of, job_of
+
+_FINISHED = FINAL - {JobStatus.DEAD}
+
+
+def reclaim_expired_leases(tx: Transaction, limit: int) -> list[Job]:
+    """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over."""
+    reclaimed = _crash(tx, tx.leases_ended(limit), "its lease ran out")
+    overdue = []
+    for record in tx.jobs_outlived(limit):
+        change = Change(record, tx.now)
+        transitions.expire(change)
+        overdue.append(change)
+    write(tx, overdue)
+    return [job_of(record) for record in reclaimed]
+
+
+def mark_worker_unresponsive(tx: Transaction, assignee_id: str) -> None:
+    """All that this worker holds crashes."""
+    _crash(tx, tx.jobs_held(assignee_id, None), "its worker was declared unresponsive")
+
+
+def reset_running_jobs(tx: Transaction, queue: str | None) -> None:
+    """All that anybody holds crashes."""
+    _crash(tx, tx.jobs_held(None, queue), "running jobs were reset")
+
+
+def _crash(tx: Transaction, records: Sequence[Record], reason: str) -> list[Record]:
+    changes = []
+    for record in records:
+        change = Change(record, tx.now)
+        transitions.crash(change, reason)
+        changes.append(change)
+    write(tx, changes)
+    return [change.record for change in changes]
+
+
+def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None) -> None:
+    """Removes the targets, or none of them if one is not final."""
+    found, _ = targets(tx, tags, job_ids, queue)
+    for record in found.values():
+        if not record.status.final:
+            raise InvalidTransition(record.id, record.status, "removed", "cancel it first; only a final job is removed")
+    remove(tx, list(found.values()))
+
+
+def remove(tx: Transaction, records: Sequence[Record], actor: str = "") -> None:
+    """Takes final jobs out of the store for good, with a last event each."""
+    changes = []
+    for record in records:
+        change = Change(record, tx.now)
+        change.tell("job.removed", {"status": record.status}, actor)
+        changes.append(change)
+    if changes:
+        tx.remove(changes)
+
+
+def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: int) -> int:
+    """Removes COMPLETED jobs that ended at least `ttl` ago, up to `limit` of them."""
+    removed = 0
+    for name in [queue] if queue is not None else list(tx.queue_states(None)):
+        if removed < limit:
+            old = tx.jobs_ended_before([JobStatus.COMPLETED], tx.now - ttl, name, limit - removed)
+            remove(tx, old)
+            removed += len(old)
+    return removed
+
+
+def apply_retention(tx: Transaction, limit: int) -> int:
+    """Removes up to `limit` of what has outlived its retention."""
+    removed = 0
+    for state in tx.queue_states(None).values():
+        if removed >= limit:
+            break
+        removed += _retain(tx, state, limit - removed)
+    if removed < limit:
+        removed += tx.forget_tombstones(limit - removed)
+    return removed
+
+
+def _retain(tx: Transaction, state: QueueState, limit: int) -> int:
+    removed = 0
+    for statuses, keep in ((_FINISHED, state.keep_finished), ([JobStatus.DEAD], state.keep_dead)):
+        if keep is not None and removed < limit:
+            old = tx.jobs_ended_before(statuses, tx.now - keep, state.name, limit - removed)
+            remove(tx, old)
+            removed += len(old)
+    if removed < limit:
+        orphans = tx.jobs_ended_before([JobStatus.CREATED], tx.now - KEEP_CREATED, state.name, limit - removed)
+        _cancel_and_remove(tx, orphans)
+        removed += len(orphans)
+    if state.keep_events is not None and removed < limit:
+        removed += tx.prune_events(state.name, tx.now - state.keep_events, limit - removed)
+    return removed
+
+
+def _cancel_and_remove(tx: Transaction, records: Sequence[Record]) -> None:
+    changes = []
+    for record in records:
+        change = Change(record, tx.now)
+        transitions.cancel(change)
+        changes.append(change)
+    write(tx, changes)
+    remove(tx, [copy_of(change.record) for change in changes])

@@ -1,0 +1,42 @@
+"""The one way a changed job is written: saved, its key's room given on, and whoever depends on it told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.dependencies import changes_that_follow
+from longshore.backends.verbs.keys import account_for_keys
+from longshore.core.change import Change
+from longshore.core.errors import JobNotFound
+from longshore.core.record import Record
+
+Freed = dict[str, int]
+
+
+def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
+    """Saves the changes and all that follows from them; returns whose capacity the first ones gave back."""
+    pending: Sequence[Change] = changes
+    while pending:
+        tx.save(pending)
+        account_for_keys(tx, pending)
+        pending = changes_that_follow(tx, pending)
+    freed: Freed = {}
+    for change in changes:
+        worker = change.freed
+        if worker is not None:
+            freed[worker] = freed.get(worker, 0) + 1
+    return freed
+
+
+def change_of(tx: Transaction, job_id: str) -> Change:
+    """The job, ready to be changed, or JobNotFound."""
+    return Change(record_by_id(tx, job_id), tx.now)
+
+
+def record_by_id(tx: Transaction, job_id: str) -> Record:
+    """The job, or JobNotFound."""
+    record = tx.jobs_by_id((job_id,)).get(job_id)
+    if record is None:
+        raise JobNotFound(job_id)
+    return record

@@ -1,0 +1,74 @@
+"""The port for looking: what a store can tell without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from longshore.backends.contract import WorkerInfo
+from longshore.backends.transaction import QueueState
+from longshore.core.change import EventRow
+from longshore.core.cron import Schedule
+from longshore.core.filtering import JobFilter
+from longshore.core.job import LogEntry
+from longshore.core.lifecycle import JobStatus
+from longshore.core.record import Record
+
+
+class Tally(NamedTuple):
+    """Jobs in one status, and the failures recorded for them."""
+
+    jobs: int
+    retries: int
+
+
+class LogEnds(NamedTuple):
+    """Where the event log stands: which log it is, up to where it is pruned, and its last number."""
+
+    log: str
+    pruned_through: int
+    last: int
+
+
+class View(Protocol):
+    """A consistent look at the store."""
+
+    def job(self, job_id: str) -> Record | None:
+        """The job, if there is one."""
+        ...
+
+    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
+        """Up to `limit` jobs that match, newest first, older than the uid `before`."""
+        ...
+
+    def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
+        """Jobs and retries per status, over jobs that carry all tags."""
+        ...
+
+    def counts_by_queue(self) -> dict[str, dict[JobStatus, int]]:
+        """Jobs per queue and status, where there are any."""
+        ...
+
+    def logs(self, job_id: str, after: int) -> list[LogEntry] | None:
+        """The job's log lines after a number; None if there is no such job."""
+        ...
+
+    def log_ends(self, queue: str | None) -> LogEnds:
+        """Where the event log stands, for a follower of this queue (or of all)."""
+        ...
+
+    def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
+        """Events after a number, with their own numbers."""
+        ...
+
+    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
+        """Settings of queues."""
+        ...
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, by id."""
+        ...
+
+    def workers(self) -> list[WorkerInfo]:
+        """The workers heard of, by id."""
+        ...

@@ -1,0 +1,68 @@
+"""How long to wait before the next try: fixed, exponential with cap and jitter, as data that can be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_duration
+
+_LONGEST_EXPONENT = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """A wait that depends on nothing but the number of failures so far and a roll of the dice."""
+
+    type: Literal["fixed", "exponential"]
+    delay: float
+    cap: float | None = None
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.type not in ("fixed", "exponential"):
+            raise InvalidArgument("backoff.type", f"must be 'fixed' or 'exponential', not {self.type!r}")
+        check_duration("backoff.delay", self.delay, positive=False)
+        if self.cap is not None:
+            check_duration("backoff.cap", self.cap, positive=False)
+        if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
+            raise InvalidArgument("backoff.jitter", f"must be a share between 0 and 1, not {self.jitter!r}")
+
+    def seconds(self, failures: int, roll: float = 0.0) -> float:
+        """The wait after the nth failure; `roll` in [0, 1) takes up to `jitter` of it away."""
+        exponent = min(max(failures, 1) - 1, _LONGEST_EXPONENT) if self.type == "exponential" else 0
+        wait = self.delay * 2.0**exponent
+        if self.cap is not None:
+            wait = min(wait, self.cap)
+        return wait * (1.0 - self.jitter * roll)
+
+    def as_options(self) -> dict[str, Any]:
+        """The form kept in a job's options."""
+        return {"type": self.type, "delay": self.delay, "cap": self.cap, "jitter": self.jitter}
+
+
+def fixed(delay: Duration, *, jitter: float = 0.0) -> Backoff:
+    """The same wait after every failure."""
+    return Backoff("fixed", check_duration("delay", delay, positive=False) / SECOND, None, jitter)
+
+
+def exponential(delay: Duration, *, cap: Duration | None = None, jitter: float = 0.0) -> Backoff:
+    """`delay` after the first failure, twice as long after each further one, never longer than `cap`."""
+    seconds = check_duration("delay", delay, positive=False) / SECOND
+    highest = None if cap is None else check_duration("cap", cap, positive=False) / SECOND
+    return Backoff("exponential", seconds, highest, jitter)
+
+
+def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
+    """The backoff kept in a job's options, if it has one."""
+    kept = options.get("backoff")
+    if kept is None:
+        return None
+    if not isinstance(kept, Mapping):
+        raise InvalidArgument("options.backoff", "must be an object with type and delay, as fixed() and exponential() make")
+    unknown = set(kept) - {"type", "delay", "cap", "jitter"}
+    if unknown or "type" not in kept or "delay" not in kept:
+        raise InvalidArgument("options.backoff", f"needs type and delay, and may have cap and jitter; got {sorted(kept)}")
+    return Backoff(kept["type"], kept["delay"], kept.get("cap"), kept.get("jitter") or 0.0)

@@ -1,0 +1,85 @@
+"""Every error Longshore raises on purpose; each carries what its reader needs to act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from longshore.core.lifecycle import JobStatus
+
+
+class LongshoreError(Exception):
+    """The root of all of them: catch this to catch whatever Longshore says no to."""
+
+
+class InvalidArgument(LongshoreError, ValueError):
+    """A value was refused before anything changed; `field` names it and the message says what would be accepted."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class JobNotFound(LongshoreError):
+    """No job has this id: it was never enqueued here, or it was removed."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job has the id {job_id!r}; it was never enqueued here, or it has been removed")
+        self.job_id = job_id
+
+
+class DuplicateJob(LongshoreError):
+    """Ids that are stored already, or that came twice in one batch; nothing of the batch was stored."""
+
+    def __init__(self, job_ids: Sequence[str]) -> None:
+        shown = ", ".join(repr(job_id) for job_id in job_ids[:10])
+        more = f" and {len(job_ids) - 10} more" if len(job_ids) > 10 else ""
+        super().__init__(
+            f"ids in use already: {shown}{more}; nothing was stored. Choose other ids, or use an idempotency_key "
+            "to make repeating an enqueue safe"
+        )
+        self.job_ids = tuple(job_ids)
+
+
+class InvalidTransition(LongshoreError):
+    """No arrow in the table of legal transitions leads from the job's status to the one asked for."""
+
+    def __init__(self, job_id: str, status: JobStatus, target: JobStatus | str, why: str = "") -> None:
+        super().__init__(f"job {job_id!r} is {status} and cannot become {target}{': ' + why if why else ''}")
+        self.job_id = job_id
+        self.status = status
+        self.target = target
+
+
+class JobNotInflight(InvalidTransition):
+    """The call is for a job that a worker holds (RUNNING or CANCELLING), and nobody holds this one now."""
+
+
+class LeaseLost(LongshoreError):
+    """The lease given is no longer the job's: stop working on it, its outcome is somebody else's to report."""
+
+    def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
+        told = (
+            "its lease ran out before this call" if reason == "expired" else "it has been claimed again since this lease"
+        )
+        super().__init__(f"job {job_id!r}: {told}; nothing was changed, and this worker should drop the job")
+        self.job_id = job_id
+        self.reason = reason
+
+
+class QueueClosed(LongshoreError):
+    """The queue or backend was closed; open a new one with `connect(url)`."""
+
+
+class BackendUnavailable(LongshoreError):
+    """The store cannot be used now (locked, full, read-only, corrupt, foreign, newer); the message says which."""
+
+
+class CursorExpired(LongshoreError):
+    """The place in the event log this cursor points to is gone: pruned, or of another log. Start again from None."""
+
+
+class Fatal(LongshoreError):
+    """Raise this in a processor to bury the job at once, whatever attempts it has left."""

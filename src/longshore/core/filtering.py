@@ -1,0 +1,120 @@
+"""What a caller is looking for among the jobs, and the reference for what matches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import check_datetime, to_micros
+from longshore.core.names import check_name, check_names
+from longshore.core.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Jobs for which every condition given holds; one that is empty or None is no condition.
+
+    `text` is looked for in id, type, payload and error, `error` in the error alone, both to the letter. `data` maps
+    dotted paths inside the JSON payload to values: `{"address.city": "Bergen"}`.
+    """
+
+    statuses: Sequence[JobStatus] = ()
+    queues: Sequence[str] = ()
+    types: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    ids: Sequence[str] = ()
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    assignee_id: str | None = None
+    parent_id: str | None = None
+    schedule_id: str | None = None
+    concurrency_key: str | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+def check_filter(wanted: object) -> JobFilter:
+    """The filter itself, if each of its conditions is well formed."""
+    if not isinstance(wanted, JobFilter):
+        raise InvalidArgument("filter", f"must be a JobFilter, not {type(wanted).__name__}")
+    for name in ("queues", "types", "tags", "ids"):
+        check_names(f"filter.{name}", getattr(wanted, name))
+    for status in wanted.statuses:
+        check_status("filter.statuses", status)
+    for name in ("assignee_id", "parent_id", "schedule_id", "concurrency_key"):
+        if getattr(wanted, name) is not None:
+            check_name(f"filter.{name}", getattr(wanted, name))
+    for name in ("created_after", "created_before"):
+        if getattr(wanted, name) is not None:
+            check_datetime(f"filter.{name}", getattr(wanted, name))
+    for name in ("text", "error"):
+        if not isinstance(getattr(wanted, name), str):
+            raise InvalidArgument(f"filter.{name}", "must be text")
+    if not isinstance(wanted.data, Mapping):
+        raise InvalidArgument("filter.data", "must map dotted paths to values")
+    return wanted
+
+
+def check_status(field_name: str, value: object) -> JobStatus:
+    """One of our statuses, as a member or as its name."""
+    try:
+        return JobStatus(value)
+    except ValueError:
+        known = ", ".join(JobStatus)
+        raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None
+
+
+def matches(wanted: JobFilter, record: Record) -> bool:
+    """Whether the job is one the filter looks for: the reference every store's own search must equal."""
+    return (
+        (not wanted.statuses or record.status in wanted.statuses)
+        and (not wanted.queues or record.queue in wanted.queues)
+        and (not wanted.types or record.type in wanted.types)
+        and all(tag in record.tags for tag in wanted.tags)
+        and (not wanted.ids or record.id in wanted.ids)
+        and (wanted.assignee_id is None or record.assignee_id == wanted.assignee_id)
+        and (wanted.parent_id is None or record.parent_id == wanted.parent_id)
+        and (wanted.schedule_id is None or record.schedule_id == wanted.schedule_id)
+        and (wanted.concurrency_key is None or record.concurrency_key == wanted.concurrency_key)
+        and (wanted.created_after is None or record.created_at > to_micros(wanted.created_after))
+        and (wanted.created_before is None or record.created_at < to_micros(wanted.created_before))
+        and (not wanted.error or wanted.error in record.error_message)
+        and (not wanted.text or _mentions(record, wanted.text))
+        and matches_data(wanted, record.payload)
+    )
+
+
+def matches_data(wanted: JobFilter, payload: bytes) -> bool:
+    """Whether the payload is JSON in which every path of the filter holds its value."""
+    if not wanted.data:
+        return True
+    try:
+        value = json.loads(payload)
+    except ValueError:
+        return False
+    return all(_at(value, path) == expected for path, expected in wanted.data.items())
+
+
+def _mentions(record: Record, text: str) -> bool:
+    encoded = text.encode("utf-8", "surrogatepass")
+    return text in record.id or text in record.type or text in record.error_message or encoded in record.payload
+
+
+_ABSENT = object()
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return _ABSENT
+    return value

@@ -1,0 +1,162 @@
+"""The public records: a job, its lease, its numbers, its events. Immutable, with no storage inside."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, Self
+
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import Duration, Moment
+from longshore.core.names import new_id
+from longshore.core.payload import read_json
+
+DependencyPolicy = Literal["wait", "stop", "ignore"]
+
+
+class _Unnamed(str):
+    """The default queue's name when nobody wrote it: equal to "default", and still told apart from it."""
+
+    __slots__ = ()
+
+
+DEFAULT_QUEUE: str = _Unnamed("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to work on a job and report on it, until `expires_at` (None: it never ends).
+
+    `epoch` is the job's claim number; it only grows, and a write that carries an older one changes nothing.
+    """
+
+    token: str
+    epoch: int
+    expires_at: datetime | None
+    cancel_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as it stood when it was read. What a caller sets comes first; the rest is the store's to fill in."""
+
+    id: str = field(default_factory=new_id)
+    type: str
+    payload: bytes = b"null"
+    queue: str = DEFAULT_QUEUE
+    tags: tuple[str, ...] = ()
+    status: JobStatus = JobStatus.INITIAL_PENDING
+    priority: int = 0
+    lifo: bool = False
+    run_at: Moment | None = None
+    """Do not start before; a duration is counted from the store's clock."""
+    delay: Duration | None = None
+    """Like `run_at` as a duration, and remembered as given; `run_at` wins where both are given."""
+    expires_at: Moment | None = None
+    """Do not start after."""
+    timeout: Duration | None = None
+    """How long one execution may take."""
+    max_attempts: int = 0
+    """Executions that may fail before the job is buried; 0 is no limit."""
+    max_crashes: int | None = None
+    """Crashes survived; one more buries the job. None is no limit, 0 is never run again after a crash."""
+    idempotency_key: str | None = None
+    concurrency_key: str | None = None
+    parent_id: str | None = None
+    depends_on: tuple[str, ...] = ()
+    on_dependency_failure: DependencyPolicy = "wait"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options as given (backoff, retry strategy, removal ...); JSON."""
+
+    uid: int = 0
+    executions: int = 0
+    retry_count: int = 0
+    crashes: int = 0
+    epoch: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    started_at: datetime | None = None
+    finalized_at: datetime | None = None
+    last_retry_at: datetime | None = None
+    assigned_at: datetime | None = None
+    assignee_id: str | None = None
+    """Who had it last; kept for ever. `lease` tells who holds it now."""
+    lease: Lease | None = None
+    result: bytes | None = None
+    error_message: str = ""
+    progress: Any = None
+    checkpoint: Any = None
+    schedule_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tags, list | set | frozenset):
+            object.__setattr__(self, "tags", tuple(dict.fromkeys(self.tags)))
+        if isinstance(self.depends_on, list | set | frozenset):
+            object.__setattr__(self, "depends_on", tuple(dict.fromkeys(self.depends_on)))
+
+    @property
+    def data(self) -> Any:
+        """The payload decoded from JSON."""
+        return read_json("payload", self.payload)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with these fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """Counts over the jobs that carry all of `tags`.
+
+    CANCELLING, CREATED and WAITING_CHILDREN count in the total only; DEAD counts as stopped.
+    """
+
+    tags: tuple[str, ...]
+    total_jobs: int
+    pending_jobs: int
+    running_jobs: int
+    completed_jobs: int
+    stopped_jobs: int
+    failed_jobs: int
+    total_retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One line of the durable log. One job's events are ordered by `job_seq` (1, 2, 3 …) and by nothing else.
+
+    An event that is no transition has no statuses; an event of a queue or worker has no job.
+    """
+
+    cursor: str
+    job_uid: int | None
+    job_id: str | None
+    job_seq: int
+    queue: str
+    type: str | None
+    event: str
+    from_status: JobStatus | None
+    to_status: JobStatus | None
+    epoch: int
+    execution: int
+    assignee_id: str | None
+    actor: str
+    occurred_at: datetime
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A line a job wrote; `number` counts from 1 within the job, for `read_logs(after=…)`."""
+
+    number: int
+    at: datetime
+    level: str
+    message: str
+
+
+def span(value: Duration | None) -> timedelta | None:
+    """A duration field as a timedelta, whichever way it was written."""
+    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)

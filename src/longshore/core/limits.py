@@ -1,0 +1,82 @@
+"""Flow control as arithmetic: how many more jobs of a queue or key may start now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import Duration, check_duration, optional_span
+
+UNLIMITED = 2**62
+"""Room where there is no limit: larger than any number of jobs, and still an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `count` starts in every window of `per`; windows are counted from 1970, so all clocks agree on them."""
+
+    count: int
+    per: Duration
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise InvalidArgument("rate.count", f"must be a whole number of at least 1, not {self.count!r}")
+        check_duration("rate.per", self.per)
+
+    @property
+    def per_micros(self) -> int:
+        """The window's length in microseconds."""
+        return check_duration("rate.per", self.per)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many starts a rate has seen in the window that began at `start`."""
+
+    start: int = 0
+    count: int = 0
+
+    def at(self, rate: Rate, now: int) -> Window:
+        """The window that holds `now`: this one, or a fresh one. A clock that stepped back stays in the later one."""
+        start = now - now % rate.per_micros
+        return self if start <= self.start else Window(start, 0)
+
+    def after(self, starts: int) -> Window:
+        """The same window with so many starts more."""
+        return Window(self.start, self.count + starts)
+
+    def end(self, rate: Rate) -> int:
+        """When the next window begins."""
+        return self.start + rate.per_micros
+
+
+def room_under(limit: int | None, running: int) -> int:
+    """How many more may run at once."""
+    return UNLIMITED if limit is None else max(0, limit - running)
+
+
+def room_in(rate: Rate | None, window: Window, now: int) -> int:
+    """How many more may start in the present window."""
+    return UNLIMITED if rate is None else max(0, rate.count - window.at(rate, now).count)
+
+
+def check_limit(field: str, value: object) -> int | None:
+    """A limit on jobs running at once: None for no limit, else at least 1 (to stop a queue, pause it)."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidArgument(field, f"must be a whole number of at least 1, or None for no limit; got {value!r}")
+    return value
+
+
+def check_rate(field: str, value: object) -> Rate | None:
+    """A rate, or None for no limit."""
+    if value is None or isinstance(value, Rate):
+        return value
+    raise InvalidArgument(field, f"must be Rate(count, per), or None for no limit; got {type(value).__name__}")
+
+
+def rate_of(count: int | None, per_micros: int | None) -> Rate | None:
+    """A rate from its two stored numbers."""
+    span = optional_span(per_micros)
+    return None if count is None or span is None else Rate(count, span)

@@ -1,0 +1,78 @@
+"""Time as the stores keep it, integer microseconds since 1970 in UTC, and the rules for times callers give."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from longshore.core.errors import InvalidArgument
+
+Duration = timedelta | float | int
+"""A length of time: a timedelta, or a number of seconds."""
+
+Moment = datetime | timedelta | float | int
+"""A point in time, or a duration that the store adds to its own clock."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_micros(moment: datetime) -> int:
+    """An aware datetime as microseconds."""
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
+
+
+def from_micros(micros: int) -> datetime:
+    """Microseconds as an aware UTC datetime."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def optional_moment(micros: int | None) -> datetime | None:
+    """Like `from_micros`, and None stays None."""
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def optional_span(micros: int | None) -> timedelta | None:
+    """Microseconds as a duration, and None stays None."""
+    return None if micros is None else timedelta(microseconds=micros)
+
+
+def check_datetime(field: str, value: object) -> int:
+    """An aware datetime as microseconds; a naive one is refused, for nobody knows when it is."""
+    if not isinstance(value, datetime):
+        raise InvalidArgument(field, f"must be an aware datetime, not {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidArgument(field, "must be an aware datetime; this one has no time zone (add tzinfo=UTC)")
+    micros = to_micros(value)
+    if micros > LATEST:
+        raise InvalidArgument(field, "must not be later than the end of the year 9999 in UTC")
+    return micros
+
+
+def check_duration(field: str, value: object, *, positive: bool = True) -> int:
+    """A timedelta or a number of seconds as microseconds."""
+    if isinstance(value, timedelta):
+        micros = value // timedelta(microseconds=1)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise InvalidArgument(field, f"must be a finite number of seconds, not {value}")
+        micros = round(value * SECOND)
+    else:
+        raise InvalidArgument(field, f"must be a timedelta or a number of seconds, not {type(value).__name__}")
+    if micros < 0 or (positive and micros == 0):
+        raise InvalidArgument(field, f"must be {'more than' if positive else 'at least'} 0 seconds, not {value}")
+    if micros > LATEST:
+        raise InvalidArgument(field, "must not reach beyond the year 9999")
+    return micros
+
+
+def check_moment(field: str, value: object, now: int) -> int:
+    """A point in time as microseconds; a duration is counted from `now`, the store's own clock."""
+    if isinstance(value, datetime):
+        return check_datetime(field, value)
+    micros = now + check_duration(field, value, positive=False)
+    if micros > LATEST:
+        raise InvalidArgument(field, "must not reach beyond the year 9999")
+    return micros

@@ -1,0 +1,123 @@
+"""What may be inside a job: the size limits, the strict JSON that every store keeps alike, and text made safe."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from longshore.core.errors import InvalidArgument
+
+LARGEST_PAYLOAD = 16 * 1024 * 1024
+LARGEST_NOTE = 1024 * 1024
+"""For progress, checkpoints, options and event details: what a worker writes often must stay small."""
+LONGEST_TEXT = 64 * 1024
+DEEPEST = 100
+_LARGEST_INTEGER = 2**63 - 1
+_SMALLEST_INTEGER = -(2**63)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_RAW = b"\x00"
+
+
+def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
+    """Opaque bytes within the size limit."""
+    if type(value) is not bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise InvalidArgument(field, f"must be bytes, not {type(value).__name__}; encode it first, as JSON say")
+        value = bytes(value)
+    if len(value) > limit:
+        raise InvalidArgument(
+            field, f"must be at most {limit} bytes, got {len(value)}; store it elsewhere and pass its address"
+        )
+    return value
+
+
+def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
+    """The value as compact JSON bytes, if every store and language would give back the same value."""
+    _walk(field, value, 0)
+    encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return check_bytes(field, encoded, limit=limit)
+
+
+def _walk(path: str, value: object, depth: int) -> None:
+    if value is None or value is True or value is False:
+        return
+    if isinstance(value, str):
+        found = _SURROGATE.search(value)
+        if found:
+            raise InvalidArgument(path, f"holds a lone surrogate at position {found.start()}, which is not valid text")
+    elif isinstance(value, int):
+        if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
+            raise InvalidArgument(path, "is an integer beyond 64 bits; pass it as text")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArgument(path, f"is {value}, which JSON does not have; pass None or text")
+    elif depth >= DEEPEST:
+        raise InvalidArgument(path, f"is nested deeper than {DEEPEST} levels")
+    elif isinstance(value, Mapping) and isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InvalidArgument(path, f"has the key {key!r}; JSON keys must be text")
+            _walk(path, key, depth + 1)
+            _walk(f"{path}.{key}", inner, depth + 1)
+    elif isinstance(value, list | tuple):
+        for position, inner in enumerate(value):
+            _walk(f"{path}[{position}]", inner, depth + 1)
+    else:
+        raise InvalidArgument(path, f"is a {type(value).__name__}, which is not JSON; convert it to text or numbers")
+
+
+def read_json(field: str, encoded: bytes) -> Any:
+    """The value inside JSON bytes, as strict as `check_json`: one reading for every language."""
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise InvalidArgument(field, f"holds {name}, which JSON does not have")
+
+    def one_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidArgument(field, f"has the key {twice!r} twice")
+        return found
+
+    try:
+        value = json.loads(encoded, parse_constant=refuse_constant, object_pairs_hook=one_of_each)
+    except RecursionError:
+        raise InvalidArgument(field, f"is nested deeper than {DEEPEST} levels") from None
+    except InvalidArgument:
+        raise
+    except ValueError as error:
+        raise InvalidArgument(field, f"is not JSON: {error}") from None
+    _walk(field, value, 0)
+    return value
+
+
+def pack(field: str, value: object) -> bytes:
+    """A checkpoint as stored: JSON, or bytes behind a NUL, with which no JSON begins."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _RAW + check_bytes(field, value, limit=LARGEST_NOTE)
+    return check_json(field, value, limit=LARGEST_NOTE)
+
+
+def unpack(stored: bytes | None) -> Any:
+    """What `pack` was given."""
+    if stored is None:
+        return None
+    return stored[1:] if stored[:1] == _RAW else json.loads(stored)
+
+
+def clean_text(field: str, value: object) -> str:
+    """Text from an error or a log line, as every store can keep it: never refused for what is in it.
+
+    A failure must not be lost because its message is odd, so NUL and lone surrogates become U+FFFD and what is too
+    long is cut with a mark.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgument(field, f"must be text, not {type(value).__name__}")
+    if len(value) > LONGEST_TEXT:
+        value = f"{value[:LONGEST_TEXT]}… [cut: {len(value)} characters in all]"
+    return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)

@@ -1,0 +1,248 @@
+"""A job as a store holds it: plain columns, times as integer microseconds; and its way in from and out to `Job`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from longshore.core.backoff import backoff_of
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
+from longshore.core.moments import (
+    check_datetime,
+    check_duration,
+    check_moment,
+    from_micros,
+    optional_moment,
+    optional_span,
+)
+from longshore.core.names import check_name, check_names, check_optional_name
+from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
+
+_LARGEST_NUMBER = 2**31 - 1
+_SMALLEST_NUMBER = -(2**31)
+_FRONT = -(2**60)
+_POLICIES = ("wait", "stop", "ignore")
+
+
+@dataclass(slots=True)
+class Record:
+    """One row of `jobs`, in column order. A store hands out copies: verbs change their copy and give it back to save."""
+
+    uid: int
+    id: str
+    queue: str
+    type: str
+    payload: bytes
+    tags: tuple[str, ...]
+    options: str
+    """JSON text, "{}" for none."""
+    priority: int
+    lifo: bool
+    delay: int | None
+    expires_at: int | None
+    timeout: int | None
+    max_attempts: int
+    max_crashes: int | None
+    idempotency_key: str | None
+    concurrency_key: str | None
+    parent_id: str | None
+    on_dependency_failure: str
+    schedule_id: str | None
+    deps_total: int
+    created_at: int
+    # what changes in the course of its life
+    deps_left: int
+    status: JobStatus
+    run_at: int | None
+    eligible_at: int
+    """The later of `run_at` and the time it came to (or back to) the queue: claimable from here on."""
+    place: int
+    """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
+    parked: bool
+    """Left out of the claim's index because its concurrency key is full; what it means is decided elsewhere."""
+    executions: int
+    retry_count: int
+    crashes: int
+    epoch: int
+    job_seq: int
+    updated_at: int
+    started_at: int | None
+    finalized_at: int | None
+    last_retry_at: int | None
+    assigned_at: int | None
+    assignee_id: str | None
+    lease_owner: str | None
+    lease_token: str | None
+    lease_expires_at: int | None
+    result: bytes | None
+    error_message: str
+    # written by the job while it runs, apart from its transitions
+    progress: str | None
+    checkpoint: bytes | None
+    # kept in rows of their own
+    depends_on: tuple[str, ...] = ()
+
+    def stand_in_line(self, now: int) -> None:
+        """Takes its place for the next claim, from its present `run_at` and history."""
+        came = self.created_at if self.last_retry_at is None else self.last_retry_at
+        came = min(came, now)
+        self.eligible_at = came if self.run_at is None else max(self.run_at, came)
+        self.place = _FRONT - self.uid if self.lifo else self.eligible_at
+        self.parked = False
+
+
+_ALL_FIELDS = tuple(Record.__slots__)
+_values = attrgetter(*_ALL_FIELDS)
+
+
+def copy_of(record: Record) -> Record:
+    """A copy to work on."""
+    return Record(*_values(record))
+
+
+def standing_order(record: Record) -> tuple[int, int, int]:
+    """The order in which jobs are claimed."""
+    return (record.priority, record.place, record.uid)
+
+
+def record_of(job: object, now: int) -> Record:
+    """A new record for a job to be enqueued, or InvalidArgument naming the field; uid and standing come later.
+
+    A new job has no history: whatever the caller's `Job` says of counters, owners and results is left out.
+    """
+    if not isinstance(job, Job):
+        raise InvalidArgument("job", f"must be a Job, not {type(job).__name__}")
+    job_id = check_name("id", job.id)
+    if job.status is not JobStatus.INITIAL_PENDING and job.status is not JobStatus.CREATED:
+        raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {job.status}")
+    if job.on_dependency_failure not in _POLICIES:
+        raise InvalidArgument("on_dependency_failure", f"must be one of {', '.join(_POLICIES)}")
+    run_at = None if job.run_at is None else check_moment("run_at", job.run_at, now)
+    delay = None if job.delay is None else check_duration("delay", job.delay, positive=False)
+    if run_at is None and delay:
+        run_at = check_moment("delay", job.delay, now)
+    depends_on = check_names("depends_on", job.depends_on) if job.depends_on else ()
+    if job_id in depends_on:
+        raise InvalidArgument("depends_on", f"names the job itself: {job_id} -> {job_id}")
+    if not isinstance(job.lifo, bool):
+        raise InvalidArgument("lifo", f"must be True or False, not {type(job.lifo).__name__}")
+    created_at = now if job.created_at is None else check_datetime("created_at", job.created_at)
+    return Record(
+        uid=0,
+        id=job_id,
+        queue=str(check_name("queue", job.queue)),
+        type=check_name("type", job.type),
+        payload=check_bytes("payload", job.payload),
+        tags=check_names("tags", job.tags) if job.tags else (),
+        options=_options_of(job.options) if job.options else "{}",
+        priority=check_number("priority", job.priority, least=_SMALLEST_NUMBER),
+        lifo=job.lifo,
+        delay=delay,
+        expires_at=None if job.expires_at is None else check_moment("expires_at", job.expires_at, now),
+        timeout=None if job.timeout is None else check_duration("timeout", job.timeout),
+        max_attempts=check_number("max_attempts", job.max_attempts),
+        max_crashes=None if job.max_crashes is None else check_number("max_crashes", job.max_crashes),
+        idempotency_key=check_optional_name("idempotency_key", job.idempotency_key),
+        concurrency_key=check_optional_name("concurrency_key", job.concurrency_key),
+        parent_id=check_optional_name("parent_id", job.parent_id),
+        on_dependency_failure=job.on_dependency_failure,
+        schedule_id=check_optional_name("schedule_id", job.schedule_id),
+        deps_total=len(depends_on),
+        created_at=created_at,
+        deps_left=0,
+        status=job.status,
+        run_at=run_at,
+        eligible_at=0,
+        place=0,
+        parked=False,
+        executions=0,
+        retry_count=0,
+        crashes=0,
+        epoch=0,
+        job_seq=0,
+        updated_at=now,
+        started_at=None,
+        finalized_at=None,
+        last_retry_at=None,
+        assigned_at=None,
+        assignee_id=None,
+        lease_owner=None,
+        lease_token=None,
+        lease_expires_at=None,
+        result=None,
+        error_message="",
+        progress=None,
+        checkpoint=None,
+        depends_on=depends_on,
+    )
+
+
+def job_of(record: Record) -> Job:
+    """The public record."""
+    lease = None
+    if record.status in HOLDS_CAPACITY and record.lease_token is not None:
+        cancelling = record.status is JobStatus.CANCELLING
+        lease = Lease(record.lease_token, record.epoch, optional_moment(record.lease_expires_at), cancelling)
+    return Job(
+        id=record.id,
+        uid=record.uid,
+        queue=record.queue,
+        type=record.type,
+        payload=record.payload,
+        tags=record.tags,
+        status=record.status,
+        priority=record.priority,
+        lifo=record.lifo,
+        run_at=optional_moment(record.run_at),
+        delay=optional_span(record.delay),
+        expires_at=optional_moment(record.expires_at),
+        timeout=optional_span(record.timeout),
+        max_attempts=record.max_attempts,
+        max_crashes=record.max_crashes,
+        executions=record.executions,
+        retry_count=record.retry_count,
+        crashes=record.crashes,
+        epoch=record.epoch,
+        created_at=from_micros(record.created_at),
+        updated_at=from_micros(record.updated_at),
+        started_at=optional_moment(record.started_at),
+        finalized_at=optional_moment(record.finalized_at),
+        last_retry_at=optional_moment(record.last_retry_at),
+        assigned_at=optional_moment(record.assigned_at),
+        assignee_id=record.assignee_id,
+        lease=lease,
+        result=record.result,
+        error_message=record.error_message,
+        progress=None if record.progress is None else json.loads(record.progress),
+        checkpoint=unpack(record.checkpoint),
+        idempotency_key=record.idempotency_key,
+        concurrency_key=record.concurrency_key,
+        parent_id=record.parent_id,
+        depends_on=record.depends_on,
+        on_dependency_failure=record.on_dependency_failure,  # type: ignore[arg-type]  # checked when it came in
+        schedule_id=record.schedule_id,
+        options={} if record.options == "{}" else json.loads(record.options),
+    )
+
+
+def check_number(field: str, value: object, *, least: int = 0) -> int:
+    """A whole number that every store can hold."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(field, f"must be a whole number, not {type(value).__name__}")
+    if not least <= value <= _LARGEST_NUMBER:
+        raise InvalidArgument(field, f"must be between {least} and {_LARGEST_NUMBER}, not {value}")
+    return value
+
+
+def _options_of(options: object) -> str:
+    if not isinstance(options, Mapping):
+        raise InvalidArgument("options", f"must be a mapping, not {type(options).__name__}")
+    plain: dict[str, Any] = dict(options)
+    encoded = check_json("options", plain, limit=LARGEST_NOTE).decode()
+    backoff_of(plain)
+    return encoded

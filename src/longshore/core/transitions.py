@@ -1,0 +1,228 @@
+"""What each verb does to a job: pure functions on a `Change`, the same for every store."""
+
+from __future__ import annotations
+
+import json
+
+from longshore.core.change import Change
+from longshore.core.errors import InvalidTransition
+from longshore.core.lifecycle import JobStatus, Verb, after, update_is_legal
+from longshore.core.policy import after_crash
+
+_SHOWN_ERROR = 500
+"""Characters of an error that go into the event: the job keeps it whole, the log keeps what a list shows."""
+
+UPDATE_LEASE = 30_000_000
+"""A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
+
+
+def accept(change: Change) -> None:
+    """CREATED to the queue, or to wait for its dependencies."""
+    record = change.record
+    if record.status is not JobStatus.CREATED:
+        raise InvalidTransition(record.id, record.status, JobStatus.INITIAL_PENDING, "only a CREATED job is accepted")
+    if record.deps_left:
+        change.move(JobStatus.WAITING_CHILDREN, "job.accepted")
+        change.tell("job.waiting_children", {"waiting_for": record.deps_left})
+    else:
+        change.move(JobStatus.INITIAL_PENDING, "job.accepted")
+        tell_of_delay(change)
+
+
+def tell_of_delay(change: Change) -> None:
+    """`job.delayed` for a job that came with a time in the future; a job that may run at once needs no word."""
+    if change.record.run_at is not None and change.record.run_at > change.now:
+        change.tell("job.delayed", {"until": change.record.run_at})
+
+
+def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | None) -> None:
+    """To RUNNING, with a new epoch that fences every claim before it."""
+    record = change.record
+    record.epoch += 1
+    record.executions += 1
+    record.assignee_id = record.lease_owner = assignee_id
+    record.assigned_at = change.now
+    record.lease_token = token
+    record.lease_expires_at = lease_expires_at
+    if record.started_at is None:
+        record.started_at = change.now
+    change.move(after(record.id, record.status, Verb.CLAIM), "job.active")
+
+
+def complete(change: Change, result: bytes | None) -> None:
+    """To COMPLETED; the one verb that may follow UNKNOWN_STOPPED, and then the end time is this one."""
+    record = change.record
+    target = after(record.id, record.status, Verb.COMPLETE)
+    record.result = result
+    record.error_message = ""
+    record.finalized_at = change.now
+    if record.started_at is None:
+        record.started_at = change.now
+    change.move(target, "job.completed")
+
+
+def fail(change: Change, error: str, retry_at: int | None) -> None:
+    """To FAILED_RETRY, one failure counted, eligible again at once or at `retry_at`."""
+    record = change.record
+    target = after(record.id, record.status, Verb.FAIL)
+    _count_failure(change, error)
+    record.run_at = retry_at
+    change.move(target, "job.failed", _failure(change, error, final=False))
+    change.tell_when_due()
+
+
+def bury(change: Change, error: str) -> None:
+    """To DEAD; from RUNNING by way of FAILED_RETRY, for the failure that buries it is a failure too."""
+    record = change.record
+    if record.status is JobStatus.RUNNING:
+        _count_failure(change, error)
+        record.run_at = None
+        change.move(JobStatus.FAILED_RETRY, "job.failed", _failure(change, error, final=True))
+    else:
+        after(record.id, record.status, Verb.BURY)
+        record.error_message = error or record.error_message
+    change.move(JobStatus.DEAD, "job.dead", {"reason": error[:_SHOWN_ERROR]})
+
+
+def stop(change: Change, error: str, verb: Verb = Verb.STOP) -> None:
+    """To a final status for cancelled work, by whichever verb ends it."""
+    record = change.record
+    target = after(record.id, record.status, verb)
+    record.error_message = error
+    change.move(target, "job.stopped", {"reason": error[:_SHOWN_ERROR]} if error else None)
+
+
+def stop_with_retry(change: Change, error: str) -> None:
+    """CANCELLING to STOPPED for a job that failed while it was being cancelled: the failure is counted."""
+    record = change.record
+    target = after(record.id, record.status, Verb.STOP_WITH_RETRY)
+    _count_failure(change, error)
+    change.move(target, "job.stopped", _failure(change, error, final=True))
+
+
+def acknowledge(change: Change, *, was_executing: bool) -> None:
+    """CANCELLING to STOPPED, or to UNKNOWN_STOPPED when the worker knew nothing of the job."""
+    record = change.record
+    target = after(record.id, record.status, Verb.ACKNOWLEDGE if was_executing else Verb.DISOWN)
+    change.move(target, "job.stopped", {"was_executing": was_executing})
+
+
+def release(change: Change, run_at: int | None, reason: str) -> None:
+    """RUNNING back to the queue with nothing counted: an orderly hand-back is no crash and no failure."""
+    record = change.record
+    if record.status is JobStatus.CANCELLING:
+        raise InvalidTransition(
+            record.id, record.status, JobStatus.UNKNOWN_RETRY, "a cancelled job is acknowledged, not given back"
+        )
+    target = after(record.id, record.status, Verb.RELEASE)
+    record.run_at = run_at
+    change.move(target, "job.released", {"reason": reason} if reason else None)
+    tell_of_delay(change)
+
+
+def crash(change: Change, reason: str) -> None:
+    """Its owner vanished: RUNNING goes back to the queue, or is buried by its own limit; CANCELLING is over."""
+    record = change.record
+    target = after(record.id, record.status, Verb.CRASH)
+    record.crashes += 1
+    if target is JobStatus.UNKNOWN_STOPPED:
+        record.error_message = reason
+        change.move(target, "job.stopped", {"reason": reason})
+        return
+    decision = after_crash(record.crashes, record.max_crashes, json.loads(record.options))
+    record.run_at = change.now + decision.delay if decision.delay else None
+    change.move(target, "job.stalled", {"reason": reason, "crashes": record.crashes})
+    if decision.bury:
+        error = f"crashed {record.crashes} times, the last time because {reason}"
+        record.error_message = error
+        change.tell("job.failed", _failure(change, error, final=True))
+        change.move(JobStatus.DEAD, "job.dead", {"reason": error})
+    else:
+        change.tell_when_due()
+
+
+def cancel(change: Change) -> None:
+    """Ends what nobody runs; asks for the end of what somebody runs."""
+    record = change.record
+    target = after(record.id, record.status, Verb.CANCEL)
+    change.move(target, "job.cancelling" if target is JobStatus.CANCELLING else "job.stopped", {"reason": "cancelled"})
+
+
+def expire(change: Change) -> None:
+    """Ends a job whose `expires_at` passed before anybody started it, as a cancellation would."""
+    record = change.record
+    target = after(record.id, record.status, Verb.EXPIRE)
+    record.error_message = "expired: it was not started before its expires_at"
+    change.move(target, "job.stopped", {"reason": "expired"})
+
+
+def dependencies_completed(change: Change) -> None:
+    """WAITING_CHILDREN to the queue."""
+    record = change.record
+    change.move(after(record.id, record.status, Verb.DEPENDENCIES_COMPLETED), "job.dependencies_completed")
+    change.tell_when_due()
+
+
+def dependency_failed(change: Change, dependency: str) -> None:
+    """WAITING_CHILDREN to UNSCHEDULED, because of a dependency under policy `stop`."""
+    record = change.record
+    target = after(record.id, record.status, Verb.DEPENDENCY_FAILED)
+    record.error_message = f"the job it depends on did not complete: {dependency}"
+    change.move(target, "job.stopped", {"reason": "dependency failed", "dependency": dependency})
+
+
+def retry(change: Change, *, reset: bool, actor: str) -> None:
+    """DEAD back to the queue: an operator's act, recorded with its actor."""
+    record = change.record
+    target = after(record.id, record.status, Verb.RETRY)
+    if reset:
+        record.retry_count = 0
+        record.crashes = 0
+    record.finalized_at = None
+    record.error_message = ""
+    record.run_at = None
+    change.move(target, "job.retried", {"reset": reset}, actor)
+
+
+def promote(change: Change) -> None:
+    """A job that waits for its time may run now."""
+    record = change.record
+    if not record.status.eligible:
+        raise InvalidTransition(record.id, record.status, "claimable now", "only a job that waits for its time can be")
+    if record.run_at is not None and record.run_at > change.now:
+        record.run_at = None
+        record.updated_at = change.now
+        record.stand_in_line(change.now)
+        change.tell("job.promoted")
+
+
+def update(change: Change, target: JobStatus, result: bytes | None, error: str, token: str) -> None:
+    """A move by hand: what the table allows, and no counter is touched."""
+    record = change.record
+    if not update_is_legal(record.status, target):
+        raise InvalidTransition(record.id, record.status, target, "update_job_status cannot make this move")
+    if result is not None:
+        record.result = result
+    if error:
+        record.error_message = error
+    if target is JobStatus.RUNNING:
+        record.epoch += 1
+        record.lease_owner = None
+        record.lease_token = token
+        record.lease_expires_at = change.now + UPDATE_LEASE
+        if record.started_at is None:
+            record.started_at = change.now
+    change.move(target, "job.updated")
+
+
+def _count_failure(change: Change, error: str) -> None:
+    record = change.record
+    record.error_message = error
+    record.retry_count += 1
+    record.last_retry_at = change.now
+
+
+def _failure(change: Change, error: str, *, final: bool) -> dict[str, object]:
+    return {"error": error[:_SHOWN_ERROR], "final": final, "failures": change.record.retry_count}
+
+

@@ -1,0 +1,29 @@
+"""The errors Longshore raises, under the name users import them by."""
+
+from longshore.core.errors import (
+    BackendUnavailable,
+    CursorExpired,
+    DuplicateJob,
+    Fatal,
+    InvalidArgument,
+    InvalidTransition,
+    JobNotFound,
+    JobNotInflight,
+    LeaseLost,
+    LongshoreError,
+    QueueClosed,
+)
+
+__all__ = [
+    "BackendUnavailable",
+    "CursorExpired",
+    "DuplicateJob",
+    "Fatal",
+    "InvalidArgument",
+    "InvalidTransition",
+    "JobNotFound",
+    "JobNotInflight",
+    "LeaseLost",
+    "LongshoreError",
+    "QueueClosed",
+]

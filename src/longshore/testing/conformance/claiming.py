@@ -1,0 +1,263 @@
+"""A worker takes jobs: which ones, in which order, and what a claim leaves on the record."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import ELIGIBLE
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    all_jobs,
+    claim,
+    claimable,
+    enqueue,
+    job_in,
+    lease_of,
+    new_job,
+    nothing_changes,
+    seconds,
+)
+
+
+class TestClaiming:
+    """`dequeue_jobs`: eligibility, order, tags, queues, and the mark of the new owner."""
+
+    # -- which
+
+    @pytest.mark.parametrize("status", EVERY_STATUS)
+    async def test_only_a_job_in_an_eligible_status_is_claimed(self, backend: Backend, status: S) -> None:
+        # B-CON-07 B-DEQ-03
+        job = await job_in(backend, status)
+        claimed = await backend.dequeue_jobs("worker-2")
+        assert [job.id for job in claimed] == ([job.id] if status in ELIGIBLE else [])
+
+    async def test_nothing_to_claim_is_an_empty_list_and_leaves_no_trace(self, backend: Backend) -> None:
+        # B-DEQ-10 T-RES-02
+        async with nothing_changes(backend):
+            assert await backend.dequeue_jobs("worker-1", limit=10) == []
+
+    async def test_never_more_than_the_limit_and_fewer_if_there_are_no_more(self, backend: Backend) -> None:
+        # B-DEQ-09 T-RES-01
+        await backend.enqueue_jobs([new_job() for _ in range(5)])
+        assert len(await backend.dequeue_jobs("worker-1", limit=3)) == 3
+        assert len(await backend.dequeue_jobs("worker-1", limit=3)) == 2
+        assert len(await backend.dequeue_jobs("worker-1", limit=3)) == 0
+
+    async def test_one_job_is_claimed_if_no_limit_is_named(self, backend: Backend) -> None:
+        # T-RES-01
+        await backend.enqueue_jobs([new_job() for _ in range(3)])
+        assert len(await backend.dequeue_jobs("worker-1")) == 1
+
+    async def test_a_claimed_job_is_out_of_sight_until_it_is_eligible_again(self, backend: Backend) -> None:
+        # B-DEQ-13 T-RES-03 T-ST-03 B-INV-05
+        await enqueue(backend, "j1")
+        await claim(backend)
+        assert await backend.dequeue_jobs("worker-1") == []
+        assert await backend.dequeue_jobs("worker-2") == []
+        await backend.fail_job("j1", "try another")
+        assert (await claim(backend, "worker-2")).id == "j1"
+
+    async def test_a_worker_gets_all_it_asks_for_because_capacity_is_the_queues_to_count(self, backend: Backend) -> None:
+        # B-INT-02 B-CON-04
+        await backend.enqueue_jobs([new_job() for _ in range(25)])
+        for _ in range(5):
+            assert len(await backend.dequeue_jobs("worker-1", limit=5)) == 5
+        held = await all_jobs(backend, JobFilter(assignee_id="worker-1"))
+        assert len(held) == 25
+
+    async def test_a_job_is_not_claimed_before_its_run_at_and_is_at_that_instant(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # T-REC-05 X-47
+        await enqueue(backend, "j1", run_at=clock.now() + seconds(60))
+        clock.advance(timedelta(seconds=60) - timedelta(microseconds=1))
+        assert await backend.dequeue_jobs("worker-1") == []
+        clock.advance(timedelta(microseconds=1))
+        assert (await claim(backend)).id == "j1"
+
+    async def test_a_job_is_not_started_once_its_expires_at_has_come(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "short-lived", expires_at=60)
+        await enqueue(backend, "first of two", expires_at=120)
+        clock.advance(seconds(60) - timedelta(microseconds=1))
+        assert len(await claimable(backend)) == 2
+        clock.advance(timedelta(microseconds=1))
+        assert await claimable(backend) == ["first of two"]
+
+    # -- by tags
+
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        [
+            ([], ["both", "more", "one", "none"]),
+            (["eu"], ["both", "more", "one"]),
+            (["eu", "slow"], ["both", "more"]),
+            (["slow", "eu"], ["both", "more"]),
+            (["slow", "eu", "slow"], ["both", "more"]),
+            (["eu", "slow", "gpu"], ["more"]),
+            (["EU"], []),
+            (["eu", "unheard of"], []),
+            (["e"], []),
+        ],
+    )
+    async def test_a_filter_matches_a_job_that_carries_all_of_its_tags(
+        self, backend: Backend, wanted: list[str], found: list[str]
+    ) -> None:
+        # B-CON-06 B-DEQ-04 B-INV-04 B-TST-01
+        await enqueue(backend, "both", tags=["slow", "eu"])
+        await enqueue(backend, "more", tags=["gpu", "eu", "slow"])
+        await enqueue(backend, "one", tags=["eu"])
+        await enqueue(backend, "none")
+        assert [job.id for job in await backend.dequeue_jobs("worker-1", wanted, 10)] == found
+
+    async def test_tags_that_hold_odd_characters_are_only_compared(self, backend: Backend) -> None:
+        odd = ["a,b", "a%", "%", "'; DROP TABLE jobs; --", '"', "\\", "名前"]
+        for tag in odd:
+            await enqueue(backend, f"job of {tag}", tags=[tag])
+        for tag in odd:
+            assert await claimable(backend, tags=[tag]) == [f"job of {tag}"]
+
+    async def test_a_job_keeps_its_order_among_those_with_the_same_tags(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-DEQ-05
+        for number in range(6):
+            await enqueue(backend, f"j{number}", tags=["eu", "slow"] if number % 2 else ["eu"], priority=-(number // 4))
+            clock.advance(1)
+        assert await claimable(backend, tags=["eu"]) == ["j4", "j5", "j0", "j1", "j2", "j3"]
+        assert await claimable(backend, tags=["eu", "slow"]) == ["j5", "j1", "j3"]
+
+    # -- by queue
+
+    async def test_only_the_queues_asked_for_are_served(self, backend: Backend) -> None:
+        # T-RES-01
+        await enqueue(backend, "mail", queue="mail")
+        await enqueue(backend, "bill", queue="bills")
+        await enqueue(backend, "plain")
+        assert await claimable(backend, queues=["bills"]) == ["bill"]
+        assert await claimable(backend, queues=["mail", "default"]) == ["mail", "plain"]
+        assert await claimable(backend, queues=["unheard of"]) == []
+        assert await claimable(backend) == ["mail", "bill", "plain"]
+
+    async def test_several_queues_are_served_as_one_line(self, backend: Backend, clock: HeldClock) -> None:
+        # B-DEQ-05
+        for number in range(6):
+            await enqueue(backend, f"j{number}", queue=f"queue {number % 3}", priority=number // 4)
+            clock.advance(1)
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=5)] == ["j0", "j1", "j2", "j3", "j4"]
+
+    # -- in which order
+
+    async def test_the_oldest_comes_first_whenever_it_was_stored(self, backend: Backend, clock: HeldClock) -> None:
+        # B-DEQ-05 B-INV-06 B-DEQ-06 X-13 B-TST-01
+        for age in (3, 1, 4, 2, 5):
+            await enqueue(backend, f"age {age}", created_at=clock.now() - seconds(age))
+        assert await claimable(backend) == ["age 5", "age 4", "age 3", "age 2", "age 1"]
+
+    async def test_jobs_of_one_instant_come_in_the_order_they_were_stored(self, backend: Backend) -> None:
+        # X-14
+        ids = ["m", "z", "a", "q", "b"]
+        for job_id in ids:
+            await enqueue(backend, job_id)
+        assert await claimable(backend) == ids
+
+    async def test_a_failed_job_goes_behind_those_that_came_before_its_failure(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-DEQ-05 X-14 X-110
+        await enqueue(backend, "first")
+        clock.advance(1)
+        await enqueue(backend, "second")
+        clock.advance(1)
+        assert (await claim(backend)).id == "first"
+        await backend.fail_job("first", "again, please")
+        clock.advance(1)
+        await enqueue(backend, "third")
+        assert await claimable(backend) == ["second", "first", "third"]
+
+    async def test_a_job_handed_back_or_crashed_keeps_its_old_place(self, backend: Backend, clock: HeldClock) -> None:
+        # X-14
+        for name in ("handed back", "crashed", "third"):
+            await enqueue(backend, name)
+            clock.advance(1)
+        handed_back, crashed = await backend.dequeue_jobs("worker-1", limit=2)
+        await backend.release_lease(handed_back.id, lease_of(handed_back))
+        await backend.mark_worker_unresponsive("worker-1")
+        assert (await backend.get_job("crashed")).last_retry_at is None
+        clock.advance(1)
+        assert await claimable(backend) == ["handed back", "crashed", "third"]
+
+    async def test_a_smaller_priority_comes_first_and_negative_ones_before_the_default(self, backend: Backend) -> None:
+        # X-85
+        for priority in (5, -1, 0, 2**31 - 1, -(2**31), 1):
+            await enqueue(backend, str(priority), priority=priority)
+        assert await claimable(backend) == [str(-(2**31)), "-1", "0", "1", "5", str(2**31 - 1)]
+
+    async def test_lifo_jobs_lead_their_priority_the_newest_first(self, backend: Backend, clock: HeldClock) -> None:
+        # X-86
+        for job_id, lifo, priority in [
+            ("fifo 1", False, 0),
+            ("lifo 1", True, 0),
+            ("urgent", False, -1),
+            ("lifo 2", True, 0),
+            ("fifo 2", False, 0),
+            ("lifo of no hurry", True, 1),
+        ]:
+            await enqueue(backend, job_id, lifo=lifo, priority=priority)
+            clock.advance(1)
+        order = ["urgent", "lifo 2", "lifo 1", "fifo 1", "fifo 2", "lifo of no hurry"]
+        assert await claimable(backend) == order
+
+    async def test_a_lifo_job_waits_for_its_time_like_any_other(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "later", lifo=True, run_at=10)
+        await enqueue(backend, "now")
+        assert await claimable(backend) == ["now"]
+        clock.advance(10)
+        assert await claimable(backend) == ["later", "now"]
+
+    async def test_a_job_that_waited_for_its_time_stands_where_its_time_puts_it(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await enqueue(backend, "due at 20", run_at=20)
+        await enqueue(backend, "due at 10", run_at=10)
+        clock.advance(15)
+        await enqueue(backend, "came at 15")
+        clock.advance(10)
+        assert await claimable(backend) == ["due at 10", "came at 15", "due at 20"]
+
+    async def test_a_job_dated_in_the_future_is_claimable_now_and_stands_as_if_it_came_now(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await enqueue(backend, "from tomorrow", created_at=clock.now() + timedelta(days=1))
+        clock.advance(1)
+        await enqueue(backend, "from today")
+        assert await claimable(backend) == ["from tomorrow", "from today"]
+
+    # -- what it leaves on the record
+
+    async def test_a_claim_names_the_new_owner_and_the_time(self, backend: Backend, clock: HeldClock) -> None:
+        # B-DEQ-07 B-DEQ-08 B-CON-04 T-REC-07
+        await enqueue(backend, "j1")
+        clock.advance(5)
+        first = await claim(backend, "worker-1")
+        assert (first.status, first.assignee_id, first.assigned_at) == (S.RUNNING, "worker-1", clock.now())
+        assert first.started_at == first.updated_at == clock.now()
+        assert (first.executions, first.retry_count, first.epoch) == (1, 0, 1)
+        await backend.fail_job("j1", "again")
+        started = clock.now()
+        clock.advance(5)
+        second = await claim(backend, "worker-2")
+        assert (second.assignee_id, second.assigned_at, second.started_at) == ("worker-2", clock.now(), started)
+        assert (second.executions, second.retry_count, second.epoch) == (2, 1, 2)
+        assert await backend.get_job("j1") == second
+
+    async def test_the_answer_is_the_record_as_stored(self, backend: Backend) -> None:
+        # B-DEQ-11
+        await backend.enqueue_jobs([new_job(tags=["a", "b"], payload=b"x", options={"k": 1}) for _ in range(3)])
+        for job in await backend.dequeue_jobs("worker-1", limit=3):
+            assert job == await backend.get_job(job.id)

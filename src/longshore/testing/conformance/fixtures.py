@@ -1,0 +1,80 @@
+"""The fixtures the kit's tests ask for. An author supplies `connect_store` and takes these into a conftest.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import pytest
+import pytest_asyncio
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.testing.conformance.staging import audit
+
+OpenBackend = Callable[[], Backend]
+"""Opens one more backend on the test's store; all of them are closed when the test ends."""
+
+WorkDone = Callable[[], int]
+"""How much work the store has done so far, in whatever unit it can count."""
+
+
+class BreakableClock(HeldClock):
+    """A clock that moves only when told to, and that can be broken: the kit's way to make any store fail inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._error: Exception | None = None
+
+    def now(self) -> datetime:
+        """The time it was last set to, unless it is broken."""
+        if self._error is not None:
+            raise self._error
+        return super().now()
+
+    @contextmanager
+    def broken(self, error: Exception) -> Iterator[None]:
+        """Within this, whoever asks for the time gets the error."""
+        self._error = error
+        try:
+            yield
+        finally:
+            self._error = None
+
+
+@pytest.fixture
+def clock() -> BreakableClock:
+    """The store's clock, held still."""
+    return BreakableClock()
+
+
+@pytest_asyncio.fixture
+async def open_backend(connect_store: OpenBackend) -> AsyncIterator[OpenBackend]:
+    """A callable that opens one more backend on the same store."""
+    opened: list[Backend] = []
+
+    def opening() -> Backend:
+        opened.append(connect_store())
+        return opened[-1]
+
+    yield opening
+    for one in reversed(opened):
+        await one.close()
+
+
+@pytest_asyncio.fixture
+async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
+    """The backend under test; its whole log and its counts are audited after each test."""
+    opened = open_backend()
+    yield opened
+    await audit(opened)
+
+
+@pytest.fixture
+def work_done() -> WorkDone | None:
+    """How much work the store has done so far (virtual machine steps, rows read): override it for a durable store.
+
+    With None, the tests that compare the work of a verb at two sizes are skipped.
+    """
+    return None

@@ -1,0 +1,229 @@
+"""Setting the stage and reading what happened: jobs brought to where a test begins, whole logs, and the audit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import QueueClosed
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent, Lease
+from longshore.core.lifecycle import LEGAL_PAIRS, JobStatus
+
+S = JobStatus
+WORKER = "worker-1"
+EVERY_STATUS = tuple(JobStatus)
+STALE = Lease("a token of another claim", 1, None)
+
+Error = TypeVar("Error", bound=Exception)
+
+
+def new_job(job_id: str | None = None, **fields: Any) -> Job:
+    """A job to enqueue; only what a test is about needs to be said."""
+    if job_id is not None:
+        fields["id"] = job_id
+    return Job(**{"type": "email", **fields})
+
+
+async def enqueue(backend: Backend, job_id: str | None = None, **fields: Any) -> Job:
+    """Stores a new job and returns it as stored."""
+    return await backend.get_job(await backend.enqueue_job(new_job(job_id, **fields)))
+
+
+async def claim(backend: Backend, assignee_id: str = WORKER, **options: Any) -> Job:
+    """Claims the one job that comes next."""
+    [job] = await backend.dequeue_jobs(assignee_id, **options)
+    return job
+
+
+async def claimable(backend: Backend, limit: int = 100, **options: Any) -> list[str]:
+    """The ids a worker would get now, in order; they are given back, so that nothing but the log remembers."""
+    jobs = await backend.dequeue_jobs("onlooker", limit=limit, **options)
+    for job in jobs:
+        await backend.release_lease(job.id, lease_of(job), run_at=job.run_at)
+    return [job.id for job in jobs]
+
+
+def lease_of(job: Job) -> Lease:
+    """The lease of a job that is held."""
+    assert job.lease is not None
+    return job.lease
+
+
+def moment(value: object) -> datetime:
+    """A time that must be there."""
+    assert isinstance(value, datetime)
+    return value
+
+
+async def job_in(backend: Backend, status: JobStatus, job_id: str | None = None, **fields: Any) -> Job:
+    """A job brought to this status by the shortest way the verbs allow; held by `WORKER` where somebody holds it.
+
+    It carries its own id as a tag, so that it alone can be claimed among others.
+    """
+    job = new_job(job_id, **fields)
+    job = job.replace(tags=(*job.tags, job.id))
+    if status is S.CREATED:
+        job = job.replace(status=S.CREATED)
+    elif status is S.WAITING_CHILDREN:
+        job = job.replace(depends_on=job.depends_on or ("a job nobody has enqueued",))
+    await backend.enqueue_job(job)
+    if status is S.UNSCHEDULED:
+        await backend.cancel_jobs(job_ids=[job.id])
+    elif status not in (S.CREATED, S.WAITING_CHILDREN, S.INITIAL_PENDING):
+        await _run_until(backend, await claim(backend, tags=[job.id]), status)
+    staged = await backend.get_job(job.id)
+    assert staged.status is status
+    return staged
+
+
+async def _run_until(backend: Backend, job: Job, status: JobStatus) -> None:
+    if status is S.CANCELLING:
+        await backend.cancel_jobs(job_ids=[job.id])
+    elif status is S.FAILED_RETRY:
+        await backend.fail_job(job.id, "failed to set the stage")
+    elif status is S.UNKNOWN_RETRY:
+        await backend.release_lease(job.id, lease_of(job))
+    elif status is S.COMPLETED:
+        await backend.complete_job(job.id, b"done")
+    elif status is S.STOPPED:
+        await backend.stop_job(job.id)
+    elif status is S.UNKNOWN_STOPPED:
+        await backend.mark_job_unknown_stopped(job.id)
+    elif status is S.DEAD:
+        await backend.bury_job(job.id, "buried to set the stage")
+
+
+async def status_of(backend: Backend, job_id: str) -> JobStatus:
+    """Where the job stands."""
+    return (await backend.get_job(job_id)).status
+
+
+async def all_jobs(backend: Backend, wanted: JobFilter | None = None, *, limit: int = 500) -> list[Job]:
+    """Every job that matches, page by page, newest first."""
+    found: list[Job] = []
+    cursor = None
+    while True:
+        page = await backend.list_jobs(wanted or JobFilter(), limit=limit, cursor=cursor)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def log_of(backend: Backend, **filters: Any) -> list[JobEvent]:
+    """The whole event log, batch by batch."""
+    found: list[JobEvent] = []
+    while True:
+        events = await backend.read_events(found[-1].cursor if found else None, **filters)
+        if not events:
+            return found
+        found += events
+
+
+async def history(backend: Backend, job_id: str) -> list[JobEvent]:
+    """What happened to one job, in the order it happened."""
+    return sorted(await log_of(backend, job_id=job_id), key=lambda event: (event.job_uid or 0, event.job_seq))
+
+
+async def story(backend: Backend, job_id: str) -> list[str]:
+    """The names of the events of one job."""
+    return [event.event for event in await history(backend, job_id)]
+
+
+async def last_cursor(backend: Backend) -> str | None:
+    """Where the log ends now."""
+    events = await log_of(backend)
+    return events[-1].cursor if events else None
+
+
+def steps(events: Iterable[JobEvent]) -> list[tuple[JobStatus | None, JobStatus]]:
+    """The transitions among the events."""
+    return [(event.from_status, event.to_status) for event in events if event.to_status is not None]
+
+
+def assert_legal_history(events: Sequence[JobEvent]) -> None:
+    """One job's events follow one another without a gap, each move is in the table, and nothing counts backward."""
+    for before, event in zip(events, events[1:], strict=False):
+        assert event.job_seq == before.job_seq + 1, f"{before.event} is followed by {event.event}"
+        assert event.epoch >= before.epoch
+        assert event.execution >= before.execution
+        assert event.occurred_at >= before.occurred_at
+    moves = steps(events)
+    for came_to, (source, target) in zip([None, *(target for _, target in moves)], moves, strict=False):
+        if source is None:
+            assert came_to is None, f"{events[0].job_id} began twice"
+        else:
+            assert came_to in (None, source), f"{events[0].job_id} left {source} but had come to {came_to}"
+            assert (source, target) in LEGAL_PAIRS
+
+
+async def picture_of(backend: Backend) -> dict[str, object]:
+    """All that anybody can see of the store, to compare before and after."""
+    return {
+        "jobs": await all_jobs(backend),
+        "counts": await backend.count_jobs(),
+        "stats": await backend.get_job_stats(),
+        "events": await log_of(backend),
+        "queues": await backend.list_queues(),
+        "schedules": await backend.get_schedules(),
+        "workers": await backend.list_workers(),
+    }
+
+
+@asynccontextmanager
+async def nothing_changes(backend: Backend) -> AsyncIterator[None]:
+    """What happens within leaves no trace in the store."""
+    before = await picture_of(backend)
+    yield
+    assert await picture_of(backend) == before
+
+
+@asynccontextmanager
+async def refused(
+    backend: Backend, error: type[Error], *, field: str | None = None
+) -> AsyncIterator[pytest.ExceptionInfo[Error]]:
+    """The call within raises this error, which names the field, and leaves no trace in the store."""
+    async with nothing_changes(backend):
+        with pytest.raises(error) as caught:
+            yield caught
+        if field is not None:
+            assert getattr(caught.value, "field", None) == field, f"{caught.value!r} should name {field}"
+            assert field in str(caught.value)
+
+
+async def audit(backend: Backend) -> None:
+    """What holds after every test, whatever it did: legal histories, exact counts, leases where they belong."""
+    try:
+        jobs = await all_jobs(backend)
+    except QueueClosed:
+        return
+    told = await backend.count_jobs()
+    found = Counter(job.status for job in jobs)
+    assert told == {status: found[status] for status in JobStatus}
+    assert (await backend.get_job_stats()).total_retries == sum(job.retry_count for job in jobs)
+    for job in jobs:
+        assert (job.lease is not None) == job.status.holds_capacity
+        assert (job.finalized_at is not None) == job.status.final
+        assert job.created_at is not None
+        assert job.updated_at is not None
+    by_job: dict[int, list[JobEvent]] = {}
+    for event in await log_of(backend):
+        if event.job_uid is not None:
+            by_job.setdefault(event.job_uid, []).append(event)
+    for events in by_job.values():
+        assert_legal_history(sorted(events, key=lambda event: event.job_seq))
+    for job in jobs:
+        moves = steps(sorted(by_job.get(job.uid, []), key=lambda event: event.job_seq))
+        assert not moves or moves[-1][1] is job.status
+
+
+def seconds(number: float) -> timedelta:
+    """A duration."""
+    return timedelta(seconds=number)

@@ -1,0 +1,293 @@
+"""A job comes in: stored whole and once, under its id and its key, and accepted in one step or in two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
+from longshore.core.job import Job
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    all_jobs,
+    claim,
+    claimable,
+    enqueue,
+    job_in,
+    new_job,
+    nothing_changes,
+    refused,
+    seconds,
+    status_of,
+    story,
+)
+
+DAY = timedelta(days=1)
+
+
+class TestSubmission:
+    """`enqueue_job`, `enqueue_jobs`, `accept_jobs`: identity, durability of what was given, two-phase submit."""
+
+    # -- one job
+
+    async def test_a_job_is_stored_under_its_own_id_and_is_there_at_once(self, backend: Backend) -> None:
+        # B-ENQ-05 B-ENQ-07
+        assert await backend.enqueue_job(new_job("j1", tags=["eu"])) == "j1"
+        assert (await backend.get_job("j1")).status is S.INITIAL_PENDING
+        stats = await backend.get_job_stats(["eu"])
+        assert (stats.total_jobs, stats.pending_jobs) == (1, 1)
+        assert (await claim(backend)).id == "j1"
+
+    async def test_everything_a_caller_may_set_is_stored_as_given(self, backend: Backend, clock: HeldClock) -> None:
+        # B-ENQ-06 B-GET-01 T-REC-01 T-REC-02 T-REC-03 T-REC-04 T-REC-05 T-REC-06 T-REC-08
+        given = Job(
+            id="order 7/α",
+            type="invoice",
+            payload=b'\x00\xff {"not": json',
+            queue="billing",
+            tags=("eu", "slow"),
+            priority=-3,
+            lifo=True,
+            run_at=clock.now() + seconds(90),
+            delay=seconds(30),
+            expires_at=clock.now() + DAY,
+            timeout=seconds(12.5),
+            max_attempts=4,
+            max_crashes=2,
+            idempotency_key="order-7",
+            concurrency_key="customer-1",
+            parent_id="order",
+            on_dependency_failure="stop",
+            schedule_id="nightly",
+            options={"backoff": {"type": "fixed", "delay": 3}, "text": "zażółć", "list": [1, 2.5, None, True]},
+            created_at=clock.now() - DAY,
+        )
+        await backend.enqueue_job(given)
+        stored = await backend.get_job(given.id)
+        assert stored == given.replace(uid=stored.uid, updated_at=clock.now())
+        assert stored.uid > 0
+
+    async def test_a_job_that_says_nothing_gets_the_plain_defaults(self, backend: Backend, clock: HeldClock) -> None:
+        # T-REC-08 X-42: unset is 0, no limit
+        job = await enqueue(backend)
+        assert (job.queue, job.payload, job.tags, job.priority, job.lifo) == ("default", b"null", (), 0, False)
+        assert (job.max_attempts, job.max_crashes, job.timeout, job.run_at, job.expires_at) == (0, None, None, None, None)
+        assert (job.created_at, job.started_at, job.finalized_at) == (clock.now(), None, None)
+
+    async def test_a_new_job_has_no_history_whatever_its_record_says(self, backend: Backend, clock: HeldClock) -> None:
+        # X-12
+        later = clock.now() + DAY
+        claimed = new_job(
+            "j1", executions=5, retry_count=4, crashes=3, epoch=2, assignee_id="somebody", result=b"42", uid=77
+        ).replace(started_at=later, finalized_at=later, last_retry_at=later, assigned_at=later, error_message="old")
+        job = await enqueue(backend, "plain")
+        await backend.enqueue_job(claimed)
+        stored = await backend.get_job("j1")
+        assert stored == job.replace(id="j1", uid=stored.uid)
+        assert stored.uid != job.uid
+
+    async def test_the_store_keeps_a_copy_that_the_caller_cannot_reach(self, backend: Backend) -> None:
+        # X-12
+        options: dict[str, Any] = {"keep": [1]}
+        await backend.enqueue_job(new_job("j1", options=options))
+        options["keep"].append(2)
+        read = await backend.get_job("j1")
+        assert dict(read.options) == {"keep": [1]}
+        assert isinstance(read.options, dict)
+        read.options["keep"].append(3)
+        assert dict((await backend.get_job("j1")).options) == {"keep": [1]}
+
+    async def test_tags_given_twice_are_stored_once(self, backend: Backend) -> None:
+        # X-12
+        assert (await enqueue(backend, tags=("eu", "eu", "slow", "eu"))).tags == ("eu", "slow")
+
+    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if s not in (S.INITIAL_PENDING, S.CREATED)])
+    async def test_a_new_job_in_a_status_of_its_own_choice_is_refused_not_corrected(
+        self, backend: Backend, status: S
+    ) -> None:
+        # B-ENQ-03 B-ENQS-02 X-12
+        async with refused(backend, InvalidArgument, field="status"):
+            await backend.enqueue_job(new_job(status=status))
+        async with refused(backend, InvalidArgument, field="jobs[1].status"):
+            await backend.enqueue_jobs([new_job(), new_job(status=status)])
+
+    @pytest.mark.parametrize("nothing", [None, {"id": "j1", "type": "email"}, "j1"])
+    async def test_what_is_no_job_is_refused(self, backend: Backend, nothing: Any) -> None:
+        # B-ENQ-01 B-ENQS-02 B-ERR-05
+        async with refused(backend, InvalidArgument, field="job"):
+            await backend.enqueue_job(nothing)
+        async with refused(backend, InvalidArgument, field="jobs[1].job"):
+            await backend.enqueue_jobs([new_job(), nothing])
+
+    async def test_an_empty_id_is_refused(self, backend: Backend) -> None:
+        # B-ENQ-02 B-ENQS-02 B-ENQ-10
+        async with refused(backend, InvalidArgument, field="id"):
+            await backend.enqueue_job(new_job(""))
+        async with refused(backend, InvalidArgument, field="jobs[2].id"):
+            await backend.enqueue_jobs([new_job(), new_job(), new_job("")])
+
+    async def test_a_second_job_with_the_same_id_is_refused_and_the_first_is_untouched(self, backend: Backend) -> None:
+        # B-ENQ-04 B-ENQ-08 B-ERR-06 X-112
+        first = await enqueue(backend, "j1", payload=b"1", tags=["a"])
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.enqueue_job(new_job("j1", payload=b"2", tags=["b"], queue="other"))
+        assert caught.value.job_ids == ("j1",)
+        assert await backend.get_job("j1") == first
+
+    async def test_an_id_may_come_again_after_its_job_was_removed_but_a_uid_never(self, backend: Backend) -> None:
+        first = await job_in(backend, S.COMPLETED, "j1")
+        await backend.delete_jobs(job_ids=["j1"])
+        second = await enqueue(backend, "j1")
+        assert second.uid > first.uid
+        assert second.status is S.INITIAL_PENDING
+
+    # -- many at once
+
+    async def test_an_empty_batch_stores_nothing_and_is_no_error(self, backend: Backend) -> None:
+        # B-ENQS-01
+        async with nothing_changes(backend):
+            assert await backend.enqueue_jobs([]) == []
+
+    async def test_a_batch_is_stored_whole_and_its_ids_come_back_in_input_order(self, backend: Backend) -> None:
+        # B-ENQS-05 B-ENQS-06
+        ids = ["c", "a", "d", "b"]
+        assert await backend.enqueue_jobs([new_job(job_id, tags=["batch"]) for job_id in ids]) == ids
+        assert (await backend.get_job_stats(["batch"])).pending_jobs == 4
+        assert await claimable(backend) == ids
+
+    async def test_an_id_twice_in_a_batch_stops_the_whole_batch(self, backend: Backend) -> None:
+        # B-ENQS-03 B-ENQS-07 B-ENQS-08 B-ENQS-10 B-ERR-07 X-02
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.enqueue_jobs([new_job("a"), new_job("b"), new_job("c"), new_job("b")])
+        assert caught.value.job_ids == ("b",)
+        assert "'b'" in str(caught.value)
+
+    async def test_ids_that_are_stored_already_stop_the_whole_batch_and_all_are_named(self, backend: Backend) -> None:
+        # B-ENQS-04 B-ENQS-07 B-ENQS-08 B-ENQS-10 B-ERR-07 B-INV-02 X-02
+        await backend.enqueue_jobs([new_job("a"), new_job("c")])
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"])
+        assert caught.value.job_ids == ("a", "c")
+
+    async def test_one_bad_job_stops_the_whole_batch_and_the_error_says_which(self, backend: Backend) -> None:
+        # B-ENQS-02 B-ENQS-07 B-ENQS-10
+        async with refused(backend, InvalidArgument, field="jobs[1].priority"):
+            await backend.enqueue_jobs([new_job(), new_job(priority=2**40), new_job()])
+
+    # -- the same work asked for twice
+
+    async def test_a_repeated_key_gives_the_first_job_and_changes_nothing(self, backend: Backend) -> None:
+        # T-M6-01 X-50
+        assert await backend.enqueue_job(new_job("first", idempotency_key="order-7", payload=b"1")) == "first"
+        async with nothing_changes(backend):
+            assert await backend.enqueue_job(new_job("second", idempotency_key="order-7", payload=b"2")) == "first"
+            again = [new_job("third", idempotency_key="order-7"), new_job("first", idempotency_key="order-7")]
+            assert await backend.enqueue_jobs(again) == ["first", "first"]
+
+    async def test_a_key_twice_in_one_batch_makes_one_job(self, backend: Backend) -> None:
+        # T-M6-01
+        batch = [new_job("a", idempotency_key="k"), new_job("b"), new_job("c", idempotency_key="k")]
+        assert await backend.enqueue_jobs(batch) == ["a", "b", "a"]
+        assert {job.id for job in await all_jobs(backend)} == {"a", "b"}
+
+    async def test_a_key_belongs_to_its_queue(self, backend: Backend) -> None:
+        # X-50
+        await backend.enqueue_job(new_job("a", queue="mail", idempotency_key="k"))
+        assert await backend.enqueue_job(new_job("b", queue="bills", idempotency_key="k")) == "b"
+
+    @pytest.mark.parametrize("status", [S.RUNNING, S.COMPLETED, S.DEAD, S.UNSCHEDULED])
+    async def test_a_key_answers_wherever_its_job_stands(self, backend: Backend, status: S) -> None:
+        # X-50
+        await job_in(backend, status, "a", idempotency_key="k")
+        assert await backend.enqueue_job(new_job("b", idempotency_key="k")) == "a"
+        assert await status_of(backend, "a") is status
+
+    async def test_a_removed_jobs_key_answers_for_a_day_and_is_free_then(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await job_in(backend, S.COMPLETED, "a", idempotency_key="k")
+        await backend.delete_jobs(job_ids=["a"])
+        clock.advance(DAY - seconds(1))
+        async with nothing_changes(backend):
+            assert await backend.enqueue_job(new_job("b", idempotency_key="k")) == "a"
+        clock.advance(seconds(2))
+        assert await backend.enqueue_job(new_job("b", idempotency_key="k")) == "b"
+        assert await backend.enqueue_job(new_job("c", idempotency_key="k")) == "b"
+
+    # -- in two steps
+
+    async def test_a_created_job_is_stored_and_never_runs_until_it_is_accepted(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        job = await enqueue(backend, "j1", status=S.CREATED)
+        assert job.status is S.CREATED
+        clock.advance(DAY)
+        await backend.reclaim_expired_leases()
+        await backend.reset_running_jobs()
+        assert await claimable(backend) == []
+        assert await status_of(backend, "j1") is S.CREATED
+        await backend.accept_jobs(["j1"])
+        assert await claimable(backend) == ["j1"]
+        assert (await story(backend, "j1"))[:2] == ["job.added", "job.accepted"]
+
+    async def test_accepting_takes_all_or_none(self, backend: Backend) -> None:
+        await backend.enqueue_jobs([new_job("a", status=S.CREATED), new_job("b", status=S.CREATED), new_job("c")])
+        async with refused(backend, JobNotFound):
+            await backend.accept_jobs(["a", "nobody"])
+        async with refused(backend, InvalidTransition):
+            await backend.accept_jobs(["a", "c"])
+        await backend.accept_jobs(["b", "a", "a"])
+        assert await status_of(backend, "a") is await status_of(backend, "b") is S.INITIAL_PENDING
+
+    async def test_an_accepted_job_waits_for_its_time_and_its_dependencies(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await enqueue(backend, "later", status=S.CREATED, run_at=60)
+        await enqueue(backend, "waiting", status=S.CREATED, depends_on=["later"])
+        await backend.accept_jobs(["later", "waiting"])
+        assert await story(backend, "later") == ["job.added", "job.accepted", "job.delayed"]
+        assert await status_of(backend, "waiting") is S.WAITING_CHILDREN
+        assert await claimable(backend) == []
+        clock.advance(60)
+        assert (await claim(backend)).id == "later"
+
+    # -- not before its time
+
+    async def test_a_job_is_ready_or_scheduled_by_its_run_at(self, backend: Backend, clock: HeldClock) -> None:
+        # T-ENQ-01 T-ST-01 T-ST-02 X-87
+        await enqueue(backend, "no time")
+        await enqueue(backend, "past", run_at=clock.now() - DAY)
+        await enqueue(backend, "now", run_at=clock.now())
+        await enqueue(backend, "future", run_at=clock.now() + seconds(10))
+        await enqueue(backend, "in a while", run_at=10)
+        assert sorted(await claimable(backend)) == ["no time", "now", "past"]
+        assert (await backend.get_job("in a while")).run_at == clock.now() + seconds(10)
+        clock.advance(10)
+        assert len(await claimable(backend)) == 5
+
+    async def test_a_delay_is_remembered_and_counted_from_the_stores_clock(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # X-87: where both are given, run_at wins
+        job = await enqueue(backend, "a", delay=30)
+        assert (job.delay, job.run_at) == (seconds(30), clock.now() + seconds(30))
+        both = await enqueue(backend, "b", delay=30, run_at=clock.now() + seconds(5))
+        assert (both.delay, both.run_at) == (seconds(30), clock.now() + seconds(5))
+
+    async def test_a_job_for_later_writes_that_it_was_added_and_that_it_was_delayed(self, backend: Backend) -> None:
+        await enqueue(backend, "now")
+        await enqueue(backend, "later", run_at=60)
+        assert await story(backend, "now") == ["job.added"]
+        assert await story(backend, "later") == ["job.added", "job.delayed"]
+
+    async def test_a_job_may_be_due_in_the_year_9999(self, backend: Backend, clock: HeldClock) -> None:
+        end = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+        assert (await enqueue(backend, "far", run_at=end)).run_at == end
+        assert await claimable(backend) == []
+        clock.set(end)
+        assert (await claim(backend, lease=None)).id == "far"
