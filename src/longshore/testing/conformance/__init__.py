@@ -22,31 +22,35 @@ The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test wou
 
 import pytest
 
-_ROOMS = (
-    "bad_input",
-    "cancellation",
-    "claiming",
-    "closing",
-    "concurrency",
-    "crashes",
-    "dependencies",
-    "durability",
-    "effort",
-    "events",
-    "interruptions",
-    "leases",
-    "limits",
-    "looking",
-    "notes",
-    "operators",
-    "schedules",
-    "settlement",
-    "staging",
-    "submission",
-    "surface",
-    "updates",
-)
 # before they are imported, so that a failed assertion in the kit shows its values as in any test file
-pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in _ROOMS))
+pytest.register_assert_rewrite(
+    "longshore.testing.conformance.cancellation",
+    "longshore.testing.conformance.claiming",
+    "longshore.testing.conformance.crashes",
+    "longshore.testing.conformance.leases",
+    "longshore.testing.conformance.settlement",
+    "longshore.testing.conformance.staging",
+    "longshore.testing.conformance.submission",
+    "longshore.testing.conformance.surface",
+    "longshore.testing.conformance.updates",
+)
 
-from longshore.testing.conformance.bad_input import TestBadInput  # noqa: E402  # after the line above, see there
+from longshore.testing.conformance.cancellation import TestCancellation  # noqa: E402  # after the line above
+from longshore.testing.conformance.claiming import TestClaiming  # noqa: E402  # after the line above
+from longshore.testing.conformance.crashes import TestCrashes  # noqa: E402  # after the line above
+from longshore.testing.conformance.leases import TestLeases  # noqa: E402  # after the line above
+from longshore.testing.conformance.settlement import TestSettlement  # noqa: E402  # after the line above
+from longshore.testing.conformance.submission import TestSubmission  # noqa: E402  # after the line above
+from longshore.testing.conformance.surface import TestSurface  # noqa: E402  # after the line above
+from longshore.testing.conformance.updates import TestUpdates  # noqa: E402  # after the line above
+
+__all__ = [
+    "TestCancellation",
+    "TestClaiming",
+    "TestCrashes",
+    "TestLeases",
+    "TestSettlement",
+    "TestSubmission",
+    "TestSurface",
+    "TestUpdates",
+]

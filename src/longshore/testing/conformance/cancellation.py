@@ -1,0 +1,157 @@
+"""Somebody calls jobs off: what nobody runs ends at once, what somebody runs is asked to end and acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidArgument
+from longshore.core.lifecycle import FINAL, TABLE, Verb
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    claimable,
+    enqueue,
+    history,
+    job_in,
+    lease_of,
+    new_job,
+    nothing_changes,
+    refused,
+    status_of,
+)
+
+CANCELLED = {
+    S.CREATED: S.UNSCHEDULED,
+    S.WAITING_CHILDREN: S.UNSCHEDULED,
+    S.INITIAL_PENDING: S.UNSCHEDULED,
+    S.RUNNING: S.CANCELLING,
+    S.FAILED_RETRY: S.STOPPED,
+    S.UNKNOWN_RETRY: S.STOPPED,
+}
+
+
+class TestCancellation:
+    """`cancel_jobs` and `acknowledge_cancellation`."""
+
+    @pytest.mark.parametrize(("source", "target"), CANCELLED.items())
+    async def test_a_job_that_is_not_over_is_cancelled(
+        self, backend: Backend, clock: HeldClock, source: S, target: S
+    ) -> None:
+        # B-CAN-03 B-CAN-04 B-CAN-05 B-CAN-06 B-CAN-08 B-CAN-12 X-15
+        job = await job_in(backend, source)
+        clock.advance(1)
+        assert await backend.cancel_jobs(job_ids=[job.id]) == ([job.id], [])
+        after = await backend.get_job(job.id)
+        assert after.status is target
+        assert after.finalized_at == (clock.now() if target.final else None)
+        assert (after.assignee_id, after.assigned_at) == (job.assignee_id, job.assigned_at)
+        event = (await history(backend, job.id))[-1]
+        assert event.event == ("job.cancelling" if target is S.CANCELLING else "job.stopped")
+        assert (event.from_status, event.to_status) == (source, target)
+
+    async def test_the_products_table_has_these_arrows(self) -> None:
+        assert {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CANCEL} == CANCELLED
+
+    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if s in FINAL])
+    async def test_a_job_that_is_over_is_unknown_and_never_makes_the_call_fail(
+        self, backend: Backend, status: S
+    ) -> None:
+        # B-CAN-08 B-CAN-09 X-17
+        job = await job_in(backend, status, tags=["eu"])
+        async with nothing_changes(backend):
+            assert await backend.cancel_jobs(job_ids=[job.id, "nobody"]) == ([], ["nobody", job.id]) or (
+                await backend.cancel_jobs(job_ids=[job.id, "nobody"]) == ([], [job.id, "nobody"])
+            )
+            assert await backend.cancel_jobs(tags=["eu"]) == ([], [job.id])
+
+    async def test_a_job_being_cancelled_stays_so_and_is_listed_as_cancelled(self, backend: Backend) -> None:
+        # B-CAN-07
+        job = await job_in(backend, S.CANCELLING)
+        async with nothing_changes(backend):
+            assert await backend.cancel_jobs(job_ids=[job.id]) == ([job.id], [])
+
+    async def test_the_targets_are_those_with_all_the_tags_and_those_named_each_once(self, backend: Backend) -> None:
+        # B-CAN-02 B-CAN-10 X-17
+        await enqueue(backend, "both", tags=["eu", "slow"])
+        await enqueue(backend, "one", tags=["eu"])
+        await enqueue(backend, "named")
+        await enqueue(backend, "left alone", tags=["slow"])
+        cancelled, unknown = await backend.cancel_jobs(["eu", "slow"], ["named", "both", "named", "nobody"])
+        assert sorted(cancelled) == ["both", "named"]
+        assert unknown == ["nobody"]
+        assert await claimable(backend) == ["one", "left alone"]
+
+    async def test_ids_alone_select_nothing_more(self, backend: Backend) -> None:
+        # X-16
+        await backend.enqueue_jobs([new_job("a"), new_job("b")])
+        assert await backend.cancel_jobs(job_ids=["a"]) == (["a"], [])
+        assert await status_of(backend, "b") is S.INITIAL_PENDING
+
+    async def test_neither_tags_nor_ids_is_an_error_not_everything(self, backend: Backend) -> None:
+        # B-CAN-01 X-16
+        await enqueue(backend)
+        async with refused(backend, InvalidArgument):
+            await backend.cancel_jobs()
+        async with refused(backend, InvalidArgument):
+            await backend.cancel_jobs(queue="default")
+
+    async def test_a_queue_narrows_both_tags_and_ids(self, backend: Backend) -> None:
+        await enqueue(backend, "mail", queue="mail", tags=["eu"])
+        await enqueue(backend, "bill", queue="bills", tags=["eu"])
+        assert await backend.cancel_jobs(["eu"], ["bill"], queue="mail") == (["mail"], ["bill"])
+        assert await status_of(backend, "bill") is S.INITIAL_PENDING
+
+    async def test_many_jobs_are_cancelled_in_one_call(self, backend: Backend) -> None:
+        # B-CAN-11 B-PERF-04
+        await backend.enqueue_jobs([new_job(tags=["batch"]) for _ in range(200)])
+        running = [job.id for job in await backend.dequeue_jobs("worker-1", limit=50)]
+        cancelled, unknown = await backend.cancel_jobs(["batch"])
+        assert (len(cancelled), unknown) == (200, [])
+        counts = await backend.count_jobs()
+        assert (counts[S.CANCELLING], counts[S.UNSCHEDULED]) == (50, 150)
+        assert {await status_of(backend, job_id) for job_id in running} == {S.CANCELLING}
+
+    async def test_a_cancelled_job_never_starts(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "now")
+        await enqueue(backend, "later", run_at=60)
+        await backend.cancel_jobs(job_ids=["now", "later"])
+        clock.advance(60)
+        assert await backend.dequeue_jobs("worker-1", limit=10) == []
+
+    async def test_a_job_being_cancelled_keeps_its_owner_and_its_lease(self, backend: Backend) -> None:
+        # X-18: the owner sees it on the record and at its next renewal
+        job = await job_in(backend, S.RUNNING)
+        await backend.cancel_jobs(job_ids=[job.id])
+        cancelling = await backend.get_job(job.id)
+        lease = lease_of(cancelling)
+        assert (lease.token, lease.epoch, lease.expires_at) == (
+            lease_of(job).token,
+            lease_of(job).epoch,
+            lease_of(job).expires_at,
+        )
+        assert lease.cancel_requested
+        assert await backend.dequeue_jobs("worker-2") == []
+
+    @pytest.mark.parametrize(("was_executing", "target"), [(True, S.STOPPED), (False, S.UNKNOWN_STOPPED)])
+    async def test_an_acknowledged_cancellation_ends_the_job(
+        self, backend: Backend, clock: HeldClock, was_executing: bool, target: S
+    ) -> None:
+        # B-ACK-02 B-ACK-03 B-ACK-04 B-ACK-05 X-03: no map comes back, the Queue frees the slot by its own ledger
+        job = await job_in(backend, S.CANCELLING)
+        clock.advance(1)
+        acknowledged = backend.acknowledge_cancellation(job.id, was_executing, lease=lease_of(job))
+        answer: object = await acknowledged  # type: ignore[func-returns-value]  # that it returns nothing is the point
+        assert answer is None
+        over = await backend.get_job(job.id)
+        assert (over.status, over.finalized_at) == (target, clock.now())
+        assert (over.assignee_id, over.assigned_at) == ("worker-1", job.assigned_at)
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.detail["was_executing"]) == ("job.stopped", was_executing)
+
+    async def test_a_cancellation_can_still_be_outrun_by_the_result(self, backend: Backend) -> None:
+        # B-COMP-03
+        job = await job_in(backend, S.CANCELLING)
+        assert await backend.complete_job(job.id, b"done", lease=lease_of(job)) == {"worker-1": 1}
+        assert await status_of(backend, job.id) is S.COMPLETED

@@ -1,0 +1,288 @@
+"""A worker vanishes: leases that ran out, workers declared unresponsive, running jobs reset, and the limit on it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.backoff import exponential, fixed
+from longshore.core.clock import HeldClock
+from longshore.core.lifecycle import TABLE, Verb
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    claim,
+    claimable,
+    enqueue,
+    history,
+    job_in,
+    lease_of,
+    moment,
+    new_job,
+    nothing_changes,
+    seconds,
+    status_of,
+    steps,
+    story,
+)
+
+Crash = Callable[[Backend, HeldClock], Awaitable[object]]
+
+
+async def _lease_runs_out(backend: Backend, clock: HeldClock) -> None:
+    clock.advance(30)
+    await backend.reclaim_expired_leases()
+
+
+CRASHES: dict[str, Crash] = {
+    "lease ran out": _lease_runs_out,
+    "worker unresponsive": lambda backend, _: backend.mark_worker_unresponsive("worker-1"),
+    "running jobs reset": lambda backend, _: backend.reset_running_jobs(),
+}
+every_crash = pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES.keys())
+
+
+class TestCrashes:
+    """The three ways a job loses its owner do the same to it; who is meant differs."""
+
+    # -- what a crash does to a job
+
+    @every_crash
+    async def test_a_running_job_goes_back_to_the_queue_and_the_crash_is_counted(
+        self, backend: Backend, clock: HeldClock, crash: Crash
+    ) -> None:
+        # B-MWU-02 B-MWU-04 B-RST-01 B-RST-03 T-M4-03 X-14 X-40 X-46 X-62
+        job = await job_in(backend, S.RUNNING, run_at=0)
+        await crash(backend, clock)
+        back = await backend.get_job(job.id)
+        assert (back.status, back.crashes, back.retry_count) == (S.UNKNOWN_RETRY, 1, 0)
+        assert (back.run_at, back.last_retry_at, back.finalized_at) == (None, None, None)
+        assert (back.assignee_id, back.assigned_at) == ("worker-1", job.assigned_at)
+        assert (await story(backend, job.id))[-2:] == ["job.stalled", "job.promoted"]
+        again = await claim(backend, "worker-2")
+        assert (again.id, again.epoch, again.executions) == (job.id, 2, 2)
+        assert lease_of(again).token != lease_of(job).token
+
+    @every_crash
+    async def test_a_job_being_cancelled_is_over(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
+        # B-MWU-03 B-RST-02 X-01 X-15
+        job = await job_in(backend, S.CANCELLING)
+        await crash(backend, clock)
+        over = await backend.get_job(job.id)
+        assert (over.status, over.finalized_at) == (S.UNKNOWN_STOPPED, clock.now())
+        assert (over.assignee_id, over.assigned_at) == ("worker-1", job.assigned_at)
+        assert await claimable(backend) == []
+
+    @every_crash
+    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if not s.holds_capacity])
+    async def test_a_job_that_nobody_holds_is_left_alone(
+        self, backend: Backend, clock: HeldClock, crash: Crash, status: S
+    ) -> None:
+        # B-MWU-05 B-RST-04
+        await job_in(backend, status)
+        async with nothing_changes(backend):
+            await crash(backend, clock)
+
+    @every_crash
+    async def test_nothing_stored_is_no_error(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
+        # B-MWU-05 B-RST-04
+        async with nothing_changes(backend):
+            await crash(backend, clock)
+
+    @every_crash
+    async def test_the_limit_on_crashes_is_the_jobs_own(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
+        # X-40 X-62
+        job = await job_in(backend, S.INITIAL_PENDING, max_crashes=2, max_attempts=1)
+        for crashes in (1, 2):
+            await claim(backend)
+            await crash(backend, clock)
+            back = await backend.get_job(job.id)
+            assert (back.status, back.crashes) == (S.UNKNOWN_RETRY, crashes)
+        await claim(backend)
+        await crash(backend, clock)
+        dead = await backend.get_job(job.id)
+        assert (dead.status, dead.crashes, dead.retry_count) == (S.DEAD, 3, 0)
+        assert (dead.finalized_at, dead.assignee_id) == (clock.now(), "worker-1")
+        assert "3 times" in dead.error_message
+        stalled, failed, buried = (await history(backend, job.id))[-3:]
+        assert [event.event for event in (stalled, failed, buried)] == ["job.stalled", "job.failed", "job.dead"]
+        assert failed.detail["final"] is True
+        assert steps([stalled, failed, buried]) == [(S.RUNNING, S.UNKNOWN_RETRY), (S.UNKNOWN_RETRY, S.DEAD)]
+
+    @every_crash
+    async def test_a_limit_of_zero_means_never_again_after_a_crash(
+        self, backend: Backend, clock: HeldClock, crash: Crash
+    ) -> None:
+        job = await job_in(backend, S.RUNNING, max_crashes=0)
+        await crash(backend, clock)
+        assert await status_of(backend, job.id) is S.DEAD
+
+    @every_crash
+    async def test_without_a_limit_a_job_survives_any_number_of_crashes(
+        self, backend: Backend, clock: HeldClock, crash: Crash
+    ) -> None:
+        job = await job_in(backend, S.INITIAL_PENDING)
+        for _ in range(8):
+            await claim(backend)
+            await crash(backend, clock)
+        assert (await backend.get_job(job.id)).crashes == 8
+        assert await claimable(backend) == [job.id]
+
+    @every_crash
+    async def test_a_crashed_job_waits_for_the_backoff_it_brought_along(
+        self, backend: Backend, clock: HeldClock, crash: Crash
+    ) -> None:
+        # X-71
+        job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": exponential(10).as_options()})
+        for wait in (10, 20):
+            await claim(backend)
+            await crash(backend, clock)
+            assert (await story(backend, job.id))[-2:] == ["job.stalled", "job.delayed"]
+            assert (await backend.get_job(job.id)).run_at == clock.now() + seconds(wait)
+            clock.advance(wait - 1)
+            assert await backend.dequeue_jobs("worker-1") == []
+            clock.advance(1)
+
+    @every_crash
+    async def test_a_buried_job_waits_for_no_backoff(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
+        job = await job_in(backend, S.RUNNING, max_crashes=0, options={"backoff": fixed(10).as_options()})
+        await crash(backend, clock)
+        assert (await backend.get_job(job.id)).run_at is None
+
+    async def test_the_products_table_has_these_arrows(self) -> None:
+        written = {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CRASH}
+        assert written == {S.RUNNING: S.UNKNOWN_RETRY, S.CANCELLING: S.UNKNOWN_STOPPED}
+
+    # -- leases that ran out
+
+    async def test_the_sweep_takes_a_lease_from_the_instant_it_ends(self, backend: Backend, clock: HeldClock) -> None:
+        # T-M4-03 X-45
+        job = await job_in(backend, S.RUNNING)
+        clock.set(moment(lease_of(job).expires_at) - timedelta(microseconds=1))
+        assert await backend.reclaim_expired_leases() == []
+        clock.advance(timedelta(microseconds=1))
+        [reclaimed] = await backend.reclaim_expired_leases()
+        assert reclaimed == await backend.get_job(job.id)
+        assert await backend.reclaim_expired_leases() == []
+
+    async def test_the_sweep_returns_only_what_it_reclaimed_the_longest_overdue_first(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.enqueue_jobs([new_job(f"j{number}") for number in range(4)])
+        for lease in (30, 10, 20, 100):
+            await claim(backend, lease=lease)
+        await enqueue(backend, "short-lived", expires_at=5)
+        clock.advance(50)
+        assert [job.id for job in await backend.reclaim_expired_leases(limit=2)] == ["j1", "j2"]
+        assert [job.id for job in await backend.reclaim_expired_leases(limit=2)] == ["j0"]
+        assert await status_of(backend, "j3") is S.RUNNING
+        assert await status_of(backend, "short-lived") is S.UNSCHEDULED
+
+    async def test_the_sweep_judges_a_job_by_its_own_lease_and_nothing_else(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        """A worker that was never heard of, or is heard of still, makes no difference."""
+        await backend.enqueue_jobs([new_job("a"), new_job("b")])
+        await claim(backend, "worker-1", lease=10)
+        await claim(backend, "worker-1", lease=60)
+        clock.advance(10)
+        assert [job.id for job in await backend.reclaim_expired_leases()] == ["a"]
+
+    @pytest.mark.parametrize(
+        ("source", "target"),
+        [
+            (S.INITIAL_PENDING, S.UNSCHEDULED),
+            (S.WAITING_CHILDREN, S.UNSCHEDULED),
+            (S.FAILED_RETRY, S.STOPPED),
+            (S.UNKNOWN_RETRY, S.STOPPED),
+        ],
+    )
+    async def test_the_sweep_ends_a_job_whose_expires_at_has_passed(
+        self, backend: Backend, clock: HeldClock, source: S, target: S
+    ) -> None:
+        job = await job_in(backend, source, expires_at=60)
+        clock.advance(59)
+        await backend.reclaim_expired_leases()
+        assert await status_of(backend, job.id) is source
+        clock.advance(1)
+        assert await backend.reclaim_expired_leases() == []
+        over = await backend.get_job(job.id)
+        assert (over.status, over.finalized_at) == (target, clock.now())
+        assert "expire" in over.error_message
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.detail["reason"]) == ("job.stopped", "expired")
+
+    @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
+    async def test_a_job_that_was_started_in_time_may_outlive_its_expires_at(
+        self, backend: Backend, clock: HeldClock, status: S
+    ) -> None:
+        job = await job_in(backend, status, expires_at=10)
+        clock.advance(20)
+        await backend.reclaim_expired_leases()
+        assert await status_of(backend, job.id) is status
+
+    # -- a worker declared unresponsive
+
+    async def test_only_that_workers_jobs_are_meant_in_every_queue(self, backend: Backend) -> None:
+        # B-MWU-02 B-MWU-03 B-MWU-07 B-MWU-08 B-INT-04 B-CON-04 X-36
+        await backend.enqueue_jobs([new_job(f"j{number}", queue=f"queue {number % 2}") for number in range(6)])
+        for worker in ("worker-1", "worker-2"):
+            await backend.dequeue_jobs(worker, limit=3)
+        await backend.cancel_jobs(job_ids=["j1", "j4"])
+        await backend.mark_worker_unresponsive("worker-1")
+        found = {f"j{number}": await status_of(backend, f"j{number}") for number in range(6)}
+        assert found == {
+            "j0": S.UNKNOWN_RETRY,
+            "j1": S.UNKNOWN_STOPPED,
+            "j2": S.UNKNOWN_RETRY,
+            "j3": S.RUNNING,
+            "j4": S.CANCELLING,
+            "j5": S.RUNNING,
+        }
+
+    async def test_a_worker_that_lost_a_job_before_has_no_part_in_it_now(self, backend: Backend) -> None:
+        # B-CON-09: the last assignee on the record is history, not ownership
+        job = await job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, lease_of(job))
+        await claim(backend, "worker-2")
+        await backend.mark_worker_unresponsive("worker-1")
+        assert await status_of(backend, job.id) is S.RUNNING
+
+    async def test_a_worker_nobody_knows_is_no_error(self, backend: Backend) -> None:
+        # B-MWU-05
+        await job_in(backend, S.RUNNING)
+        async with nothing_changes(backend):
+            await backend.mark_worker_unresponsive("worker-9")
+
+    async def test_the_capacity_of_a_crashed_worker_is_given_back(self, backend: Backend) -> None:
+        # B-MWU-06 B-RST-05 X-23 X-24
+        await backend.set_limits("default", running=2)
+        await backend.enqueue_jobs([new_job() for _ in range(4)])
+        for give_back in (backend.mark_worker_unresponsive("worker-1"), backend.reset_running_jobs()):
+            held = await backend.dequeue_jobs("worker-1", limit=4)
+            assert len(held) == 2
+            assert await backend.dequeue_jobs("worker-2") == []
+            await backend.cancel_jobs(job_ids=[held[0].id])
+            await give_back
+
+    # -- running jobs reset
+
+    async def test_all_that_anybody_holds_is_reset_in_one_go(self, backend: Backend) -> None:
+        # B-RST-01 B-RST-06 X-01
+        await backend.enqueue_jobs([new_job(queue=f"queue {number % 2}") for number in range(6)])
+        for worker in ("worker-1", "worker-2", "worker-3"):
+            held = await backend.dequeue_jobs(worker, limit=2)
+        await backend.cancel_jobs(job_ids=[held[0].id])
+        await backend.reset_running_jobs()
+        counts = await backend.count_jobs()
+        assert (counts[S.UNKNOWN_RETRY], counts[S.UNKNOWN_STOPPED], counts[S.RUNNING]) == (5, 1, 0)
+
+    async def test_a_queue_can_be_reset_by_itself(self, backend: Backend) -> None:
+        mail = await job_in(backend, S.RUNNING, queue="mail")
+        bill = await job_in(backend, S.RUNNING, queue="bills")
+        await backend.reset_running_jobs(queue="mail")
+        assert await status_of(backend, mail.id) is S.UNKNOWN_RETRY
+        assert await status_of(backend, bill.id) is S.RUNNING

@@ -1,0 +1,303 @@
+"""Who may write: leases that run out, epochs that only grow, and the fence before every write a worker makes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend, Outcome
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidTransition, JobNotFound, JobNotInflight, LeaseLost
+from longshore.core.job import Lease
+from longshore.testing.conformance.staging import (
+    STALE,
+    S,
+    claim,
+    claimable,
+    enqueue,
+    history,
+    job_in,
+    lease_of,
+    moment,
+    new_job,
+    nothing_changes,
+    refused,
+    seconds,
+    status_of,
+)
+
+TICK = timedelta(microseconds=1)
+
+FencedWrite = Callable[[Backend, str, Lease], Awaitable[object]]
+
+
+async def _settle(backend: Backend, outcome: Outcome) -> None:
+    report = await backend.settle_jobs([outcome])
+    for refusal in report.refused.values():
+        raise refusal
+
+
+FENCED: dict[str, FencedWrite] = {
+    "release_lease": lambda b, job_id, lease: b.release_lease(job_id, lease),
+    "set_progress": lambda b, job_id, lease: b.set_progress(job_id, 50, lease=lease),
+    "append_log": lambda b, job_id, lease: b.append_log(job_id, "half done", lease=lease),
+    "save_checkpoint": lambda b, job_id, lease: b.save_checkpoint(job_id, {"page": 3}, lease=lease),
+    "complete_job": lambda b, job_id, lease: b.complete_job(job_id, b"done", lease=lease),
+    "fail_job": lambda b, job_id, lease: b.fail_job(job_id, "broken", lease=lease),
+    "bury_job": lambda b, job_id, lease: b.bury_job(job_id, "broken for good", lease=lease),
+    "stop_job": lambda b, job_id, lease: b.stop_job(job_id, "stopped", lease=lease),
+    "stop_job_with_retry": lambda b, job_id, lease: b.stop_job_with_retry(job_id, "stopped", lease=lease),
+    "mark_job_unknown_stopped": lambda b, job_id, lease: b.mark_job_unknown_stopped(job_id, lease=lease),
+    "acknowledge_cancellation(True)": lambda b, job_id, lease: b.acknowledge_cancellation(job_id, True, lease=lease),
+    "acknowledge_cancellation(False)": lambda b, job_id, lease: b.acknowledge_cancellation(job_id, False, lease=lease),
+    "settle complete": lambda b, job_id, lease: _settle(b, Outcome(job_id, lease, "complete")),
+    "settle fail": lambda b, job_id, lease: _settle(b, Outcome(job_id, lease, "fail", error="broken")),
+    "settle bury": lambda b, job_id, lease: _settle(b, Outcome(job_id, lease, "bury", error="broken")),
+    "settle stop": lambda b, job_id, lease: _settle(b, Outcome(job_id, lease, "stop")),
+    "settle release": lambda b, job_id, lease: _settle(b, Outcome(job_id, lease, "release")),
+}
+every_fenced_write = pytest.mark.parametrize("write", FENCED.values(), ids=FENCED.keys())
+
+
+class TestLeases:
+    """The lease of a claim, its end, and what it fences."""
+
+    # -- the fence, in the order its answers are documented
+
+    @every_fenced_write
+    async def test_first_an_unknown_job_is_not_found(self, backend: Backend, write: FencedWrite) -> None:
+        # T-ERR-01 B-ERR-03 X-43 X-45
+        async with refused(backend, JobNotFound) as caught:
+            await write(backend, "nobody", STALE)
+        assert caught.value.job_id == "nobody"
+
+    @pytest.mark.parametrize("status", [S.INITIAL_PENDING, S.FAILED_RETRY, S.UNKNOWN_RETRY, S.COMPLETED, S.DEAD])
+    @every_fenced_write
+    async def test_then_a_job_that_nobody_holds_is_not_inflight(
+        self, backend: Backend, write: FencedWrite, status: S
+    ) -> None:
+        # T-ERR-02 X-44 X-45
+        job = await job_in(backend, status)
+        async with refused(backend, JobNotInflight) as caught:
+            await write(backend, job.id, STALE)
+        assert (caught.value.job_id, caught.value.status) == (job.id, status)
+
+    @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
+    @every_fenced_write
+    async def test_then_a_lease_that_has_ended_is_expired_whoever_asks(
+        self, backend: Backend, clock: HeldClock, write: FencedWrite, status: S
+    ) -> None:
+        # T-M4-02 X-45: expired from the very instant it ends, and asked before the token
+        job = await job_in(backend, status)
+        lease = lease_of(job)
+        clock.set(moment(lease.expires_at))
+        for one in (lease, replace(lease, token="of somebody else")):
+            async with refused(backend, LeaseLost) as caught:
+                await write(backend, job.id, one)
+            assert (caught.value.job_id, caught.value.reason) == (job.id, "expired")
+
+    @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
+    @every_fenced_write
+    async def test_last_a_lease_of_another_claim_is_a_mismatch(
+        self, backend: Backend, write: FencedWrite, status: S
+    ) -> None:
+        # T-M4-02 X-45 X-61 X-66
+        job = await job_in(backend, status)
+        lease = lease_of(job)
+        for one in (replace(lease, token="of somebody else"), replace(lease, epoch=lease.epoch + 1)):
+            async with refused(backend, LeaseLost) as caught:
+                await write(backend, job.id, one)
+            assert caught.value.reason == "mismatch"
+
+    @every_fenced_write
+    async def test_the_lease_of_the_claim_before_is_refused_when_the_job_was_claimed_again(
+        self, backend: Backend, write: FencedWrite
+    ) -> None:
+        # T-M4-02 B-INV-05
+        await enqueue(backend, "j1")
+        old = lease_of(await claim(backend, "worker-1"))
+        await backend.release_lease("j1", old)
+        new = await claim(backend, "worker-1")
+        async with refused(backend, LeaseLost) as caught:
+            await write(backend, "j1", old)
+        assert caught.value.reason == "mismatch"
+        await backend.complete_job("j1", lease=lease_of(new))
+
+    @every_fenced_write
+    async def test_the_live_lease_opens_the_fence_until_its_last_moment(
+        self, backend: Backend, clock: HeldClock, write: FencedWrite
+    ) -> None:
+        # T-M4-01 T-M4-02
+        for status in (S.RUNNING, S.CANCELLING):
+            job = await job_in(backend, status)
+            clock.set(moment(lease_of(job).expires_at) - TICK)
+            before = await backend.get_job(job.id), await history(backend, job.id), await backend.read_logs(job.id)
+            try:
+                await write(backend, job.id, lease_of(job))
+            except InvalidTransition:
+                continue  # the other of the two statuses is the one this verb is for
+            assert before != (
+                await backend.get_job(job.id),
+                await history(backend, job.id),
+                await backend.read_logs(job.id),
+            )
+            return
+        pytest.fail("neither a RUNNING nor a CANCELLING job let it through")
+
+    # -- a claim's lease
+
+    async def test_every_claim_brings_a_lease_with_a_higher_epoch_and_a_token_of_its_own(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # T-M4-01 X-46
+        await enqueue(backend, "j1")
+        seen: list[Lease] = []
+        for _ in range(4):
+            lease = lease_of(await claim(backend, lease=45))
+            assert lease.expires_at == clock.now() + seconds(45)
+            assert not lease.cancel_requested
+            await backend.release_lease("j1", lease)
+            seen.append(lease)
+        assert [lease.epoch for lease in seen] == [1, 2, 3, 4]
+        assert len({lease.token for lease in seen}) == 4
+
+    async def test_a_lease_lasts_thirty_seconds_unless_another_time_is_named(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await enqueue(backend)
+        assert lease_of(await claim(backend)).expires_at == clock.now() + seconds(30)
+
+    async def test_the_record_shows_the_lease_while_it_is_held_and_the_last_owner_for_ever(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-CON-08 B-COMP-08 X-114
+        job = await job_in(backend, S.RUNNING)
+        assert job.lease is not None
+        await backend.complete_job(job.id)
+        clock.advance(1000)
+        done = await backend.get_job(job.id)
+        assert done.lease is None
+        assert (done.assignee_id, done.assigned_at) == ("worker-1", job.assigned_at)
+
+    async def test_a_lease_of_none_never_ends(self, backend: Backend, clock: HeldClock) -> None:
+        # T-M-00 X-48
+        await enqueue(backend, "j1")
+        job = await claim(backend, lease=None)
+        assert lease_of(job).expires_at is None
+        clock.advance(timedelta(days=2000))
+        assert await backend.reclaim_expired_leases() == []
+        assert await backend.dequeue_jobs("worker-2") == []
+        await backend.complete_job("j1", lease=lease_of(job))
+        assert await status_of(backend, "j1") is S.COMPLETED
+
+    async def test_without_a_lease_whoever_calls_may_report(self, backend: Backend, clock: HeldClock) -> None:
+        # X-111: the storage document's rule, even after the lease has ended
+        job = await job_in(backend, S.RUNNING)
+        clock.advance(3600)
+        assert await backend.complete_job(job.id, b"late") == {"worker-1": 1}
+
+    # -- kept alive
+
+    async def test_a_renewed_lease_counts_from_now_and_stays_the_same_claim(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        job = await job_in(backend, S.RUNNING)
+        lease = lease_of(job)
+        clock.advance(20)
+        renewed = await backend.extend_leases({job.id: lease}, 30)
+        assert renewed == {job.id: replace(lease, expires_at=clock.now() + seconds(30))}
+        clock.advance(29)
+        assert await backend.reclaim_expired_leases() == []
+        assert (await backend.get_job(job.id)).lease == renewed[job.id]
+        await backend.complete_job(job.id, lease=lease)  # the first copy is good too: token and epoch are the claim
+
+    async def test_renewing_answers_only_for_the_jobs_still_held_under_their_lease(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-ERR-07: no error, and what is lost is simply absent
+        expired = await job_in(backend, S.RUNNING, "expired")
+        clock.advance(20)
+        held = await job_in(backend, S.RUNNING, "held")
+        done = await job_in(backend, S.COMPLETED, "done")
+        taken = await job_in(backend, S.RUNNING, "taken")
+        clock.advance(10)
+        leases = {
+            "expired": lease_of(expired),
+            "held": lease_of(held),
+            "taken": replace(lease_of(taken), epoch=99),
+            "done": lease_of(held),
+            "nobody": STALE,
+        }
+        assert list(await backend.extend_leases(leases, 30)) == ["held"]
+        for other in ("expired", "taken"):
+            assert (await backend.get_job(other)).lease == lease_of(expired if other == "expired" else taken)
+        assert await backend.get_job("done") == done
+
+    async def test_renewing_leaves_no_event_and_no_other_mark(self, backend: Backend, clock: HeldClock) -> None:
+        job = await job_in(backend, S.RUNNING)
+        told = await history(backend, job.id)
+        clock.advance(1)
+        await backend.extend_leases({job.id: lease_of(job)}, 30)
+        assert await history(backend, job.id) == told
+        assert (await backend.get_job(job.id)).replace(lease=None) == job.replace(lease=None)
+
+    async def test_renewing_tells_that_a_cancellation_was_asked_for(self, backend: Backend) -> None:
+        # X-18
+        job = await job_in(backend, S.CANCELLING)
+        renewed = await backend.extend_leases({job.id: lease_of(job)}, 30)
+        assert renewed[job.id].cancel_requested
+
+    async def test_renewing_a_lease_without_end_leaves_it_without_end(self, backend: Backend) -> None:
+        await enqueue(backend, "j1")
+        lease = lease_of(await claim(backend, lease=None))
+        assert await backend.extend_leases({"j1": lease}, 30) == {"j1": lease}
+
+    async def test_no_leases_to_renew_is_no_error(self, backend: Backend) -> None:
+        async with nothing_changes(backend):
+            assert await backend.extend_leases({}, 30) == {}
+
+    # -- given back
+
+    async def test_a_job_given_back_is_eligible_again_and_nothing_is_counted(self, backend: Backend) -> None:
+        # B-CON-05
+        job = await job_in(backend, S.RUNNING, retry_count=0)
+        assert await backend.release_lease(job.id, lease_of(job), reason="shutting down") == {"worker-1": 1}
+        back = await backend.get_job(job.id)
+        assert back.status is S.UNKNOWN_RETRY
+        assert (back.retry_count, back.crashes, back.last_retry_at, back.executions) == (0, 0, None, 1)
+        assert back.assignee_id == "worker-1"
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.detail["reason"]) == ("job.released", "shutting down")
+        assert (await claim(backend, "worker-2")).epoch == 2
+
+    async def test_a_job_may_be_given_back_for_later(self, backend: Backend, clock: HeldClock) -> None:
+        job = await job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, lease_of(job), run_at=60, reason="nobody here knows this type")
+        assert await claimable(backend) == []
+        clock.advance(60)
+        assert await claimable(backend) == [job.id]
+
+    async def test_a_job_given_back_without_a_time_may_run_at_once(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "j1", run_at=10)
+        clock.advance(10)
+        job = await claim(backend)
+        await backend.release_lease("j1", lease_of(job))
+        assert (await backend.get_job("j1")).run_at is None
+
+    async def test_a_job_being_cancelled_is_acknowledged_not_given_back(self, backend: Backend) -> None:
+        job = await job_in(backend, S.CANCELLING)
+        async with refused(backend, InvalidTransition) as caught:
+            await backend.release_lease(job.id, lease_of(job))
+        assert (caught.value.status, caught.value.target) == (S.CANCELLING, S.UNKNOWN_RETRY)
+
+    async def test_many_leases_are_renewed_in_one_call(self, backend: Backend, clock: HeldClock) -> None:
+        # B-PERF-04
+        await backend.enqueue_jobs([new_job() for _ in range(50)])
+        jobs = await backend.dequeue_jobs("worker-1", limit=50)
+        clock.advance(20)
+        renewed = await backend.extend_leases({job.id: lease_of(job) for job in jobs}, 30)
+        assert {lease.expires_at for lease in renewed.values()} == {clock.now() + seconds(30)}
+        assert len(renewed) == 50
