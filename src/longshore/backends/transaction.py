@@ -88,6 +88,8 @@ class Edge(NamedTuple):
     policy: str
     state: str
     """`waiting`, `satisfied` or `failed`."""
+    position: int
+    """Which of the dependent's dependencies it is, as its caller listed them."""
 
 
 class Transaction(Protocol):

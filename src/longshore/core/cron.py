@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
+from longshore.core.job import Job, span
 from longshore.core.moments import LATEST, SECOND, Duration, check_datetime, check_duration, from_micros, to_micros
 from longshore.core.names import check_name
 from longshore.core.record import check_number, record_of
@@ -91,7 +92,7 @@ class Schedule:
 
 
 def check_schedule(schedule: object, now: int) -> Schedule:
-    """The schedule itself if its id, its pattern and its times are good."""
+    """The schedule with its pattern cut down to what every run shares, if its id, pattern and times are good."""
     if not isinstance(schedule, Schedule):
         raise InvalidArgument("schedule", f"must be a Schedule, not {type(schedule).__name__}")
     if len(check_name("schedule.id", schedule.id)) > LONGEST_SCHEDULE_ID:
@@ -99,9 +100,30 @@ def check_schedule(schedule: object, now: int) -> Schedule:
     if not isinstance(schedule.repeat, Repeat):
         raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}")
     record_of(schedule.job, now)
-    if schedule.job.depends_on:
-        raise InvalidArgument("schedule.job.depends_on", "a repeated job cannot depend on others")
-    return schedule
+    job = schedule.job
+    for name in ("depends_on", "idempotency_key", "run_at"):
+        if getattr(job, name):
+            raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
+    if isinstance(job.expires_at, datetime):
+        raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
+    pattern = Job(
+        id=schedule.id,
+        type=job.type,
+        payload=job.payload,
+        queue=str(job.queue),
+        tags=tuple(dict.fromkeys(job.tags)),
+        priority=job.priority,
+        lifo=job.lifo,
+        delay=span(job.delay),
+        expires_at=span(job.expires_at),
+        timeout=span(job.timeout),
+        max_attempts=job.max_attempts,
+        max_crashes=job.max_crashes,
+        concurrency_key=job.concurrency_key,
+        parent_id=job.parent_id,
+        options=dict(job.options),
+    )
+    return dataclasses.replace(schedule, job=pattern)
 
 
 def planned_times(repeat: Repeat, after: int | None, created_at: int) -> Iterator[int]:

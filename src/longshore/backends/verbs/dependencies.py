@@ -32,10 +32,10 @@ def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
     statuses = tx.statuses(list({name for record in dependent for name in record.depends_on}))
     edges = []
     for record in dependent:
-        for name in record.depends_on:
+        for position, name in enumerate(record.depends_on):
             state = edge_state(statuses.get(name), record.on_dependency_failure)
             record.deps_left += state != "satisfied"
-            edges.append(Edge(record.uid, name, record.on_dependency_failure, state))
+            edges.append(Edge(record.uid, name, record.on_dependency_failure, state, position))
     return edges
 
 

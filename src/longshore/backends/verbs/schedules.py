@@ -15,7 +15,7 @@ from longshore.core.record import Record, job_of, record_of
 
 def put_schedule(tx: Transaction, schedule: Schedule) -> Schedule:
     """Stores a new schedule, or gives the one with its id a new pattern and new times."""
-    check_schedule(schedule, tx.now)
+    schedule = check_schedule(schedule, tx.now)
     known = next((kept for kept in tx.schedules() if kept.id == schedule.id), None)
     now = from_micros(tx.now)
     if known is None:

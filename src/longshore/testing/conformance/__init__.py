@@ -27,7 +27,10 @@ pytest.register_assert_rewrite(
     "longshore.testing.conformance.cancellation",
     "longshore.testing.conformance.claiming",
     "longshore.testing.conformance.crashes",
+    "longshore.testing.conformance.dependencies",
     "longshore.testing.conformance.leases",
+    "longshore.testing.conformance.limits",
+    "longshore.testing.conformance.looking",
     "longshore.testing.conformance.settlement",
     "longshore.testing.conformance.staging",
     "longshore.testing.conformance.submission",
@@ -38,7 +41,10 @@ pytest.register_assert_rewrite(
 from longshore.testing.conformance.cancellation import TestCancellation  # noqa: E402  # after the line above
 from longshore.testing.conformance.claiming import TestClaiming  # noqa: E402  # after the line above
 from longshore.testing.conformance.crashes import TestCrashes  # noqa: E402  # after the line above
+from longshore.testing.conformance.dependencies import TestDependencies  # noqa: E402  # after the line above
 from longshore.testing.conformance.leases import TestLeases  # noqa: E402  # after the line above
+from longshore.testing.conformance.limits import TestLimits  # noqa: E402  # after the line above
+from longshore.testing.conformance.looking import TestLooking  # noqa: E402  # after the line above
 from longshore.testing.conformance.settlement import TestSettlement  # noqa: E402  # after the line above
 from longshore.testing.conformance.submission import TestSubmission  # noqa: E402  # after the line above
 from longshore.testing.conformance.surface import TestSurface  # noqa: E402  # after the line above
@@ -48,7 +54,10 @@ __all__ = [
     "TestCancellation",
     "TestClaiming",
     "TestCrashes",
+    "TestDependencies",
     "TestLeases",
+    "TestLimits",
+    "TestLooking",
     "TestSettlement",
     "TestSubmission",
     "TestSurface",

@@ -1,0 +1,168 @@
+"""The embedded backend: verbs go to the one writer, looks to a few readers, and the file outlives them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import apsw
+
+from longshore.backends.bell import Bell
+from longshore.backends.contract import Capabilities
+from longshore.backends.sqlite.connection import explained, open_connection, prepare
+from longshore.backends.sqlite.notice import Notice
+from longshore.backends.sqlite.transaction import SQLiteTransaction
+from longshore.backends.sqlite.view import SQL, SQLiteView
+from longshore.backends.sqlite.writer import Writer
+from longshore.backends.stored import StoredBackend
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs import submission
+from longshore.backends.view import View
+from longshore.core.clock import Clock, micros_of
+from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.job import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_READERS = 2
+_log = logging.getLogger("longshore.sqlite")
+
+
+class SQLiteBackend(StoredBackend):
+    """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
+
+    capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
+
+    def __init__(
+        self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = 30, vfs: str | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._busy_seconds = busy_seconds
+        self._vfs = vfs
+        self._clock = micros_of(clock, on_step=_log_step)
+        self._bell = Bell()
+        self._prepared = False
+        self._preparing = threading.Lock()
+        self._closed = False
+        self._connections = threading.local()
+        self._opened: list[apsw.Connection] = []
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
+        self._notice = Notice(self.path, self._bell, self._open)
+        self._writer = Writer(self.path, self._open, self._clock, self._committed)
+
+    def _open(self) -> apsw.Connection:
+        with self._preparing:
+            if not self._prepared:
+                prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs)
+                self._prepared = True
+        return open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs)
+
+    def _committed(self) -> None:
+        self._bell.ring()
+        self._notice.tell()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise QueueClosed("this backend was closed; open a new one with connect(url)")
+
+    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._writer.run(lambda tx: verb(tx, *args, **kwargs))  # type: ignore[no-any-return]  # verb's own
+
+    async def _write_urgently(
+        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        answer: R = await self._writer.run(lambda tx: verb(tx, *args, **kwargs), urgent=True)
+        return answer
+
+    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._refuse_if_closed()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, partial(self._look, look, args, kwargs))
+
+    def _look(self, look: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        connection: apsw.Connection | None = getattr(self._connections, "mine", None)
+        if connection is None:
+            connection = self._connections.mine = self._open()
+            self._opened.append(connection)
+        with explained(self.path):
+            connection.execute("BEGIN")  # one snapshot for a look of several statements
+            try:
+                return look(SQLiteView(connection), *args, **kwargs)
+            finally:
+                connection.execute("COMMIT")
+
+    def _listen(self) -> None:
+        self._refuse_if_closed()
+        self._notice.listen()
+
+    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+        self._refuse_if_closed()
+        if not isinstance(connection, apsw.Connection):
+            raise InvalidArgument(
+                "connection",
+                f"must be an apsw.Connection from backend.new_connection(), not {type(connection).__name__}: two SQLite "
+                "libraries in one process on one file cancel each other's locks and corrupt it",
+            )
+        if not connection.in_transaction:
+            raise InvalidArgument("connection", "has no transaction open; begin one with BEGIN IMMEDIATE first")
+        with explained(self.path):
+            transaction = SQLiteTransaction(connection)
+            transaction.begin()
+            transaction.now = self._clock()
+            ids = submission.enqueue_jobs(transaction, jobs)
+            transaction.finish()
+        return ids
+
+    def new_connection(self) -> apsw.Connection:
+        """A connection to the queue's file for the caller's own tables and transactions; the caller closes it."""
+        self._refuse_if_closed()
+        return self._open()
+
+    async def backup(self, target: str | Path) -> None:
+        """Copies the file while it is in use; the copy is complete and has an event log of its own from here on."""
+        self._refuse_if_closed()
+        destination = Path(target)
+        if destination.exists():
+            raise InvalidArgument("target", f"{destination} exists already; name a new file")
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._readers, self._copy, destination)
+
+    def _copy(self, destination: Path) -> None:
+        unfinished = destination.with_name(f"{destination.name}.unfinished")
+        with explained(destination):
+            source, copy = self._open(), apsw.Connection(str(unfinished))
+            try:
+                with copy.backup("main", source, "main") as backup:
+                    while not backup.done:
+                        backup.step(1_000)
+                copy.execute(SQL.begin_new_log)
+                copy.pragma("journal_mode", "DELETE")
+            finally:
+                copy.close()
+                source.close()
+        unfinished.rename(destination)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.ring()
+        await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def _release(self) -> None:
+        self._writer.close()
+        self._notice.close()
+        self._readers.shutdown()
+        for connection in self._opened:
+            connection.close()
+
+
+def _log_step(micros: int) -> None:
+    _log.warning("the clock was set back by %.1f seconds; going on from the new time", micros / 1_000_000)

@@ -1,0 +1,139 @@
+"""Opening the file: settings, migrations, and plain words for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import apsw
+
+from longshore.backends.migrations import Migration, load_migrations, refuse_newer
+from longshore.core.errors import BackendUnavailable
+
+APPLICATION_ID = 0x4C6F6E67
+"""Written into the file's header ("Long"), so that somebody else's database is recognised as such."""
+
+MIGRATIONS = load_migrations("longshore.backends.sqlite.migrations")
+
+Opener = Callable[[], apsw.Connection]
+
+
+def open_connection(path: Path, *, busy_seconds: float, vfs: str | None = None) -> apsw.Connection:
+    """A connection with our settings; the file must exist already (see `prepare`)."""
+    with explained(path):
+        flags = apsw.SQLITE_OPEN_READWRITE
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        connection.set_busy_handler(_patience(busy_seconds))
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("cache_size", -16_000)
+        connection.pragma("temp_store", "MEMORY")
+        return connection
+
+
+def _patience(seconds: float) -> Callable[[int], bool]:
+    """Waits for other writers in short uneven steps: the gap between two of their commits is short as well."""
+    pause = threading.Event()
+    began = 0.0
+
+    def wait(attempts: int) -> bool:
+        nonlocal began
+        if attempts == 0:
+            began = monotonic()
+        if monotonic() - began > seconds:
+            return False
+        pause.wait(random.uniform(0.0005, 0.003))  # noqa: S311 - spreads out writers, keeps no secret
+        return True
+
+    return wait
+
+
+def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None) -> None:
+    """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm."""
+    _refuse_odd_places(path)
+    with explained(path):
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        try:
+            connection.set_busy_handler(_patience(busy_seconds))
+            _refuse_foreign(connection, path)
+            if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "WAL") != "wal":
+                raise BackendUnavailable(
+                    f"{path} cannot use write-ahead logging here (a network file system?); put it on a local disk"
+                )
+            connection.pragma("synchronous", "FULL")
+            for migration in MIGRATIONS:
+                _apply(connection, migration, path)
+        finally:
+            connection.close()
+
+
+def _apply(connection: apsw.Connection, migration: Migration, path: Path) -> None:
+    if int(connection.pragma("user_version")) >= migration.number:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if int(connection.pragma("user_version")) < migration.number:  # another process may have been here first
+            connection.execute(migration.text)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", migration.number)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _refuse_odd_places(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise BackendUnavailable(f"the folder {path.parent} does not exist; make it first, for {path.name} to live in")
+    if path.is_dir():
+        raise BackendUnavailable(f"{path} is a folder; name a file")
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size > 0 and (not path.exists() or path.stat().st_size == 0):
+        raise BackendUnavailable(
+            f"{path} is gone but its log {log.name} is there: restore the file beside its log, or move the log away; "
+            "an empty database in its place would lose what the log holds"
+        )
+
+
+def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    version = int(connection.pragma("user_version"))
+    if int(connection.pragma("application_id")) == APPLICATION_ID:
+        refuse_newer(version, MIGRATIONS, str(path))
+        return
+    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+        raise BackendUnavailable(f"{path} is a database of another program; name a file of its own for the queue")
+
+
+_WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
+    (apsw.BusyError, "is locked by another process for too long; look for one that holds a transaction open"),
+    (apsw.LockedError, "is locked by another process for too long; look for one that holds a transaction open"),
+    (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; make room and go on"),
+    (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
+    (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
+    (apsw.NotADBError, "is not a database; it was left as it is"),
+    (apsw.CorruptError, "is damaged; it was left as it is. Restore a backup, or recover what can be read"),
+    (apsw.IOError, "cannot be read or written: the disk reports an error"),
+    (apsw.PermissionsError, "cannot be written: permission denied"),
+)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into one plain sentence that names the file."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise explain(path, error) from error
+
+
+def explain(path: Path, error: apsw.Error) -> BackendUnavailable:
+    """The sentence for one error."""
+    for kind, words in _WORDS:
+        if isinstance(error, kind):
+            return BackendUnavailable(f"{path} {words} ({error})")
+    return BackendUnavailable(f"{path} cannot be used: {error}")

@@ -1,0 +1,140 @@
+"""Noticing other processes' commits: a datagram as a quick hint where possible, the file's own version underneath."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import apsw
+
+from longshore.backends.bell import Bell
+from longshore.backends.sqlite.connection import Opener
+
+POLL_SECONDS = 0.025
+"""How often the file's version is looked at while somebody waits: cheap, and the most a lost hint can cost."""
+_PEERS_KNOWN_FOR = 0.5
+_LONGEST_ADDRESS = 100
+
+
+class Notice:
+    """Rings the bell when another process has committed, and tells other processes of our commits.
+
+    Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to
+    each. A hint may be lost: whoever waits also polls.
+    """
+
+    def __init__(self, path: Path, bell: Bell, open_reading: Opener) -> None:
+        self._folder = Path(f"{path}-wake")
+        self._bell = bell
+        self._open = open_reading
+        self._awaited = threading.Event()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._address: Path | None = None
+        self._sender: socket.socket | None = None
+        self._peers: list[str] = []
+        self._peers_until = 0.0
+        self._lock = threading.Lock()
+
+    def listen(self) -> None:
+        """Begins to listen, if it does not yet; called before every wait."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                receiver = self._bind()
+                self._thread = threading.Thread(
+                    target=self._watch, args=(receiver,), name="longshore-sqlite-notice", daemon=True
+                )
+                self._thread.start()
+        self._awaited.set()
+
+    def tell(self) -> None:
+        """Hints to the other processes that something was committed."""
+        try:
+            if monotonic() > self._peers_until:
+                self._peers = [entry.path for entry in os.scandir(self._folder)]
+                self._peers_until = monotonic() + _PEERS_KNOWN_FOR
+        except OSError:  # nobody listens, or this platform has no such sockets: they poll
+            self._peers, self._peers_until = [], monotonic() + _PEERS_KNOWN_FOR
+        for peer in self._peers:
+            if peer != str(self._address):
+                self._hint(peer)
+
+    def _hint(self, peer: str) -> None:
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+        try:
+            self._sender.sendto(b"", peer)
+        except ConnectionRefusedError:  # its process is gone, and left its address behind
+            with contextlib.suppress(OSError):
+                os.unlink(peer)
+        except OSError:  # its inbox is full, so it is awake already; or it just went away
+            return
+
+    def close(self) -> None:
+        """Stops listening and takes the address back."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._awaited.set()
+        if thread is not None:
+            thread.join()
+        if self._sender is not None:
+            self._sender.close()
+        if self._address is not None:
+            with contextlib.suppress(OSError):
+                self._address.unlink()
+            with contextlib.suppress(OSError):  # somebody else still listens there
+                self._folder.rmdir()
+
+    def _bind(self) -> socket.socket | None:
+        address = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}"
+        if not hasattr(socket, "AF_UNIX") or len(os.fsencode(address)) > _LONGEST_ADDRESS:
+            return None
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._folder.mkdir(exist_ok=True)
+            receiver.bind(str(address))
+        except OSError:  # a file system without sockets, or a folder we may not write to: polling does the work
+            receiver.close()
+            return None
+        self._address = address
+        receiver.settimeout(POLL_SECONDS)
+        return receiver
+
+    def _watch(self, receiver: socket.socket | None) -> None:
+        connection: apsw.Connection | None = None
+        pause: Callable[[], object] = (
+            (lambda: _drain(receiver)) if receiver else (lambda: threading.Event().wait(POLL_SECONDS))
+        )
+        try:
+            connection = self._open()
+            version = connection.pragma("data_version")
+            while not self._closed:
+                if not self._bell.awaited:
+                    self._awaited.wait()
+                    self._awaited.clear()
+                hinted = pause()
+                found = connection.pragma("data_version")
+                if found != version or hinted is True:
+                    version = found
+                    self._bell.ring()
+        finally:
+            if receiver is not None:
+                receiver.close()
+            if connection is not None:
+                connection.close()
+
+
+def _drain(receiver: socket.socket) -> bool:
+    try:
+        receiver.recv(1)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,308 @@
+-- name: job_columns
+uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
+status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at, result,
+error_message, progress, checkpoint
+
+-- name: job_by_id
+SELECT {job_columns} FROM jobs WHERE id = ?
+
+-- name: jobs_by_ids
+SELECT {job_columns} FROM jobs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: jobs_by_uids
+SELECT {job_columns} FROM jobs WHERE uid IN (SELECT value FROM json_each(?)) ORDER BY uid
+
+-- name: jobs_held
+SELECT {job_columns} FROM jobs
+WHERE queue = ? AND status IN ('RUNNING', 'CANCELLING') ORDER BY uid
+
+-- name: jobs_held_by
+SELECT {job_columns} FROM jobs WHERE lease_owner = ? ORDER BY uid
+
+-- name: leases_ended
+SELECT {job_columns} FROM jobs WHERE lease_expires_at <= ? ORDER BY lease_expires_at, uid LIMIT ?
+
+-- name: jobs_outlived
+-- The statuses are spelled out: as parameters they would lose the partial index.
+SELECT {job_columns} FROM jobs
+WHERE expires_at <= ? AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
+ORDER BY expires_at, uid LIMIT ?
+
+-- name: jobs_ended_before
+SELECT {job_columns} FROM jobs WHERE queue = ? AND status = ? AND finalized_at <= ? ORDER BY finalized_at, uid LIMIT ?
+
+-- name: jobs_created_before
+SELECT {job_columns} FROM jobs WHERE queue = ? AND status = 'CREATED' AND created_at <= ?
+ORDER BY created_at, uid LIMIT ?
+
+-- name: next_priority
+-- One step down the claim's index to the next priority that has anybody in line, due or not.
+SELECT priority FROM jobs INDEXED BY jobs_claimable
+WHERE queue = ? AND priority > ?
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+ORDER BY priority LIMIT 1
+
+-- name: claimable
+-- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
+SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable
+WHERE queue = ? AND priority = ? AND place <= ? AND eligible_at <= ?
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+ORDER BY place, uid
+
+-- name: next_tagged_priority
+SELECT priority FROM job_tags INDEXED BY job_tags_claimable
+WHERE tag = ? AND queue = ? AND priority > ? AND claimable = 1 ORDER BY priority LIMIT 1
+
+-- name: tagged_claimable
+-- Driven by the rarest tag; the others are looked up by their key. A row is read only once its tags all match.
+SELECT uid FROM job_tags AS first INDEXED BY job_tags_claimable
+WHERE tag = ?1 AND queue = ?2 AND priority = ?3 AND place <= ?4 AND claimable = 1
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?5) AS other
+    WHERE NOT EXISTS (SELECT 1 FROM job_tags WHERE tag = other.value AND uid = first.uid)
+)
+ORDER BY place, uid
+
+-- name: claimable_by_uid
+SELECT {job_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
+
+-- name: waiting_with_tag
+-- How common a tag is in line, counted no further than it takes to choose the rarest.
+SELECT count(*) FROM (SELECT 1 FROM job_tags WHERE tag = ? AND claimable = 1 LIMIT 10000)
+
+-- name: uids_with_tags
+SELECT uid FROM job_tags AS first
+WHERE tag = ?1 AND (?2 IS NULL OR queue = ?2)
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?3) AS other
+    WHERE NOT EXISTS (SELECT 1 FROM job_tags WHERE tag = other.value AND uid = first.uid)
+)
+ORDER BY uid
+
+-- name: tallies_with_tags
+SELECT status, count(*), sum(retry_count) FROM job_tags AS first
+WHERE tag = ?1 AND (?2 IS NULL OR queue = ?2)
+AND NOT EXISTS (
+    SELECT 1 FROM json_each(?3) AS other
+    WHERE NOT EXISTS (SELECT 1 FROM job_tags WHERE tag = other.value AND uid = first.uid)
+)
+GROUP BY status
+
+-- name: tallies_with_tag
+SELECT status, count(*), sum(retry_count) FROM job_tags WHERE tag = ?1 AND (?2 IS NULL OR queue = ?2) GROUP BY status
+
+-- name: tallies
+SELECT status, sum(jobs), sum(retries) FROM queue_counts WHERE ?1 IS NULL OR queue = ?1 GROUP BY status
+
+-- name: counts
+SELECT queue, status, jobs FROM queue_counts WHERE jobs > 0
+
+-- name: insert_job
+INSERT INTO jobs ({job_columns})
+VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+
+-- name: save_job
+-- The fence: the row must still be the version this change was made from, or nothing is written.
+UPDATE jobs SET
+    deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, parked = ?, executions = ?, retry_count = ?,
+    crashes = ?, epoch = ?, job_seq = ?, updated_at = ?, started_at = ?, finalized_at = ?, last_retry_at = ?,
+    assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, result = ?,
+    error_message = ?
+WHERE uid = ? AND job_seq = ?
+
+-- name: save_lease
+UPDATE jobs SET lease_expires_at = ? WHERE uid = ? AND epoch = ?
+
+-- name: save_progress
+UPDATE jobs SET progress = ?, job_seq = ?, updated_at = ? WHERE uid = ?
+
+-- name: save_checkpoint
+UPDATE jobs SET checkpoint = ?, updated_at = ? WHERE uid = ?
+
+-- name: save_log_mark
+UPDATE jobs SET job_seq = ? WHERE uid = ?
+
+-- name: insert_log
+INSERT INTO job_logs SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4 FROM job_logs WHERE uid = ?1
+
+-- name: logs
+SELECT number, at, level, message FROM job_logs WHERE uid = ? AND number > ? ORDER BY number
+
+-- name: delete_logs
+DELETE FROM job_logs WHERE uid = ?
+
+-- name: uid_of
+SELECT uid FROM jobs WHERE id = ?
+
+-- name: delete_job
+DELETE FROM jobs WHERE uid = ?
+
+-- name: insert_tombstone
+INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: forget_tombstones
+DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE removed_at <= ? LIMIT ?)
+
+-- name: insert_tag
+INSERT INTO job_tags VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: save_tag
+UPDATE job_tags SET place = ?, claimable = ?, status = ?, retry_count = ? WHERE tag = ? AND uid = ?
+
+-- name: save_tag_parked
+UPDATE job_tags SET claimable = ? WHERE tag = ? AND uid = ?
+
+-- name: delete_tag
+DELETE FROM job_tags WHERE tag = ? AND uid = ?
+
+-- name: add_to_count
+INSERT INTO queue_counts VALUES (?, ?, ?, ?)
+ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + excluded.jobs, retries = retries + excluded.retries
+
+-- name: job_of_key
+SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?
+
+-- name: removed_job_of_key
+SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
+ORDER BY removed_at DESC LIMIT 1
+
+-- name: statuses
+SELECT id, status FROM jobs WHERE id IN (SELECT value FROM json_each(?))
+
+-- name: removed_statuses
+SELECT id, status FROM tombstones WHERE id IN (SELECT value FROM json_each(?)) AND removed_at > ?
+
+-- name: put_edge
+INSERT INTO job_dependencies VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (dependent_uid, depends_on) DO UPDATE SET state = excluded.state
+
+-- name: any_open_edge
+SELECT EXISTS (SELECT 1 FROM job_dependencies WHERE state <> 'satisfied')
+
+-- name: open_edges
+SELECT dependent_uid, depends_on, policy, state, position FROM job_dependencies
+WHERE depends_on IN (SELECT value FROM json_each(?)) AND state <> 'satisfied'
+ORDER BY dependent_uid, depends_on
+
+-- name: edges_from
+SELECT dependent_uid, depends_on, policy, state, position FROM job_dependencies
+WHERE dependent_uid = (SELECT uid FROM jobs WHERE id = ?) ORDER BY position
+
+-- name: dependencies_of
+SELECT depends_on FROM job_dependencies WHERE dependent_uid = ? ORDER BY position
+
+-- name: delete_edges
+DELETE FROM job_dependencies WHERE dependent_uid = ?
+
+-- name: queue_columns
+name, paused, running_limit, per_key, rate_count, rate_per, key_rate_count, key_rate_per, window_start, window_count,
+keep_finished, keep_dead, keep_events
+
+-- name: queue
+SELECT {queue_columns} FROM queues WHERE name = ?
+
+-- name: queues
+SELECT {queue_columns} FROM queues
+
+-- name: counts_of
+SELECT status, jobs FROM queue_counts WHERE queue = ?
+
+-- name: put_queue
+INSERT OR REPLACE INTO queues ({queue_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: key_state
+SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys WHERE queue = ? AND key = ?
+
+-- name: keys_waking
+SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys
+WHERE queue = ? AND wakes_at <= ?
+
+-- name: put_key
+INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_key
+DELETE FROM concurrency_keys WHERE queue = ? AND key = ?
+
+-- name: delete_keys
+DELETE FROM concurrency_keys WHERE queue = ?
+
+-- name: windows_of_keys
+SELECT key, window_start, window_count FROM concurrency_keys WHERE queue = ? AND window_count > 0
+
+-- name: holding_by_key
+SELECT concurrency_key, count(*) FROM jobs
+WHERE queue = ? AND status IN ('RUNNING', 'CANCELLING') AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+
+-- name: park
+UPDATE jobs SET parked = 1 WHERE uid = ?
+
+-- name: first_parked
+SELECT uid, tags FROM jobs INDEXED BY jobs_parked
+WHERE queue = ? AND concurrency_key = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
+
+-- name: unpark
+UPDATE jobs SET parked = 0 WHERE uid = ?
+
+-- name: all_parked
+SELECT uid, tags FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1
+
+-- name: insert_event
+INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: event_columns
+n, job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,
+occurred_at, detail
+
+-- name: events
+SELECT {event_columns} FROM job_events WHERE n > ? ORDER BY n LIMIT ?
+
+-- name: events_of_queue
+SELECT {event_columns} FROM job_events WHERE n > ? AND queue = ? ORDER BY n LIMIT ?
+
+-- name: events_of_job
+SELECT {event_columns} FROM job_events INDEXED BY job_events_by_job
+WHERE n > ?1 AND job_id = ?2 AND (?3 IS NULL OR queue = ?3) ORDER BY n LIMIT ?4
+
+-- name: oldest_events
+SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n
+
+-- name: delete_event
+DELETE FROM job_events WHERE n = ?
+
+-- name: pruned
+SELECT deleted_through, seen_through FROM pruned_events WHERE queue = ?
+
+-- name: pruned_anywhere
+SELECT coalesce(max(deleted_through), 0) FROM pruned_events
+
+-- name: put_pruned
+INSERT OR REPLACE INTO pruned_events VALUES (?, ?, ?)
+
+-- name: put_schedule
+INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?)
+
+-- name: schedules
+SELECT body FROM schedules ORDER BY id
+
+-- name: schedules_due
+SELECT body FROM schedules WHERE next_run_at <= ? AND paused = 0 ORDER BY next_run_at, id LIMIT ?
+
+-- name: delete_schedule
+DELETE FROM schedules WHERE id = ?
+
+-- name: put_worker
+INSERT OR REPLACE INTO workers VALUES (?, ?, ?)
+
+-- name: workers
+SELECT body FROM workers ORDER BY id
+
+-- name: meta
+SELECT log, next_uid, next_event FROM meta
+
+-- name: save_counters
+UPDATE meta SET next_uid = ?, next_event = ?
+
+-- name: begin_new_log
+UPDATE meta SET log = lower(hex(randomblob(4)))

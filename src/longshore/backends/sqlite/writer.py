@@ -1,0 +1,184 @@
+"""The one thread that writes: it commits everything that waits in one transaction, lease renewals first."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import apsw
+
+from longshore.backends.sqlite.connection import Opener, explain
+from longshore.backends.sqlite.transaction import SQLiteTransaction
+from longshore.core.errors import LongshoreError, QueueClosed
+
+LONGEST_BATCH = 0.05
+"""Seconds of work one commit may gather: whoever comes next waits no longer than this and one verb."""
+
+Operation = Callable[[SQLiteTransaction], Any]
+
+
+class _Request(NamedTuple):
+    operation: Operation
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+
+
+class _Outcome(NamedTuple):
+    request: _Request
+    value: Any
+    error: BaseException | None
+
+
+class Writer:
+    """Takes operations from any event loop and answers each once its commit is on the disk.
+
+    An operation decides before it writes, so one that raises a LongshoreError has written nothing and the others of
+    its batch stand. Anything else rolls the batch back, and each operation is tried again on its own.
+    """
+
+    def __init__(self, path: Path, open_writing: Opener, clock: Callable[[], int], on_commit: Callable[[], None]) -> None:
+        self._path = path
+        self._open = open_writing
+        self._clock = clock
+        self._on_commit = on_commit
+        self._urgent: deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    async def run(self, operation: Operation, *, urgent: bool = False) -> Any:
+        """The operation's answer, once it is durable."""
+        loop = asyncio.get_running_loop()
+        request = _Request(operation, loop, loop.create_future())
+        with self._wake:
+            if self._closing:
+                raise QueueClosed("this backend was closed; open a new one with connect(url)")
+            (self._urgent if urgent else self._waiting).append(request)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="longshore-sqlite-writer", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+        return await request.answer
+
+    def close(self) -> None:
+        """Writes what was handed in already, then ends."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _work(self) -> None:
+        connection: apsw.Connection | None = None
+        transaction: SQLiteTransaction | None = None
+        while True:
+            with self._wake:
+                while not (self._urgent or self._waiting or self._closing):
+                    self._wake.wait()
+                if not (self._urgent or self._waiting):
+                    break
+            try:
+                if transaction is None or connection is None:
+                    connection = self._open()
+                    transaction = SQLiteTransaction(connection)
+            except LongshoreError as error:
+                self._deliver([_Outcome(request, None, error) for request in self._take_all()])
+                continue
+            self._commit_batch(connection, transaction)
+        if connection is not None:
+            connection.close()
+
+    def _take_all(self) -> list[_Request]:
+        with self._wake:
+            taken = [*self._urgent, *self._waiting]
+            self._urgent.clear()
+            self._waiting.clear()
+        return taken
+
+    def _take(self) -> _Request | None:
+        with self._wake:
+            if self._urgent:
+                return self._urgent.popleft()
+            return self._waiting.popleft() if self._waiting else None
+
+    def _commit_batch(self, connection: apsw.Connection, transaction: SQLiteTransaction) -> None:
+        begun: list[_Request] = []
+        outcomes: list[_Outcome] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction.begin()
+            ends = monotonic() + LONGEST_BATCH
+            while (request := self._take()) is not None:
+                if request.answer.cancelled():
+                    continue
+                begun.append(request)
+                outcomes.append(self._perform(connection, transaction, request))
+                if monotonic() > ends:
+                    break
+            transaction.finish()
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if not begun:  # it could not even begin: what waits is told so, and nothing is tried twice
+                begun = self._take_all()
+                outcomes = [_Outcome(request, None, self._explained(error)) for request in begun]
+            elif len(begun) == 1:
+                outcomes = [_Outcome(begun[0], None, self._explained(error))]
+            else:
+                outcomes = [self._perform_alone(connection, transaction, request) for request in begun]
+        self._deliver(outcomes)
+        self._on_commit()
+
+    def _perform(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
+        before = connection.total_changes()
+        transaction.now = self._clock()
+        try:
+            return _Outcome(request, request.operation(transaction), None)
+        except LongshoreError as error:
+            if connection.total_changes() != before:
+                raise
+            return _Outcome(request, None, error)
+
+    def _perform_alone(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction.begin()
+            outcome = self._perform(connection, transaction, request)
+            transaction.finish()
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return _Outcome(request, None, self._explained(error))
+        return outcome
+
+    def _explained(self, error: BaseException) -> BaseException:
+        return explain(self._path, error) if isinstance(error, apsw.Error) else error
+
+    def _deliver(self, outcomes: list[_Outcome]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            by_loop[outcome.request.loop].append(outcome)
+        for loop, group in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_answer, group)
+            except RuntimeError:  # its loop has closed: nobody is left to hear the answer
+                continue
+
+
+def _answer(outcomes: list[_Outcome]) -> None:
+    for request, value, error in outcomes:
+        if request.answer.done():
+            continue
+        if error is None:
+            request.answer.set_result(value)
+        else:
+            request.answer.set_exception(error)

@@ -1,0 +1,324 @@
+"""Somebody looks: one job, lists with filters that equal the reference, cursors that stay good, numbers that are exact."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidArgument, JobNotFound
+from longshore.core.filtering import JobFilter, matches
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import to_micros
+from longshore.core.record import Record, record_of
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    all_jobs,
+    claim,
+    enqueue,
+    job_in,
+    lease_of,
+    moment,
+    new_job,
+    nothing_changes,
+    refused,
+)
+
+
+async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
+    """Jobs that differ in everything a filter asks about, with text that looks like patterns and like SQL."""
+    odd = ["100% sure", "under_score", "back\\slash", "quote ' and \"", "名前 emoji 🐙", "[a-z]*?", "; DROP TABLE jobs"]
+    for number, status in enumerate(EVERY_STATUS * 2):
+        clock.advance(1)
+        payload = {
+            "n": number,
+            "address": {"city": ["Bergen", "Oslo", "Bergen "][number % 3], "0": "zero"},
+            "list": [number % 2, {"deep": None}],
+            "flag": number % 2 == 0,
+            "text": odd[number % len(odd)],
+        }
+        encoded = b"not json" if number % 7 == 6 else json.dumps(payload, ensure_ascii=False).encode()
+        job = await job_in(
+            backend,
+            status,
+            f"job {number} {odd[number % len(odd)]}",
+            type=["email", "Email", "invoice"][number % 3],
+            queue=["mail", "bills", "default"][number % 3],
+            payload=encoded,
+            tags=(*(["eu"] if number % 2 else []), *(["slow"] if number % 3 else [])),
+            parent_id=["order-1", "order-2", None][number % 3],
+            schedule_id="nightly" if number % 5 == 0 else None,
+            concurrency_key=f"customer-{number % 4}" if number % 4 else None,
+        )
+        if status is S.RUNNING:
+            await backend.fail_job(job.id, f"broke: {odd[number % len(odd)]}")
+            await claim(backend, f"worker of {number % 2}", tags=[job.id])
+    return await all_jobs(backend)
+
+
+def as_stored(job: Job) -> Record:
+    """The record behind a public job, with all that a filter can see."""
+    record = record_of(job.replace(status=S.INITIAL_PENDING), to_micros(moment(job.created_at)))
+    record.status = job.status
+    record.assignee_id = job.assignee_id
+    record.error_message = job.error_message
+    record.uid = job.uid
+    return record
+
+
+FILTERS: dict[str, JobFilter] = {
+    "everything": JobFilter(),
+    "one status": JobFilter(statuses=[S.RUNNING]),
+    "several statuses": JobFilter(statuses=[S.COMPLETED, S.DEAD, S.STOPPED]),
+    "a queue": JobFilter(queues=["mail"]),
+    "two queues": JobFilter(queues=["mail", "bills"]),
+    "no such queue": JobFilter(queues=["Mail"]),
+    "a type": JobFilter(types=["email"]),
+    "types by case": JobFilter(types=["Email", "invoice"]),
+    "a tag": JobFilter(tags=["eu"]),
+    "all tags": JobFilter(tags=["slow", "eu"]),
+    "no such tag": JobFilter(tags=["eu", "EU"]),
+    "ids": JobFilter(ids=["job 3 quote ' and \"", "job 0 100% sure", "nobody"]),
+    "text in an id": JobFilter(text="job 1"),
+    "text in a type": JobFilter(text="voice"),
+    "text in a payload": JobFilter(text="Bergen"),
+    "text in an error": JobFilter(text="broke: "),
+    "text by case": JobFilter(text="bergen"),
+    "text with a percent sign": JobFilter(text="0% s"),
+    "text with an underscore": JobFilter(text="under_"),
+    "an underscore is no wildcard": JobFilter(text="under score"),
+    "a percent sign is no wildcard": JobFilter(text="%"),
+    "text with a backslash": JobFilter(text="k\\s"),
+    "text with a quote": JobFilter(text="' and"),
+    "text beyond ASCII": JobFilter(text="名前 emoji 🐙"),
+    "text like a pattern": JobFilter(text="[a-z]*"),
+    "text like SQL": JobFilter(text="'; DROP TABLE jobs"),
+    "text of a lone surrogate": JobFilter(text="\ud800"),
+    "text with a NUL": JobFilter(text="\x00"),
+    "an error": JobFilter(error="under_score"),
+    "an error by case": JobFilter(error="BROKE"),
+    "data at a path": JobFilter(data={"address.city": "Bergen"}),
+    "data at two paths": JobFilter(data={"address.city": "Oslo", "flag": True}),
+    "data in a list": JobFilter(data={"list.0": 1}),
+    "data that is null": JobFilter(data={"list.1.deep": None}),
+    "data at a path that is absent": JobFilter(data={"address.street": None}),
+    "data at a key that is a number": JobFilter(data={"address.0": "zero"}),
+    "data that is a number": JobFilter(data={"n": 5}),
+    "data that is the number as text": JobFilter(data={"n": "5"}),
+    "data that is an object": JobFilter(data={"address": {"city": "Oslo", "0": "zero"}}),
+    "data at a path like SQL": JobFilter(data={"n') OR 1=1 --": 5}),
+    "an assignee": JobFilter(assignee_id="worker of 1"),
+    "a parent": JobFilter(parent_id="order-2"),
+    "a schedule": JobFilter(schedule_id="nightly"),
+    "a concurrency key": JobFilter(concurrency_key="customer-3"),
+    "many conditions": JobFilter(queues=["mail", "bills"], tags=["slow"], text="Bergen", statuses=EVERY_STATUS[3:]),
+}
+
+
+class TestLooking:
+    """`get_job`, `list_jobs`, `get_job_stats`, `count_jobs`, `list_queues`."""
+
+    # -- one job
+
+    async def test_a_job_is_read_whole_and_reading_leaves_no_trace(self, backend: Backend) -> None:
+        # B-GET-01 B-GET-03 B-OBS-01
+        await enqueue(backend, "j1", tags=["a", "b", "c"], payload=b"\x00", options={"k": [1]})
+        async with nothing_changes(backend):
+            job = await backend.get_job("j1")
+            await backend.get_job_stats(["a"])
+            await backend.count_jobs("default")
+            await backend.read_logs("j1")
+        assert (job.tags, job.payload, dict(job.options)) == (("a", "b", "c"), b"\x00", {"k": [1]})
+
+    async def test_an_unknown_id_is_not_found(self, backend: Backend) -> None:
+        # B-GET-02 B-ERR-03
+        with pytest.raises(JobNotFound) as caught:
+            await backend.get_job("nobody")
+        assert caught.value.job_id == "nobody"
+
+    async def test_what_was_committed_is_seen_by_the_next_look(self, backend: Backend) -> None:
+        # B-GET-03 B-STAT-09
+        job = await job_in(backend, S.RUNNING)
+        await backend.set_progress(job.id, {"page": 3})
+        assert (await backend.get_job(job.id)).progress == {"page": 3}
+        await backend.complete_job(job.id)
+        assert (await backend.get_job(job.id)).status is S.COMPLETED
+        assert (await backend.get_job_stats()).completed_jobs == 1
+
+    # -- lists
+
+    @pytest.mark.parametrize("wanted", FILTERS.values(), ids=FILTERS.keys())
+    async def test_a_filter_finds_what_the_reference_finds(
+        self, backend: Backend, clock: HeldClock, wanted: JobFilter
+    ) -> None:
+        # T-M8-01 B-CON-03
+        crowd = await a_mixed_crowd(backend, clock)
+        expected = [job.id for job in crowd if matches(wanted, as_stored(job))]
+        assert [job.id for job in await all_jobs(backend, wanted, limit=5)] == expected
+
+    async def test_the_filters_tried_here_are_not_all_empty(self, backend: Backend, clock: HeldClock) -> None:
+        """So that the test above compares something."""
+        crowd = [as_stored(job) for job in await a_mixed_crowd(backend, clock)]
+        found = {name: sum(matches(wanted, record) for record in crowd) for name, wanted in FILTERS.items()}
+        assert sum(count > 0 for count in found.values()) > 30
+        assert max(found.values()) == len(crowd) == 2 * len(EVERY_STATUS)
+
+    async def test_times_are_compared_to_the_microsecond_and_bounds_are_left_out(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        for name in ("a", "b", "c"):
+            await enqueue(backend, name)
+            clock.advance(timedelta(microseconds=1))
+        created = moment((await backend.get_job("b")).created_at)
+        assert [job.id for job in await all_jobs(backend, JobFilter(created_after=created))] == ["c"]
+        assert [job.id for job in await all_jobs(backend, JobFilter(created_before=created))] == ["a"]
+        between = JobFilter(created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1))
+        assert [job.id for job in await all_jobs(backend, between)] == ["c", "b"]
+
+    async def test_the_newest_comes_first_and_a_page_holds_no_more_than_its_limit(self, backend: Backend) -> None:
+        await backend.enqueue_jobs([new_job(f"j{number}") for number in range(5)])
+        page = await backend.list_jobs(JobFilter(), limit=2)
+        assert [job.id for job in page.items] == ["j4", "j3"]
+        page = await backend.list_jobs(JobFilter(), limit=2, cursor=page.next_cursor)
+        assert [job.id for job in page.items] == ["j2", "j1"]
+        page = await backend.list_jobs(JobFilter(), limit=2, cursor=page.next_cursor)
+        assert ([job.id for job in page.items], page.next_cursor) == (["j0"], None)
+
+    async def test_a_last_page_that_is_full_has_no_next(self, backend: Backend) -> None:
+        await backend.enqueue_jobs([new_job() for _ in range(4)])
+        page = await backend.list_jobs(JobFilter(), limit=4)
+        assert (len(page.items), page.next_cursor) == (4, None)
+
+    async def test_a_listed_job_is_the_whole_record(self, backend: Backend, clock: HeldClock) -> None:
+        # B-GET-01
+        for job in await a_mixed_crowd(backend, clock):
+            assert job == await backend.get_job(job.id)
+
+    async def test_a_cursor_stays_good_whatever_comes_and_goes_meanwhile(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        """No job that was there all the time is missed or shown twice; not even if the cursor's own job is gone."""
+        for number in range(10):
+            await job_in(backend, S.COMPLETED, f"j{number}", created_at=clock.now() - timedelta(days=number % 3))
+        page = await backend.list_jobs(JobFilter(), limit=3)
+        seen = [job.id for job in page.items]
+        while page.next_cursor is not None:
+            await enqueue(backend, f"newcomer {len(seen)}")
+            await backend.delete_jobs(job_ids=[seen[-1]])
+            clock.advance(1)
+            page = await backend.list_jobs(JobFilter(), limit=3, cursor=page.next_cursor)
+            seen += [job.id for job in page.items]
+        assert seen == [f"j{number}" for number in reversed(range(10))]
+
+    async def test_a_cursor_that_was_never_given_out_is_refused(self, backend: Backend) -> None:
+        async with refused(backend, InvalidArgument, field="cursor"):
+            await backend.list_jobs(JobFilter(), cursor="what page?")
+
+    # -- numbers
+
+    async def test_the_statistics_put_every_status_into_its_bucket(self, backend: Backend) -> None:
+        # B-STAT-01 B-STAT-02 B-STAT-03 B-STAT-04 B-STAT-05 B-STAT-06 B-STAT-07 B-OBS-03 X-31
+        buckets = {
+            S.INITIAL_PENDING: "pending_jobs",
+            S.RUNNING: "running_jobs",
+            S.COMPLETED: "completed_jobs",
+            S.STOPPED: "stopped_jobs",
+            S.UNSCHEDULED: "stopped_jobs",
+            S.UNKNOWN_STOPPED: "stopped_jobs",
+            S.DEAD: "stopped_jobs",
+            S.FAILED_RETRY: "failed_jobs",
+            S.UNKNOWN_RETRY: "failed_jobs",
+        }
+        for status in EVERY_STATUS:
+            await job_in(backend, status, tags=["counted"])
+            stats = await backend.get_job_stats()
+            shown = {name for name in set(buckets.values()) if getattr(stats, name)}
+            assert shown == ({buckets[status]} if status in buckets else set()), status
+            assert stats.total_jobs == 1
+            [job] = await all_jobs(backend)
+            if not job.status.final:
+                await backend.cancel_jobs(job_ids=[job.id])
+                if status.holds_capacity:
+                    await backend.acknowledge_cancellation(job.id, True)
+            await backend.delete_jobs(job_ids=[job.id])
+        assert (await backend.get_job_stats()).total_jobs == 0
+
+    async def test_the_statistics_count_jobs_with_all_the_tags_and_echo_them(self, backend: Backend) -> None:
+        # B-STAT-01 B-STAT-02 B-CON-06 B-INV-04
+        await enqueue(backend, tags=["eu", "slow"])
+        await enqueue(backend, tags=["slow", "eu", "gpu"])
+        await enqueue(backend, tags=["eu"])
+        await enqueue(backend, queue="mail", tags=["eu", "slow"])
+        for tags, total in [((), 4), (("eu",), 4), (("slow", "eu"), 3), (("gpu",), 1), (("EU",), 0)]:
+            stats = await backend.get_job_stats(tags)
+            assert (stats.total_jobs, stats.pending_jobs, stats.tags) == (total, total, tags)
+        assert (await backend.get_job_stats(["slow"], queue="mail")).total_jobs == 1
+        assert (await backend.get_job_stats(queue="default")).total_jobs == 3
+        assert (await backend.get_job_stats(queue="unheard of")).total_jobs == 0
+
+    async def test_the_statistics_add_up_the_failures(self, backend: Backend) -> None:
+        # B-STAT-08
+        for failures in range(4):
+            job = await job_in(backend, S.INITIAL_PENDING, tags=["eu"] if failures % 2 else [])
+            for _ in range(failures):
+                await claim(backend, tags=[job.id])
+                await backend.fail_job(job.id, "again")
+        assert (await backend.get_job_stats()).total_retries == 6
+        assert (await backend.get_job_stats(["eu"])).total_retries == 4
+        dead = await job_in(backend, S.DEAD)
+        assert (await backend.get_job_stats()).total_retries == 7
+        await backend.retry_job(dead.id)
+        assert (await backend.get_job_stats()).total_retries == 6
+
+    async def test_counts_are_exact_for_every_status_and_queue(self, backend: Backend, clock: HeldClock) -> None:
+        crowd = await a_mixed_crowd(backend, clock)
+        for queue in (None, "mail", "bills", "default", "unheard of"):
+            found = Counter(job.status for job in crowd if queue in (None, job.queue))
+            assert await backend.count_jobs(queue) == {status: found[status] for status in JobStatus}
+
+    async def test_counts_are_exact_after_every_kind_of_change(self, backend: Backend, clock: HeldClock) -> None:
+        # B-CLN-04 B-STAT-09
+        async def check() -> None:
+            found = Counter(job.status for job in await all_jobs(backend))
+            assert await backend.count_jobs() == {status: found[status] for status in JobStatus}
+            stats = await backend.get_job_stats()
+            assert stats.total_jobs == sum(found.values())
+            assert stats.running_jobs == found[S.RUNNING]
+
+        for status in EVERY_STATUS:
+            await job_in(backend, status)
+            await check()
+        await backend.accept_jobs([job.id for job in await all_jobs(backend, JobFilter(statuses=[S.CREATED]))])
+        await check()
+        held = await backend.dequeue_jobs("worker-1", limit=2)
+        await check()
+        await backend.release_lease(held[0].id, lease_of(held[0]))
+        await check()
+        await backend.mark_worker_unresponsive("worker-1")
+        await check()
+        await backend.dequeue_jobs("worker-1", limit=2)
+        clock.advance(60)
+        await backend.reclaim_expired_leases()
+        await check()
+        for dead in await all_jobs(backend, JobFilter(statuses=[S.DEAD])):
+            await backend.retry_job(dead.id)
+        await check()
+        await backend.delete_jobs(job_ids=[job.id for job in await all_jobs(backend) if job.status.final])
+        await check()
+
+    async def test_every_queue_with_jobs_or_settings_is_listed_by_name(self, backend: Backend) -> None:
+        await enqueue(backend, queue="mail")
+        await job_in(backend, S.RUNNING, queue="bills")
+        await backend.pause_queue("empty but paused")
+        queues = await backend.list_queues()
+        assert [queue.name for queue in queues] == ["bills", "empty but paused", "mail"]
+        assert [queue.paused for queue in queues] == [False, True, False]
+        for queue in queues:
+            assert dict(queue.counts) == await backend.count_jobs(queue.name)
+            assert (queue.running, queue.per_key, queue.rate, queue.rate_per_key) == (None, None, None, None)
