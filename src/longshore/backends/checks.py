@@ -108,7 +108,7 @@ def actor(value: object) -> str:
     return "" if value == "" else check_name("actor", value)
 
 
-def keep(field: str, value: object) -> int | None | Unchanged:
+def keep(field: str, value: object) -> int | Unchanged | None:
     """A retention: a duration, None for ever, or left as it is."""
     if value is UNCHANGED:
         return UNCHANGED

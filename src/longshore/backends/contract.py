@@ -151,7 +151,9 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> Freed:
+    async def release_lease(
+        self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
+    ) -> Freed:
         """Gives a RUNNING job back to the queue with nothing counted."""
 
     @abstractmethod
@@ -296,10 +298,10 @@ class Backend(ABC):
         self,
         queue: str,
         *,
-        running: int | None | Unchanged = UNCHANGED,
-        per_key: int | None | Unchanged = UNCHANGED,
-        rate: Rate | None | Unchanged = UNCHANGED,
-        rate_per_key: Rate | None | Unchanged = UNCHANGED,
+        running: int | Unchanged | None = UNCHANGED,
+        per_key: int | Unchanged | None = UNCHANGED,
+        rate: Rate | Unchanged | None = UNCHANGED,
+        rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
         """How many may run at once (in the queue, per concurrency key) and start per window; None is no limit.
 
@@ -337,9 +339,9 @@ class Backend(ABC):
         self,
         queue: str,
         *,
-        finished: Duration | None | Unchanged = UNCHANGED,
-        dead: Duration | None | Unchanged = UNCHANGED,
-        events: Duration | None | Unchanged = UNCHANGED,
+        finished: Duration | Unchanged | None = UNCHANGED,
+        dead: Duration | Unchanged | None = UNCHANGED,
+        events: Duration | Unchanged | None = UNCHANGED,
     ) -> None:
         """How long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
 

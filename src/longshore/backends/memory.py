@@ -1,4 +1,4 @@
-"""The store in plain dicts, for tests and as the specification: what the other stores do with indexes, it does by looking."""
+"""The store in plain dicts, for tests and as the specification: what others do with indexes, it does by looking."""
 
 from __future__ import annotations
 
@@ -215,17 +215,17 @@ class _Store:
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         return {key: dataclasses.replace(self._keys.get((queue, key)) or KeyState(queue, key)) for key in keys}
 
-    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
+    def put_keys(self, _queue: QueueState, states: Sequence[KeyState]) -> None:
         for state in states:
             self._keys[state.queue, state.key] = dataclasses.replace(state, parked=0)
 
     def park(self, records: Sequence[Record]) -> None:
         """Nothing to do: this store has no index to keep short."""
 
-    def unpark(self, queue: str, key: str, count: int) -> int:
+    def unpark(self, _queue: str, _key: str, _count: int) -> int:
         return 0
 
-    def keys_waking(self, queue: str) -> list[KeyState]:
+    def keys_waking(self, _queue: str) -> list[KeyState]:
         return []
 
     def recount_keys(self, queue: QueueState) -> None:

@@ -24,8 +24,8 @@ _PATTERN_FIELDS = (
     "parent_id",
     "options",
 )
-_SPANS = ("delay", "expires_at", "timeout")
-_MOMENTS = ("next_run_at", "last_run_at", "created_at", "updated_at")
+_SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
+_MOMENTS: tuple[str, ...] = ("next_run_at", "last_run_at", "created_at", "updated_at")
 
 
 def schedule_text(schedule: Schedule) -> str:
@@ -59,11 +59,11 @@ def schedule_of(text: str) -> Schedule:
     pattern, times = body.pop("job"), body.pop("repeat")
     pattern["payload"] = bytes.fromhex(pattern["payload"])
     pattern["tags"] = tuple(pattern["tags"])
-    for kept, names in ((pattern, _SPANS), (times, ("every",))):
-        for name in names:
+    for kept, spans in ((pattern, _SPANS), (times, ("every",))):
+        for name in spans:
             kept[name] = None if kept[name] is None else timedelta(microseconds=kept[name])
-    for kept, names in ((times, ("start", "end")), (body, _MOMENTS)):
-        for name in names:
+    for kept, moments in ((times, ("start", "end")), (body, _MOMENTS)):
+        for name in moments:
             kept[name] = None if kept[name] is None else from_micros(kept[name])
     return Schedule(job=Job(id=body["id"], **pattern), repeat=Repeat(**times), **body)
 
@@ -90,5 +90,3 @@ def worker_of(text: str) -> WorkerInfo:
 def _micros(value: Any) -> int | None:
     length = span(value)
     return None if length is None else check_duration("duration", length, positive=False)
-
-

@@ -47,9 +47,7 @@ class StoredBackend(Backend):
     _bell: Bell
 
     @abstractmethod
-    async def _write(
-        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the verb in a write transaction, durable when this returns; if it raises, nothing changed."""
 
     @abstractmethod
@@ -74,7 +72,7 @@ class StoredBackend(Backend):
             return await self._enqueue_within(batch, connection)
         return await self._write(submission.enqueue_jobs, batch)
 
-    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _enqueue_within(self, _jobs: Sequence[Job], connection: object) -> list[str]:
         """Stores the jobs inside the caller's own transaction, where the store can."""
         raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
 
@@ -108,7 +106,9 @@ class StoredBackend(Backend):
         micros = check_duration("duration", duration)
         return await self._write_urgently(claiming.extend_leases, held, micros)
 
-    async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> Freed:
+    async def release_lease(
+        self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
+    ) -> Freed:
         check_name("job_id", job_id)
         text = clean_text("reason", reason)
         return await self._write(settlement.release_lease, job_id, checks.lease(lease), run_at, text)
@@ -249,10 +249,10 @@ class StoredBackend(Backend):
         self,
         queue: str,
         *,
-        running: int | None | Unchanged = UNCHANGED,
-        per_key: int | None | Unchanged = UNCHANGED,
-        rate: Rate | None | Unchanged = UNCHANGED,
-        rate_per_key: Rate | None | Unchanged = UNCHANGED,
+        running: int | Unchanged | None = UNCHANGED,
+        per_key: int | Unchanged | None = UNCHANGED,
+        rate: Rate | Unchanged | None = UNCHANGED,
+        rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
         await self._write(
             operators.set_limits,
@@ -293,9 +293,9 @@ class StoredBackend(Backend):
         self,
         queue: str,
         *,
-        finished: Duration | None | Unchanged = UNCHANGED,
-        dead: Duration | None | Unchanged = UNCHANGED,
-        events: Duration | None | Unchanged = UNCHANGED,
+        finished: Duration | Unchanged | None = UNCHANGED,
+        dead: Duration | Unchanged | None = UNCHANGED,
+        events: Duration | Unchanged | None = UNCHANGED,
     ) -> None:
         await self._write(
             operators.set_retention,

@@ -185,7 +185,7 @@ class Transaction(Protocol):
         """What is known of these keys, a fresh state for one never seen."""
         ...
 
-    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
+    def put_keys(self, queue: QueueState, /, states: Sequence[KeyState]) -> None:
         """Stores what is known of keys."""
         ...
 
@@ -193,11 +193,11 @@ class Transaction(Protocol):
         """Takes jobs of full keys out of the way of claims."""
         ...
 
-    def unpark(self, queue: str, key: str, count: int) -> int:
+    def unpark(self, queue: str, key: str, count: int, /) -> int:
         """Puts the first `count` parked jobs of a key back into line; returns how many there were."""
         ...
 
-    def keys_waking(self, queue: str) -> list[KeyState]:
+    def keys_waking(self, queue: str, /) -> list[KeyState]:
         """Keys with parked jobs whose rate lets them go on now."""
         ...
 
@@ -253,5 +253,3 @@ class Transaction(Protocol):
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
         """Drops the queue's events older than `moment`, from the start of the log."""
         ...
-
-

@@ -61,8 +61,12 @@ def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
     if kept is None:
         return None
     if not isinstance(kept, Mapping):
-        raise InvalidArgument("options.backoff", "must be an object with type and delay, as fixed() and exponential() make")
+        raise InvalidArgument(
+            "options.backoff", "must be an object with type and delay, as fixed() and exponential() make"
+        )
     unknown = set(kept) - {"type", "delay", "cap", "jitter"}
     if unknown or "type" not in kept or "delay" not in kept:
-        raise InvalidArgument("options.backoff", f"needs type and delay, and may have cap and jitter; got {sorted(kept)}")
+        raise InvalidArgument(
+            "options.backoff", f"needs type and delay, and may have cap and jitter; got {sorted(kept)}"
+        )
     return Backoff(kept["type"], kept["delay"], kept.get("cap"), kept.get("jitter") or 0.0)

@@ -96,7 +96,9 @@ def check_schedule(schedule: object, now: int) -> Schedule:
     if not isinstance(schedule, Schedule):
         raise InvalidArgument("schedule", f"must be a Schedule, not {type(schedule).__name__}")
     if len(check_name("schedule.id", schedule.id)) > LONGEST_SCHEDULE_ID:
-        raise InvalidArgument("schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters, as run ids begin with it")
+        raise InvalidArgument(
+            "schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters, as run ids begin with it"
+        )
     if not isinstance(schedule.repeat, Repeat):
         raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}")
     record_of(schedule.job, now)

@@ -62,7 +62,9 @@ class LeaseLost(LongshoreError):
 
     def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
         told = (
-            "its lease ran out before this call" if reason == "expired" else "it has been claimed again since this lease"
+            "its lease ran out before this call"
+            if reason == "expired"
+            else "it has been claimed again since this lease"
         )
         super().__init__(f"job {job_id!r}: {told}; nothing was changed, and this worker should drop the job")
         self.job_id = job_id

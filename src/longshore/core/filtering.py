@@ -64,7 +64,7 @@ def check_filter(wanted: object) -> JobFilter:
 def check_status(field_name: str, value: object) -> JobStatus:
     """One of our statuses, as a member or as its name."""
     try:
-        return JobStatus(value)
+        return JobStatus(str(value))
     except ValueError:
         known = ", ".join(JobStatus)
         raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None

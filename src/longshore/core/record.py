@@ -31,7 +31,7 @@ _POLICIES = ("wait", "stop", "ignore")
 
 @dataclass(slots=True)
 class Record:
-    """One row of `jobs`, in column order. A store hands out copies: verbs change their copy and give it back to save."""
+    """One row of `jobs`, in column order. A store hands out copies: verbs change theirs and give it back to save."""
 
     uid: int
     id: str

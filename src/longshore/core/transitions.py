@@ -224,5 +224,3 @@ def _count_failure(change: Change, error: str) -> None:
 
 def _failure(change: Change, error: str, *, final: bool) -> dict[str, object]:
     return {"error": error[:_SHOWN_ERROR], "final": final, "failures": change.record.retry_count}
-
-

@@ -102,13 +102,13 @@ class SQLiteBackend(StoredBackend):
         self._refuse_if_closed()
         self._notice.listen()
 
-    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _enqueue_within(self, _jobs: Sequence[Job], connection: object) -> list[str]:
         self._refuse_if_closed()
         if not isinstance(connection, apsw.Connection):
             raise InvalidArgument(
                 "connection",
-                f"must be an apsw.Connection from backend.new_connection(), not {type(connection).__name__}: two SQLite "
-                "libraries in one process on one file cancel each other's locks and corrupt it",
+                f"must be an apsw.Connection from backend.new_connection(), not {type(connection).__name__}: two "
+                "SQLite libraries in one process on one file cancel each other's locks and corrupt it",
             )
         if not connection.in_transaction:
             raise InvalidArgument("connection", "has no transaction open; begin one with BEGIN IMMEDIATE first")
@@ -116,7 +116,7 @@ class SQLiteBackend(StoredBackend):
             transaction = SQLiteTransaction(connection)
             transaction.begin()
             transaction.now = self._clock()
-            ids = submission.enqueue_jobs(transaction, jobs)
+            ids = submission.enqueue_jobs(transaction, _jobs)
             transaction.finish()
         return ids
 
@@ -128,13 +128,12 @@ class SQLiteBackend(StoredBackend):
     async def backup(self, target: str | Path) -> None:
         """Copies the file while it is in use; the copy is complete and has an event log of its own from here on."""
         self._refuse_if_closed()
-        destination = Path(target)
-        if destination.exists():
-            raise InvalidArgument("target", f"{destination} exists already; name a new file")
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._readers, self._copy, destination)
+        await loop.run_in_executor(self._readers, self._copy, Path(target))
 
     def _copy(self, destination: Path) -> None:
+        if destination.exists():
+            raise InvalidArgument("target", f"{destination} exists already; name a new file")
         unfinished = destination.with_name(f"{destination.name}.unfinished")
         with explained(destination):
             source, copy = self._open(), apsw.Connection(str(unfinished))

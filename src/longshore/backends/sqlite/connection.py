@@ -45,7 +45,7 @@ def _patience(seconds: float) -> Callable[[int], bool]:
             began = monotonic()
         if monotonic() - began > seconds:
             return False
-        pause.wait(random.uniform(0.0005, 0.003))  # noqa: S311 - spreads out writers, keeps no secret
+        pause.wait(random.uniform(0.0005, 0.003))
         return True
 
     return wait
@@ -66,12 +66,12 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None) -> None:
                 )
             connection.pragma("synchronous", "FULL")
             for migration in MIGRATIONS:
-                _apply(connection, migration, path)
+                _apply(connection, migration)
         finally:
             connection.close()
 
 
-def _apply(connection: apsw.Connection, migration: Migration, path: Path) -> None:
+def _apply(connection: apsw.Connection, migration: Migration) -> None:
     if int(connection.pragma("user_version")) >= migration.number:
         return
     connection.execute("BEGIN IMMEDIATE")

@@ -73,7 +73,7 @@ class Notice:
             self._sender.sendto(b"", peer)
         except ConnectionRefusedError:  # its process is gone, and left its address behind
             with contextlib.suppress(OSError):
-                os.unlink(peer)
+                Path(peer).unlink()
         except OSError:  # its inbox is full, so it is awake already; or it just went away
             return
 

@@ -145,7 +145,9 @@ class SQLiteTransaction(SQLiteView):
                 number += 1
         self._next_event = number
         self._many(SQL.insert_event, events)
-        self._many(SQL.add_to_count, ((*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries))
+        self._many(
+            SQL.add_to_count, ((*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries)
+        )
 
     # -- identity
 
@@ -159,7 +161,7 @@ class SQLiteTransaction(SQLiteView):
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         names = json.dumps(list(job_ids))
-        known = dict(self._rows(SQL.removed_statuses, names, self.now - KEY_TTL))
+        known: dict[str, str] = dict(self._rows(SQL.removed_statuses, names, self.now - KEY_TTL))
         known.update(self._rows(SQL.statuses, names))
         return {job_id: STATUS[status] for job_id, status in known.items()}
 
@@ -268,11 +270,11 @@ class SQLiteTransaction(SQLiteView):
     def recount_keys(self, queue: QueueState) -> None:
         self._unpark(self._connection.execute(SQL.all_parked, (queue.name,)).fetchall())
         states: dict[str, KeyState] = {}
-        for key, start, count in self._connection.execute(SQL.windows_of_keys, (queue.name,)).fetchall():
+        for key, start, count in list(self._rows(SQL.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
         self._connection.execute(SQL.delete_keys, (queue.name,))
         if queue.limits_keys:
-            for key, holding in self._connection.execute(SQL.holding_by_key, (queue.name,)).fetchall():
+            for key, holding in list(self._rows(SQL.holding_by_key, queue.name)):
                 states.setdefault(key, KeyState(queue.name, key)).holding = holding
             self.put_keys(queue, list(states.values()))
 
@@ -358,7 +360,16 @@ def _claimable(record: Record) -> bool:
 def _tag_rows(record: Record) -> Iterator[Row]:
     claimable = _claimable(record)
     for tag in record.tags:
-        yield (tag, record.uid, record.queue, record.priority, record.place, claimable, record.status, record.retry_count)
+        yield (
+            tag,
+            record.uid,
+            record.queue,
+            record.priority,
+            record.place,
+            claimable,
+            record.status,
+            record.retry_count,
+        )
 
 
 def _changed_tag_rows(record: Record) -> Iterator[Row]:
@@ -374,4 +385,3 @@ def _key_of_row(row: Row) -> KeyState:
 
 def _seen(worker: WorkerInfo, now: int) -> WorkerInfo:
     return dataclasses.replace(worker, seen_at=from_micros(now))
-

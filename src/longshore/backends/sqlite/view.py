@@ -37,7 +37,7 @@ def record_of_row(row: Row) -> Record:
         uid, id_, queue, type_, payload, tuple(json.loads(tags)) if tags else (), options, priority, lifo == 1, *middle
     )
     record.status = STATUS[record.status]
-    record.parked = record.parked == 1  # type: ignore[comparison-overlap]  # SQLite has 0 and 1 for booleans
+    record.parked = record.parked == 1
     return record
 
 
@@ -56,7 +56,7 @@ class SQLiteView:
         return self._connection.execute(statement, values)
 
     def _one(self, statement: str, *values: Any) -> Row | None:
-        return self._connection.execute(statement, values).fetchone()  # type: ignore[no-any-return]  # apsw says Any
+        return self._connection.execute(statement, values).fetchone()
 
     def _records(self, rows: Iterable[Row]) -> list[Record]:
         return [self._whole(record_of_row(row)) for row in rows]

@@ -41,7 +41,9 @@ class Writer:
     its batch stand. Anything else rolls the batch back, and each operation is tried again on its own.
     """
 
-    def __init__(self, path: Path, open_writing: Opener, clock: Callable[[], int], on_commit: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, open_writing: Opener, clock: Callable[[], int], on_commit: Callable[[], None]
+    ) -> None:
         self._path = path
         self._open = open_writing
         self._clock = clock
@@ -147,7 +149,9 @@ class Writer:
                 raise
             return _Outcome(request, None, error)
 
-    def _perform_alone(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
+    def _perform_alone(
+        self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request
+    ) -> _Outcome:
         try:
             connection.execute("BEGIN IMMEDIATE")
             transaction.begin()

@@ -98,9 +98,9 @@ class _Line:
                 yield record
             return
         heads = [
-            (standing_order(record), number, record)
+            (standing_order(first), number, first)
             for number, source in enumerate(sources)
-            if (record := next(source, None)) is not None
+            if (first := next(source, None)) is not None
         ]
         heapq.heapify(heads)
         while heads:

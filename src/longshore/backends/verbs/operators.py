@@ -38,10 +38,10 @@ def set_paused(tx: Transaction, name: str, paused: bool) -> None:
 def set_limits(
     tx: Transaction,
     name: str,
-    running: int | None | Unchanged,
-    per_key: int | None | Unchanged,
-    rate: Rate | None | Unchanged,
-    rate_per_key: Rate | None | Unchanged,
+    running: int | Unchanged | None,
+    per_key: int | Unchanged | None,
+    rate: Rate | Unchanged | None,
+    rate_per_key: Rate | Unchanged | None,
 ) -> None:
     """Changes the limits that are named, and lets whoever now has room step back into line."""
     state = _queue(tx, name)
@@ -58,9 +58,9 @@ def set_limits(
 def set_retention(
     tx: Transaction,
     name: str,
-    finished: int | None | Unchanged,
-    dead: int | None | Unchanged,
-    events: int | None | Unchanged,
+    finished: int | Unchanged | None,
+    dead: int | Unchanged | None,
+    events: int | Unchanged | None,
 ) -> None:
     """Changes how long the queue keeps what is named."""
     state = _queue(tx, name)

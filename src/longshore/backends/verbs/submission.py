@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from longshore.backends.transaction import Transaction
@@ -72,12 +73,9 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
 
 def _refuse_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
     ids = [record.id for record in records]
-    unique = set(ids)
-    twice: set[str] = set()
-    if len(unique) != len(ids):
-        seen: set[str] = set()
-        twice = {job_id for job_id in ids if job_id in seen or seen.add(job_id)}
-    taken = twice | tx.jobs_by_id(ids).keys()
+    taken = set(tx.jobs_by_id(ids))
+    if len(set(ids)) != len(ids):
+        taken |= {job_id for job_id, times in Counter(ids).items() if times > 1}
     if taken:
         raise DuplicateJob([job_id for job_id in dict.fromkeys(ids) if job_id in taken])
 
