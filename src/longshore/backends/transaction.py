@@ -147,6 +147,10 @@ class Transaction(Protocol):
         """Job ids behind (queue, idempotency key): of jobs stored, or removed less than `KEY_TTL` ago."""
         ...
 
+    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
+        """Those of the ids that a stored job has."""
+        ...
+
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """Where jobs stand, or stood when they were removed less than `KEY_TTL` ago."""
         ...

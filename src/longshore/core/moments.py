@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from longshore.core.errors import InvalidArgument
 
@@ -24,6 +25,7 @@ def to_micros(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
 
+@lru_cache(maxsize=4096)  # the jobs of one batch share nearly all their times
 def from_micros(micros: int) -> datetime:
     """Microseconds as an aware UTC datetime."""
     return _EPOCH + timedelta(microseconds=micros)
@@ -31,7 +33,7 @@ def from_micros(micros: int) -> datetime:
 
 def optional_moment(micros: int | None) -> datetime | None:
     """Like `from_micros`, and None stays None."""
-    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+    return None if micros is None else from_micros(micros)
 
 
 def optional_span(micros: int | None) -> timedelta | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,6 +101,23 @@ _ALL_FIELDS = tuple(Record.__slots__)
 _values = attrgetter(*_ALL_FIELDS)
 
 
+_BLANK = tuple(
+    {
+        "payload": b"",
+        "tags": (),
+        "options": "{}",
+        "lifo": False,
+        "on_dependency_failure": "wait",
+        "status": JobStatus.INITIAL_PENDING,
+        "parked": False,
+        "error_message": "",
+        "depends_on": (),
+    }.get(spec.name, None if "None" in str(spec.type) else "" if spec.type == "str" else 0)
+    for spec in dataclasses.fields(Record)
+)
+"""A job nobody has said anything about yet, in column order."""
+
+
 def copy_of(record: Record) -> Record:
     """A copy to work on."""
     return Record(*_values(record))
@@ -131,55 +149,43 @@ def record_of(job: object, now: int) -> Record:
         raise InvalidArgument("depends_on", f"names the job itself: {job_id} -> {job_id}")
     if not isinstance(job.lifo, bool):
         raise InvalidArgument("lifo", f"must be True or False, not {type(job.lifo).__name__}")
-    created_at = now if job.created_at is None else check_datetime("created_at", job.created_at)
-    return Record(
-        uid=0,
-        id=job_id,
-        queue=str(check_name("queue", job.queue)),
-        type=check_name("type", job.type),
-        payload=check_bytes("payload", job.payload),
-        tags=check_names("tags", job.tags) if job.tags else (),
-        options=_options_of(job.options) if job.options else "{}",
-        priority=check_number("priority", job.priority, least=_SMALLEST_NUMBER),
-        lifo=job.lifo,
-        delay=delay,
-        expires_at=None if job.expires_at is None else check_moment("expires_at", job.expires_at, now),
-        timeout=None if job.timeout is None else check_duration("timeout", job.timeout),
-        max_attempts=check_number("max_attempts", job.max_attempts),
-        max_crashes=None if job.max_crashes is None else check_number("max_crashes", job.max_crashes),
-        idempotency_key=check_optional_name("idempotency_key", job.idempotency_key),
-        concurrency_key=check_optional_name("concurrency_key", job.concurrency_key),
-        parent_id=check_optional_name("parent_id", job.parent_id),
-        on_dependency_failure=job.on_dependency_failure,
-        schedule_id=check_optional_name("schedule_id", job.schedule_id),
-        deps_total=len(depends_on),
-        created_at=created_at,
-        deps_left=0,
-        status=job.status,
-        run_at=run_at,
-        eligible_at=0,
-        place=0,
-        parked=False,
-        executions=0,
-        retry_count=0,
-        crashes=0,
-        epoch=0,
-        job_seq=0,
-        updated_at=now,
-        started_at=None,
-        finalized_at=None,
-        last_retry_at=None,
-        assigned_at=None,
-        assignee_id=None,
-        lease_owner=None,
-        lease_token=None,
-        lease_expires_at=None,
-        result=None,
-        error_message="",
-        progress=None,
-        checkpoint=None,
-        depends_on=depends_on,
-    )
+    record = Record(*_BLANK)
+    record.id = job_id
+    record.queue = str(check_name("queue", job.queue))
+    record.type = check_name("type", job.type)
+    record.payload = check_bytes("payload", job.payload)
+    if job.tags:
+        record.tags = check_names("tags", job.tags)
+    if job.options:
+        record.options = _options_of(job.options)
+    record.priority = check_number("priority", job.priority, least=_SMALLEST_NUMBER)
+    record.lifo = job.lifo
+    record.delay = delay
+    record.run_at = run_at
+    if job.expires_at is not None:
+        record.expires_at = check_moment("expires_at", job.expires_at, now)
+    if job.timeout is not None:
+        record.timeout = check_duration("timeout", job.timeout)
+    record.max_attempts = check_number("max_attempts", job.max_attempts)
+    if job.max_crashes is not None:
+        record.max_crashes = check_number("max_crashes", job.max_crashes)
+    record.idempotency_key = check_optional_name("idempotency_key", job.idempotency_key)
+    record.concurrency_key = check_optional_name("concurrency_key", job.concurrency_key)
+    record.parent_id = check_optional_name("parent_id", job.parent_id)
+    record.schedule_id = check_optional_name("schedule_id", job.schedule_id)
+    record.on_dependency_failure = job.on_dependency_failure
+    record.depends_on = depends_on
+    record.deps_total = len(depends_on)
+    record.status = job.status
+    record.created_at = now if job.created_at is None else check_datetime("created_at", job.created_at)
+    record.updated_at = now
+    return record
+
+
+_JobInTheMaking = dataclasses.make_dataclass(
+    "_JobInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
+)
+"""A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
 
 
 def job_of(record: Record) -> Job:
@@ -188,7 +194,7 @@ def job_of(record: Record) -> Job:
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
         lease = Lease(record.lease_token, record.epoch, optional_moment(record.lease_expires_at), cancelling)
-    return Job(
+    job = _JobInTheMaking(
         id=record.id,
         uid=record.uid,
         queue=record.queue,
@@ -224,10 +230,12 @@ def job_of(record: Record) -> Job:
         concurrency_key=record.concurrency_key,
         parent_id=record.parent_id,
         depends_on=record.depends_on,
-        on_dependency_failure=record.on_dependency_failure,  # type: ignore[arg-type]  # checked when it came in
+        on_dependency_failure=record.on_dependency_failure,
         schedule_id=record.schedule_id,
         options={} if record.options == "{}" else json.loads(record.options),
     )
+    job.__class__ = Job
+    return job  # type: ignore[return-value]  # it is one since the line above
 
 
 def check_number(field: str, value: object, *, least: int = 0) -> int:

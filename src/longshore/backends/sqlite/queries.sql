@@ -8,6 +8,9 @@ error_message, progress, checkpoint
 -- name: job_by_id
 SELECT {job_columns} FROM jobs WHERE id = ?
 
+-- name: job_by_uid
+SELECT {job_columns} FROM jobs WHERE uid = ?
+
 -- name: jobs_by_ids
 SELECT {job_columns} FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 
@@ -15,14 +18,21 @@ SELECT {job_columns} FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 SELECT {job_columns} FROM jobs WHERE uid IN (SELECT value FROM json_each(?)) ORDER BY uid
 
 -- name: jobs_held
-SELECT {job_columns} FROM jobs
-WHERE queue = ? AND status IN ('RUNNING', 'CANCELLING') ORDER BY uid
+SELECT {job_columns} FROM jobs INDEXED BY jobs_held
+WHERE lease_token IS NOT NULL AND (?1 IS NULL OR queue = ?1) ORDER BY uid
 
 -- name: jobs_held_by
-SELECT {job_columns} FROM jobs WHERE lease_owner = ? ORDER BY uid
+SELECT {job_columns} FROM jobs INDEXED BY jobs_held WHERE lease_owner = ? AND lease_token IS NOT NULL ORDER BY uid
+
+-- name: next_owner
+-- One step along the index of held jobs to the next worker who has any; workers are few.
+SELECT lease_owner FROM jobs INDEXED BY jobs_held
+WHERE lease_owner > ? AND lease_token IS NOT NULL ORDER BY lease_owner LIMIT 1
 
 -- name: leases_ended
-SELECT {job_columns} FROM jobs WHERE lease_expires_at <= ? ORDER BY lease_expires_at, uid LIMIT ?
+SELECT {job_columns} FROM jobs INDEXED BY jobs_held
+WHERE lease_owner IS ?1 AND lease_expires_at <= ?2 AND lease_token IS NOT NULL
+ORDER BY lease_expires_at, uid LIMIT ?3
 
 -- name: jobs_outlived
 -- The statuses are spelled out: as parameters they would lose the partial index.
@@ -168,6 +178,9 @@ SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?
 SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
 ORDER BY removed_at DESC LIMIT 1
 
+-- name: ids_taken
+SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?))
+
 -- name: statuses
 SELECT id, status FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 
@@ -232,8 +245,8 @@ DELETE FROM concurrency_keys WHERE queue = ?
 SELECT key, window_start, window_count FROM concurrency_keys WHERE queue = ? AND window_count > 0
 
 -- name: holding_by_key
-SELECT concurrency_key, count(*) FROM jobs
-WHERE queue = ? AND status IN ('RUNNING', 'CANCELLING') AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+SELECT concurrency_key, count(*) FROM jobs INDEXED BY jobs_held
+WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 
 -- name: park
 UPDATE jobs SET parked = 1 WHERE uid = ?

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -16,96 +16,115 @@ from longshore.core.moments import to_micros
 SQL = Statements("longshore.backends.sqlite")
 
 _LISTED = "IN (SELECT value FROM json_each(?))"
-_SCANNED_AT_ONCE = 500
+_READ_AT_ONCE = 500
+_FEW = 20_000
+"""Up to here all jobs in a status are fetched through its index and sorted; beyond, the newest are met soon enough."""
+
+# which index leads straight to the jobs of a queue in a status, and the condition that lets it be used
+_UNSTARTED = "queue = ? AND status = 'INITIAL_PENDING' AND parked = {parked}"
+_RUNNING = "queue = ? AND status = 'RUNNING' AND lease_token IS NOT NULL"
+_COMPLETED = "queue = ? AND status = 'COMPLETED' AND finalized_at IS NOT NULL"
+_OTHER = "queue = ? AND status = '{status}' AND status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED')"
+
+
+class _Conditions(NamedTuple):
+    texts: list[str]
+    values: list[Any]
+
+    def add(self, text: str, *values: Any) -> None:
+        self.texts.append(text)
+        self.values.extend(values)
+
+
+Counts = Mapping[str, Mapping[JobStatus, int]]
 
 
 def search(
-    connection: apsw.Connection,
-    wanted: JobFilter,
-    before: int | None,
-    counts: Mapping[str, Mapping[JobStatus, int]],
-    limit: int,
+    connection: apsw.Connection, wanted: JobFilter, before: int | None, counts: Counts, limit: int
 ) -> Iterator[tuple[Any, ...]]:
     """Rows that match all but `wanted.data`, read one by one, newest first."""
-    conditions, values = _conditions(wanted)
+    enough = max(limit, _READ_AT_ONCE) if wanted.data else limit
     while True:
-        uids = _newest(connection, wanted, before, counts, conditions, values, max(limit, _SCANNED_AT_ONCE))
+        uids = _newest(connection, wanted, before, counts, enough)
         for uid in uids:
-            yield from connection.execute(f"SELECT {SQL.job_columns} FROM jobs WHERE uid = ?", (uid,))
-        if len(uids) < max(limit, _SCANNED_AT_ONCE):
+            yield from connection.execute(SQL.job_by_uid, (uid,))
+        if len(uids) < enough:
             return
         before = uids[-1]
 
 
 def _newest(
-    connection: apsw.Connection,
-    wanted: JobFilter,
-    before: int | None,
-    counts: Mapping[str, Mapping[JobStatus, int]],
-    conditions: list[str],
-    values: list[Any],
-    limit: int,
+    connection: apsw.Connection, wanted: JobFilter, before: int | None, counts: Counts, limit: int
 ) -> list[int]:
-    """The next uids. By status they are merged from one short walk per queue and status, each in index order."""
-    older = [] if before is None else ["uid < ?"]
-    older_value = [] if before is None else [before]
+    conditions = _conditions(wanted, before)
     if not wanted.statuses or wanted.ids or wanted.tags or wanted.parent_id or wanted.schedule_id:
-        where = " AND ".join([*_status_and_queue(wanted)[0], *conditions, *older]) or "1"
-        bound = [*_status_and_queue(wanted)[1], *values, *older_value, limit]
-        rows = connection.execute(f"SELECT uid FROM jobs WHERE {where} ORDER BY uid DESC LIMIT ?", bound)
-        return [uid for (uid,) in rows]
+        for column, names in (("status", wanted.statuses), ("queue", wanted.queues)):
+            if names:
+                conditions.add(f"{column} {_LISTED}", json.dumps(list(names)))
+        return _uids(connection, "jobs", conditions, limit)
     found: list[int] = []
     for queue, of in counts.items():
-        if wanted.queues and queue not in wanted.queues:
-            continue
         for status in {JobStatus(status) for status in wanted.statuses}:
-            if of.get(status):
-                where = " AND ".join(["queue = ?", "status = ?", *conditions, *older])
-                bound = [queue, status, *values, *older_value, limit]
-                rows = connection.execute(f"SELECT uid FROM jobs WHERE {where} ORDER BY uid DESC LIMIT ?", bound)
-                found += [uid for (uid,) in rows]
+            if of.get(status) and (not wanted.queues or queue in wanted.queues):
+                found += _newest_in(connection, queue, status, of[status], conditions, limit)
     return sorted(found, reverse=True)[:limit]
 
 
-def _status_and_queue(wanted: JobFilter) -> tuple[list[str], list[Any]]:
-    conditions, values = [], []
-    for column, names in (("status", wanted.statuses), ("queue", wanted.queues)):
-        if names:
-            conditions.append(f"{column} {_LISTED}")
-            values.append(json.dumps(list(names)))
-    return conditions, values
+def _newest_in(
+    connection: apsw.Connection, queue: str, status: JobStatus, count: int, conditions: _Conditions, limit: int
+) -> list[int]:
+    """The newest in one queue and status: by its index, or for a crowd by walking back from the newest of all."""
+    if status is JobStatus.INITIAL_PENDING and count <= _FEW:
+        places = [
+            ("jobs INDEXED BY jobs_claimable", _UNSTARTED.format(parked=0)),
+            ("jobs INDEXED BY jobs_parked", _UNSTARTED.format(parked=1)),
+        ]
+    elif status is JobStatus.RUNNING:
+        places = [("jobs INDEXED BY jobs_held", _RUNNING)]
+    elif status is JobStatus.COMPLETED and count <= _FEW:
+        places = [("jobs INDEXED BY jobs_by_end", _COMPLETED)]
+    elif status in (JobStatus.INITIAL_PENDING, JobStatus.COMPLETED):
+        places = [("jobs NOT INDEXED", f"queue = ? AND status = '{status}'")]
+    else:
+        places = [("jobs INDEXED BY jobs_by_status", _OTHER.format(status=status))]
+    found: list[int] = []
+    for place, condition in places:
+        here = _Conditions([condition, *conditions.texts], [queue, *conditions.values])
+        found += _uids(connection, place, here, limit)
+    return found
 
 
-def _conditions(wanted: JobFilter) -> tuple[list[str], list[Any]]:
-    conditions: list[str] = []
-    values: list[Any] = []
+def _uids(connection: apsw.Connection, place: str, conditions: _Conditions, limit: int) -> list[int]:
+    where = " AND ".join(conditions.texts) or "1"
+    rows = connection.execute(
+        f"SELECT uid FROM {place} WHERE {where} ORDER BY uid DESC LIMIT ?", (*conditions.values, limit)
+    )
+    return [uid for (uid,) in rows]
 
-    def add(condition: str, *bound: Any) -> None:
-        conditions.append(condition)
-        values.extend(bound)
 
+def _conditions(wanted: JobFilter, before: int | None) -> _Conditions:
+    conditions = _Conditions([], [])
+    if before is not None:
+        conditions.add("uid < ?", before)
     for column, names in (("type", wanted.types), ("id", wanted.ids)):
         if names:
-            add(f"{column} {_LISTED}", json.dumps(list(names)))
+            conditions.add(f"{column} {_LISTED}", json.dumps(list(names)))
     for tag in wanted.tags:
-        add("uid IN (SELECT uid FROM job_tags WHERE tag = ?)", tag)
+        conditions.add("uid IN (SELECT uid FROM job_tags WHERE tag = ?)", tag)
     for column in ("assignee_id", "parent_id", "schedule_id", "concurrency_key"):
         if getattr(wanted, column) is not None:
-            add(f"{column} = ?", getattr(wanted, column))
+            conditions.add(f"{column} = ?", getattr(wanted, column))
     if wanted.created_after is not None:
-        add("created_at > ?", to_micros(wanted.created_after))
+        conditions.add("created_at > ?", to_micros(wanted.created_after))
     if wanted.created_before is not None:
-        add("created_at < ?", to_micros(wanted.created_before))
+        conditions.add("created_at < ?", to_micros(wanted.created_before))
     if wanted.error:
-        add("instr(error_message, ?) > 0", wanted.error)
+        conditions.add("instr(error_message, ?) > 0", wanted.error)
     if wanted.text:
         encoded = wanted.text.encode("utf-8", "surrogatepass")
-        text = wanted.text
-        add(
+        conditions.add(
             "(instr(id, ?) > 0 OR instr(type, ?) > 0 OR instr(error_message, ?) > 0 OR instr(payload, ?) > 0)",
-            text,
-            text,
-            text,
+            *([wanted.text] * 3),
             encoded,
         )
-    return conditions, values
+    return conditions

@@ -77,11 +77,20 @@ class SQLiteTransaction(SQLiteView):
         if owner is not None:
             held = self._records(self._rows(SQL.jobs_held_by, owner))
             return [record for record in held if queue is None or record.queue == queue]
-        names = [queue] if queue is not None else list(self.counts_by_queue())
-        return [record for name in names for record in self._records(self._rows(SQL.jobs_held, name))]
+        return self._records(self._rows(SQL.jobs_held, queue))
 
     def leases_ended(self, limit: int) -> list[Record]:
-        return self._records(self._rows(SQL.leases_ended, self.now, limit))
+        found: list[Record] = []
+        for owner in (None, *self._owners()):
+            found += self._records(self._rows(SQL.leases_ended, owner, self.now, limit))
+        found.sort(key=lambda record: (record.lease_expires_at or 0, record.uid))
+        return found[:limit]
+
+    def _owners(self) -> Iterator[str]:
+        owner = self._one(SQL.next_owner, "")
+        while owner is not None:
+            yield owner[0]
+            owner = self._one(SQL.next_owner, owner[0])
 
     def jobs_outlived(self, limit: int) -> list[Record]:
         return self._records(self._rows(SQL.jobs_outlived, self.now, limit))
@@ -158,6 +167,9 @@ class SQLiteTransaction(SQLiteView):
             if found is not None:
                 known[pair] = found[0]
         return known
+
+    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
+        return {job_id for (job_id,) in self._rows(SQL.ids_taken, json.dumps(job_ids))}
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         names = json.dumps(list(job_ids))

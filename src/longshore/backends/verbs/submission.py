@@ -73,7 +73,7 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
 
 def _refuse_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
     ids = [record.id for record in records]
-    taken = set(tx.jobs_by_id(ids))
+    taken = tx.ids_taken(ids)
     if len(set(ids)) != len(ids):
         taken |= {job_id for job_id, times in Counter(ids).items() if times > 1}
     if taken:

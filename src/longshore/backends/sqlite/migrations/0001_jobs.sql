@@ -52,9 +52,9 @@ CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
 CREATE INDEX jobs_claimable ON jobs (queue, priority, place)
     WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0;
 CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, priority, place) WHERE parked = 1;
-CREATE INDEX jobs_by_lease_end ON jobs (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
-CREATE INDEX jobs_by_owner ON jobs (lease_owner) WHERE lease_owner IS NOT NULL;
-CREATE INDEX jobs_by_status ON jobs (queue, status);
+CREATE INDEX jobs_held ON jobs (lease_owner, lease_expires_at) WHERE lease_token IS NOT NULL;
+-- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
+CREATE INDEX jobs_by_status ON jobs (queue, status) WHERE status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED');
 CREATE INDEX jobs_by_end ON jobs (queue, status, finalized_at) WHERE finalized_at IS NOT NULL;
 CREATE INDEX jobs_expiring ON jobs (expires_at)
     WHERE expires_at IS NOT NULL
