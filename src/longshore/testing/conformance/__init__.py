@@ -20,45 +20,52 @@ It runs with `asyncio_mode = "auto"` of pytest-asyncio. A test that does not app
 The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test would fail if that behaviour broke.
 """
 
-import pytest
-
-# before they are imported, so that a failed assertion in the kit shows its values as in any test file
-pytest.register_assert_rewrite(
-    "longshore.testing.conformance.cancellation",
-    "longshore.testing.conformance.claiming",
-    "longshore.testing.conformance.crashes",
-    "longshore.testing.conformance.dependencies",
-    "longshore.testing.conformance.leases",
-    "longshore.testing.conformance.limits",
-    "longshore.testing.conformance.looking",
-    "longshore.testing.conformance.settlement",
-    "longshore.testing.conformance.staging",
-    "longshore.testing.conformance.submission",
-    "longshore.testing.conformance.surface",
-    "longshore.testing.conformance.updates",
-)
-
-from longshore.testing.conformance.cancellation import TestCancellation  # noqa: E402  # after the line above
-from longshore.testing.conformance.claiming import TestClaiming  # noqa: E402  # after the line above
-from longshore.testing.conformance.crashes import TestCrashes  # noqa: E402  # after the line above
-from longshore.testing.conformance.dependencies import TestDependencies  # noqa: E402  # after the line above
-from longshore.testing.conformance.leases import TestLeases  # noqa: E402  # after the line above
-from longshore.testing.conformance.limits import TestLimits  # noqa: E402  # after the line above
-from longshore.testing.conformance.looking import TestLooking  # noqa: E402  # after the line above
-from longshore.testing.conformance.settlement import TestSettlement  # noqa: E402  # after the line above
-from longshore.testing.conformance.submission import TestSubmission  # noqa: E402  # after the line above
-from longshore.testing.conformance.surface import TestSurface  # noqa: E402  # after the line above
-from longshore.testing.conformance.updates import TestUpdates  # noqa: E402  # after the line above
+from longshore.testing.conformance.bad_input import TestBadInput
+from longshore.testing.conformance.batches import TestBatches
+from longshore.testing.conformance.cancellation import TestCancellation
+from longshore.testing.conformance.claiming import TestClaiming
+from longshore.testing.conformance.closing import TestClosing
+from longshore.testing.conformance.concurrency import TestConcurrency
+from longshore.testing.conformance.crashes import TestCrashes
+from longshore.testing.conformance.dependencies import TestDependencies
+from longshore.testing.conformance.durability import TestDurability, TestSharing
+from longshore.testing.conformance.effort import TestEffort
+from longshore.testing.conformance.events import TestEvents
+from longshore.testing.conformance.interruptions import TestInterruptions
+from longshore.testing.conformance.leases import TestLeases
+from longshore.testing.conformance.limits import TestLimits
+from longshore.testing.conformance.looking import TestLooking
+from longshore.testing.conformance.names import TestNames
+from longshore.testing.conformance.notes import TestNotes
+from longshore.testing.conformance.operators import TestOperators
+from longshore.testing.conformance.schedules import TestSchedules
+from longshore.testing.conformance.settlement import TestSettlement
+from longshore.testing.conformance.submission import TestSubmission
+from longshore.testing.conformance.surface import TestSurface
+from longshore.testing.conformance.updates import TestUpdates
 
 __all__ = [
+    "TestBadInput",
+    "TestBatches",
     "TestCancellation",
     "TestClaiming",
+    "TestClosing",
+    "TestConcurrency",
     "TestCrashes",
     "TestDependencies",
+    "TestDurability",
+    "TestEffort",
+    "TestEvents",
+    "TestInterruptions",
     "TestLeases",
     "TestLimits",
     "TestLooking",
+    "TestNames",
+    "TestNotes",
+    "TestOperators",
+    "TestSchedules",
     "TestSettlement",
+    "TestSharing",
     "TestSubmission",
     "TestSurface",
     "TestUpdates",

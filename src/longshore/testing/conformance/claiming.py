@@ -63,7 +63,9 @@ class TestClaiming:
         await backend.fail_job("j1", "try another")
         assert (await claim(backend, "worker-2")).id == "j1"
 
-    async def test_a_worker_gets_all_it_asks_for_because_capacity_is_the_queues_to_count(self, backend: Backend) -> None:
+    async def test_a_worker_gets_all_it_asks_for_because_capacity_is_the_queues_to_count(
+        self, backend: Backend
+    ) -> None:
         # B-INT-02 B-CON-04
         await backend.enqueue_jobs([new_job() for _ in range(25)])
         for _ in range(5):
@@ -185,7 +187,7 @@ class TestClaiming:
         for name in ("handed back", "crashed", "third"):
             await enqueue(backend, name)
             clock.advance(1)
-        handed_back, crashed = await backend.dequeue_jobs("worker-1", limit=2)
+        handed_back, _ = await backend.dequeue_jobs("worker-1", limit=2)
         await backend.release_lease(handed_back.id, lease_of(handed_back))
         await backend.mark_worker_unresponsive("worker-1")
         assert (await backend.get_job("crashed")).last_retry_at is None

@@ -152,6 +152,20 @@ class TestCrashes:
         await crash(backend, clock)
         assert (await backend.get_job(job.id)).run_at is None
 
+    @every_crash
+    async def test_a_backoff_that_would_reach_beyond_the_year_9999_does_no_harm(
+        self, backend: Backend, clock: HeldClock, crash: Crash
+    ) -> None:
+        longest = {"type": "exponential", "delay": 1e11}
+        job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": longest})
+        for _ in range(4):
+            await claim(backend)
+            await crash(backend, clock)
+            waiting = await backend.get_job(job.id)
+            assert waiting.status is S.UNKNOWN_RETRY
+            assert moment(waiting.run_at) > clock.now()
+            await backend.promote_job(job.id)
+
     async def test_the_products_table_has_these_arrows(self) -> None:
         written = {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CRASH}
         assert written == {S.RUNNING: S.UNKNOWN_RETRY, S.CANCELLING: S.UNKNOWN_STOPPED}

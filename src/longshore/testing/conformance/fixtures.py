@@ -21,14 +21,16 @@ WorkDone = Callable[[], int]
 
 
 class BreakableClock(HeldClock):
-    """A clock that moves only when told to, and that can be broken: the kit's way to make any store fail inside."""
+    """A clock that moves only when told to, counts who asks it, and can be broken: any store then fails inside."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.readings = 0
         self._error: Exception | None = None
 
     def now(self) -> datetime:
         """The time it was last set to, unless it is broken."""
+        self.readings += 1
         if self._error is not None:
             raise self._error
         return super().now()

@@ -377,4 +377,4 @@ class TestLimits:
                 await backend.complete_job(job.id)
         left = await backend.count_jobs()
         assert sum(count for status, count in left.items() if not status.final) == 0
-        assert settled > 40
+        assert settled >= 40

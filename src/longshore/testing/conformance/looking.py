@@ -1,4 +1,4 @@
-"""Somebody looks: one job, lists with filters that equal the reference, cursors that stay good, numbers that are exact."""
+"""Somebody looks: one job, lists whose filters equal the reference, cursors that stay good, exact numbers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,9 @@ class TestLooking:
         created = moment((await backend.get_job("b")).created_at)
         assert [job.id for job in await all_jobs(backend, JobFilter(created_after=created))] == ["c"]
         assert [job.id for job in await all_jobs(backend, JobFilter(created_before=created))] == ["a"]
-        between = JobFilter(created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1))
+        between = JobFilter(
+            created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1)
+        )
         assert [job.id for job in await all_jobs(backend, between)] == ["c", "b"]
 
     async def test_the_newest_comes_first_and_a_page_holds_no_more_than_its_limit(self, backend: Backend) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -150,7 +151,7 @@ def steps(events: Iterable[JobEvent]) -> list[tuple[JobStatus | None, JobStatus]
 
 def assert_legal_history(events: Sequence[JobEvent]) -> None:
     """One job's events follow one another without a gap, each move is in the table, and nothing counts backward."""
-    for before, event in zip(events, events[1:], strict=False):
+    for before, event in pairwise(events):
         assert event.job_seq == before.job_seq + 1, f"{before.event} is followed by {event.event}"
         assert event.epoch >= before.epoch
         assert event.execution >= before.execution

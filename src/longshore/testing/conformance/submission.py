@@ -46,7 +46,7 @@ class TestSubmission:
     async def test_everything_a_caller_may_set_is_stored_as_given(self, backend: Backend, clock: HeldClock) -> None:
         # B-ENQ-06 B-GET-01 T-REC-01 T-REC-02 T-REC-03 T-REC-04 T-REC-05 T-REC-06 T-REC-08
         given = Job(
-            id="order 7/α",
+            id="order 7/ø",
             type="invoice",
             payload=b'\x00\xff {"not": json',
             queue="billing",
@@ -76,7 +76,13 @@ class TestSubmission:
         # T-REC-08 X-42: unset is 0, no limit
         job = await enqueue(backend)
         assert (job.queue, job.payload, job.tags, job.priority, job.lifo) == ("default", b"null", (), 0, False)
-        assert (job.max_attempts, job.max_crashes, job.timeout, job.run_at, job.expires_at) == (0, None, None, None, None)
+        assert (job.max_attempts, job.max_crashes, job.timeout, job.run_at, job.expires_at) == (
+            0,
+            None,
+            None,
+            None,
+            None,
+        )
         assert (job.created_at, job.started_at, job.finalized_at) == (clock.now(), None, None)
 
     async def test_a_new_job_has_no_history_whatever_its_record_says(self, backend: Backend, clock: HeldClock) -> None:
@@ -284,6 +290,12 @@ class TestSubmission:
         await enqueue(backend, "later", run_at=60)
         assert await story(backend, "now") == ["job.added"]
         assert await story(backend, "later") == ["job.added", "job.delayed"]
+
+    async def test_a_job_may_be_dated_long_before_1970(self, backend: Backend) -> None:
+        beginning = datetime(1, 1, 1, tzinfo=UTC)
+        await enqueue(backend, "new")
+        assert (await enqueue(backend, "old", created_at=beginning)).created_at == beginning
+        assert await claimable(backend) == ["old", "new"]
 
     async def test_a_job_may_be_due_in_the_year_9999(self, backend: Backend, clock: HeldClock) -> None:
         end = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from longshore.backends.contract import Backend
@@ -138,7 +140,7 @@ class TestUpdates:
         assert (await claim(backend, "worker-2")).id == "next"
 
     @pytest.mark.parametrize("limits", [{"running": 1}, {"per_key": 1}])
-    async def test_a_job_is_not_set_running_beyond_a_full_limit(self, backend: Backend, limits: dict[str, int]) -> None:
+    async def test_a_job_is_not_set_running_beyond_a_full_limit(self, backend: Backend, limits: dict[str, Any]) -> None:
         await backend.set_limits("default", **limits)
         running = await job_in(backend, S.RUNNING, concurrency_key="customer-1")
         waiting = await job_in(backend, S.INITIAL_PENDING, concurrency_key="customer-1")

@@ -1,0 +1,321 @@
+"""Bad input: one documented rule for numbers, for times, for payloads and for JSON; nothing changes on refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.payload import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT
+from longshore.testing.conformance.staging import (
+    STALE,
+    S,
+    claim,
+    enqueue,
+    job_in,
+    new_job,
+    refused,
+)
+
+Call = Callable[[Backend, Any], Awaitable[object]]
+
+COUNTS: dict[str, tuple[str, Call]] = {
+    "dequeue_jobs": ("limit", lambda b, v: b.dequeue_jobs("worker-1", limit=v)),
+    "reclaim_expired_leases": ("limit", lambda b, v: b.reclaim_expired_leases(v)),
+    "list_jobs": ("limit", lambda b, v: b.list_jobs(JobFilter(), limit=v)),
+    "read_events": ("limit", lambda b, v: b.read_events(None, v)),
+    "fire_due_schedules": ("limit", lambda b, v: b.fire_due_schedules(v)),
+    "apply_retention": ("limit", lambda b, v: b.apply_retention(v)),
+}
+
+DURATIONS: dict[str, tuple[str, Call]] = {
+    "dequeue_jobs": ("lease", lambda b, v: b.dequeue_jobs("worker-1", lease=v)),
+    "extend_leases": ("duration", lambda b, v: b.extend_leases({}, v)),
+    "cleanup_expired_jobs": ("ttl", lambda b, v: b.cleanup_expired_jobs(v)),
+    "enqueue_job(timeout)": ("timeout", lambda b, v: b.enqueue_job(new_job(timeout=v))),
+}
+
+MOMENTS: dict[str, tuple[str, Call]] = {
+    "enqueue_job(run_at)": ("run_at", lambda b, v: b.enqueue_job(new_job(run_at=v))),
+    "enqueue_job(expires_at)": ("expires_at", lambda b, v: b.enqueue_job(new_job(expires_at=v))),
+    "fail_job(retry_at)": ("retry_at", lambda b, v: b.fail_job("running", "broken", retry_at=v)),
+    "release_lease(run_at)": ("run_at", lambda b, v: b.release_lease("running", STALE, run_at=v)),
+}
+
+JSON_FIELDS: dict[str, tuple[str, Call]] = {
+    "set_progress": ("progress", lambda b, v: b.set_progress("running", v)),
+    "save_checkpoint": ("checkpoint", lambda b, v: b.save_checkpoint("running", v)),
+    "enqueue_job(options)": ("options", lambda b, v: b.enqueue_job(new_job(options={"k": v}))),
+    "heartbeat_worker(detail)": (
+        "worker.detail",
+        lambda b, v: b.heartbeat_worker(WorkerInfo(id="w", detail={"k": v})),
+    ),
+}
+
+
+def nested(depth: int) -> Any:
+    """Lists within lists."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+BAD_JSON: dict[str, Any] = {
+    "NaN": float("nan"),
+    "infinity": [1, float("inf")],
+    "beyond 64 bits": 2**63,
+    "below 64 bits": {"n": -(2**63) - 1},
+    "lone surrogate": "\ud800",
+    "lone surrogate in a key": {"\udfff": 1},
+    "a key that is no text": {1: "one"},
+    "a set": {1, 2},
+    "a datetime": [datetime(2026, 1, 1, tzinfo=UTC)],
+    "too deep": nested(DEEPEST + 1),
+    "far too deep": nested(5000),
+    "too large": "x" * (LARGEST_NOTE + 1),
+}
+
+
+def every(table: dict[str, Any]) -> pytest.MarkDecorator:
+    """One test for each row: the field that is named in the error, and the call."""
+    return pytest.mark.parametrize(("field", "call"), table.values(), ids=table.keys())
+
+
+class TestBadInput:
+    """The same acceptance and the same words on every backend."""
+
+    # -- numbers
+
+    @every(COUNTS)
+    @pytest.mark.parametrize("value", [0, -1, True, 1.0, 2.5, "3", 2**40])
+    async def test_a_limit_is_a_whole_number_of_at_least_one(
+        self, backend: Backend, field: str, call: Call, value: object
+    ) -> None:
+        # B-DEQ-02 B-ERR-05
+        await enqueue(backend, "bystander")
+        async with refused(backend, InvalidArgument, field=field):
+            await call(backend, value)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            *(("priority", value) for value in (2**31, -(2**31) - 1, True, 1.5, "1", None)),
+            *(("max_attempts", value) for value in (-1, 2**31, True, 1.5, None)),
+            *(("max_crashes", value) for value in (-1, 2**31, True, 1.5)),
+            *(("lifo", value) for value in (1, 0, "yes", None)),
+            *(("on_dependency_failure", value) for value in ("", "fail", None)),
+            *(("options", value) for value in ("{}", 5)),
+        ],
+    )
+    async def test_a_field_of_the_wrong_kind_is_refused_by_name(self, backend: Backend, field: str, value: Any) -> None:
+        async with refused(backend, InvalidArgument, field=field):
+            await backend.enqueue_job(new_job(**{field: value}))
+
+    @pytest.mark.parametrize(
+        "backoff", [5, {}, {"type": "fixed"}, {"type": "linear", "delay": 1}, {"type": "fixed", "delay": -1}]
+    )
+    async def test_a_malformed_backoff_is_refused_before_a_crash_needs_it(
+        self, backend: Backend, backoff: object
+    ) -> None:
+        async with refused(backend, InvalidArgument):
+            await backend.enqueue_job(new_job(options={"backoff": backoff}))
+
+    @pytest.mark.parametrize("value", [1, "yes", None])
+    async def test_a_flag_is_true_or_false(self, backend: Backend, value: Any) -> None:
+        job = await job_in(backend, S.CANCELLING)
+        dead = await job_in(backend, S.DEAD)
+        async with refused(backend, InvalidArgument, field="was_executing"):
+            await backend.acknowledge_cancellation(job.id, value)
+        async with refused(backend, InvalidArgument, field="reset"):
+            await backend.retry_job(dead.id, reset=value)
+
+    async def test_a_status_nobody_knows_is_refused(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        async with refused(backend, InvalidArgument, field="status"):
+            await backend.update_job_status(job.id, "SUCCESS")  # type: ignore[arg-type]  # a wrong word is the point
+        async with refused(backend, InvalidArgument, field="filter.statuses"):
+            await backend.list_jobs(JobFilter(statuses=["DONE"]))  # type: ignore[list-item]  # as above
+
+    async def test_what_is_no_lease_no_outcome_and_no_filter_is_refused(self, backend: Backend) -> None:
+        job: Any = await job_in(backend, S.RUNNING)
+        wrong: Any = "token"
+        async with refused(backend, InvalidArgument, field="lease"):
+            await backend.complete_job(job.id, lease=wrong)
+        async with refused(backend, InvalidArgument, field="leases"):
+            await backend.extend_leases({job.id: wrong}, 30)
+        async with refused(backend, InvalidArgument, field="outcomes"):
+            await backend.settle_jobs([wrong])
+        async with refused(backend, InvalidArgument, field="verb"):
+            await backend.settle_jobs([Outcome(job.id, job.lease, "explode")])  # type: ignore[arg-type]  # as said
+        async with refused(backend, InvalidArgument, field="filter"):
+            await backend.list_jobs(wrong)
+        async with refused(backend, InvalidArgument, field="worker"):
+            await backend.heartbeat_worker(wrong)
+
+    async def test_a_store_that_cannot_join_a_transaction_says_so(self, backend: Backend) -> None:
+        async with refused(backend, InvalidArgument, field="connection"):
+            await backend.enqueue_jobs([new_job()], connection=object())
+
+    # -- times
+
+    @every(DURATIONS)
+    @pytest.mark.parametrize("value", [0, -1, True, float("nan"), float("inf"), "30", timedelta(seconds=-1), 10**15])
+    async def test_a_duration_is_positive_finite_and_ends_before_the_year_10000(
+        self, backend: Backend, field: str, call: Call, value: object
+    ) -> None:
+        # X-45
+        await enqueue(backend, "bystander")
+        async with refused(backend, InvalidArgument, field=field):
+            await call(backend, value)
+
+    @every(MOMENTS)
+    @pytest.mark.parametrize(
+        "value",
+        [
+            datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is the point
+            datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-5))),
+            datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
+            -1,
+            float("nan"),
+            True,
+            "tomorrow",
+            timedelta(days=-1),
+            timedelta(days=8000 * 366),
+        ],
+        ids=repr,
+    )
+    async def test_a_moment_is_aware_and_within_the_years_1_to_9999(
+        self, backend: Backend, field: str, call: Call, value: object
+    ) -> None:
+        await job_in(backend, S.RUNNING, "running")
+        async with refused(backend, InvalidArgument, field=field):
+            await call(backend, value)
+
+    async def test_a_lease_that_would_end_after_the_year_9999_is_refused(self, backend: Backend) -> None:
+        await enqueue(backend, "bystander")
+        async with refused(backend, InvalidArgument, field="lease"):
+            await backend.dequeue_jobs("worker-1", lease=timedelta(days=8000 * 365))
+        job = await claim(backend)
+        async with refused(backend, InvalidArgument, field="duration"):
+            await backend.extend_leases({job.id: job.lease}, timedelta(days=8000 * 365))  # type: ignore[dict-item]  # it is held
+
+    @pytest.mark.parametrize("field", ["created_after", "created_before"])
+    async def test_a_filter_compares_aware_times_only(self, backend: Backend, field: str) -> None:
+        async with refused(backend, InvalidArgument, field=f"filter.{field}"):
+            await backend.list_jobs(JobFilter(**{field: datetime(2026, 1, 1)}))  # type: ignore[arg-type]  # noqa: DTZ001  # naive is the point
+
+    async def test_a_moment_in_another_zone_is_the_same_moment(self, backend: Backend, clock: HeldClock) -> None:
+        there = timezone(timedelta(hours=5, minutes=45))
+        job = await enqueue(backend, run_at=(clock.now() + timedelta(hours=1)).astimezone(there))
+        assert job.run_at == clock.now() + timedelta(hours=1)
+
+    # -- payloads and results
+
+    async def test_a_payload_or_result_has_a_size_limit(self, backend: Backend) -> None:
+        largest = b"x" * LARGEST_PAYLOAD
+        job = await enqueue(backend, "largest", payload=largest)
+        assert job.payload == largest
+        async with refused(backend, InvalidArgument, field="payload"):
+            await backend.enqueue_job(new_job(payload=largest + b"x"))
+        await claim(backend)
+        async with refused(backend, InvalidArgument, field="result"):
+            await backend.complete_job("largest", largest + b"x")
+        await backend.complete_job("largest", largest)
+        assert (await backend.get_job("largest")).result == largest
+
+    @pytest.mark.parametrize("value", ["text", None, 5, {"a": 1}])
+    async def test_a_payload_is_bytes(self, backend: Backend, value: Any) -> None:
+        async with refused(backend, InvalidArgument, field="payload"):
+            await backend.enqueue_job(new_job(payload=value))
+
+    @pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), '{"a": "🐙"}'.encode(), b'{"a": 1, "a": 2}'])
+    async def test_payload_and_result_are_opaque(self, backend: Backend, value: bytes) -> None:
+        job = await enqueue(backend, payload=value)
+        assert (await claim(backend)).payload == value
+        await backend.complete_job(job.id, value)
+        done = await backend.get_job(job.id)
+        assert (done.payload, done.result) == (value, value)
+
+    @pytest.mark.parametrize("value", ["text", 5, {"a": 1}])
+    async def test_a_result_is_bytes(self, backend: Backend, value: Any) -> None:
+        job = await job_in(backend, S.RUNNING)
+        async with refused(backend, InvalidArgument, field="result"):
+            await backend.complete_job(job.id, value)
+
+    @pytest.mark.parametrize("payload", [b'{"a": 1, "a": 2}', b"NaN", b"[Infinity]", b"not json", b"[" * 5000])
+    async def test_data_that_has_no_one_reading_is_refused_by_whoever_decodes_it(
+        self, backend: Backend, payload: bytes
+    ) -> None:
+        job = await enqueue(backend, payload=payload)
+        with pytest.raises(InvalidArgument) as caught:
+            _ = job.data
+        assert caught.value.field == "payload"
+
+    # -- JSON that every store and language would give back alike
+
+    @every(JSON_FIELDS)
+    @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON.keys())
+    async def test_json_that_not_everybody_can_hold_is_refused_with_the_path(
+        self, backend: Backend, field: str, call: Call, value: object
+    ) -> None:
+        await job_in(backend, S.RUNNING, "running")
+        async with refused(backend, InvalidArgument) as caught:
+            await call(backend, value)
+        assert caught.value.field.startswith(field)
+
+    async def test_the_path_inside_the_value_is_named(self, backend: Backend) -> None:
+        await job_in(backend, S.RUNNING, "running")
+        async with refused(backend, InvalidArgument, field="progress.items[1].price"):
+            await backend.set_progress("running", {"items": [{}, {"price": float("nan")}]})
+
+    async def test_json_as_deep_and_as_large_as_allowed_comes_back_whole(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        for value in (nested(DEEPEST), "x" * (LARGEST_NOTE - 2), [2**63 - 1, -(2**63), 1e308, 0.1]):
+            await backend.set_progress(job.id, value)
+            await backend.save_checkpoint(job.id, value)
+            read = await backend.get_job(job.id)
+            assert read.progress == value
+            assert read.checkpoint == value
+
+    # -- words about what went wrong are never refused for what is in them
+
+    @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b", "\x1b[31m\r\n\t", "🐙 עולם", "'; DROP TABLE jobs; --"])
+    async def test_whatever_a_handler_died_of_can_be_recorded(self, backend: Backend, text: str) -> None:
+        # T-CORE-03
+        expected = text.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
+        job = await job_in(backend, S.RUNNING)
+        await backend.append_log(job.id, text)
+        await backend.fail_job(job.id, text)
+        failed = await backend.get_job(job.id)
+        assert (failed.error_message, failed.status) == (expected, S.FAILED_RETRY)
+        assert [line.message for line in await backend.read_logs(job.id)] == [expected]
+        await claim(backend)
+        await backend.bury_job(job.id, text)
+        assert (await backend.get_job(job.id)).error_message == expected
+
+    async def test_a_huge_traceback_is_cut_with_a_mark(self, backend: Backend) -> None:
+        # T-CORE-03
+        job = await job_in(backend, S.RUNNING)
+        huge = "no such thing. " * 100_000
+        await backend.append_log(job.id, huge)
+        await backend.fail_job(job.id, huge)
+        failed = await backend.get_job(job.id)
+        assert len(failed.error_message) < LONGEST_TEXT + 100
+        assert failed.error_message.startswith("no such thing. no such thing.")
+        assert str(len(huge)) in failed.error_message[-60:]
+        [line] = await backend.read_logs(job.id)
+        assert len(line.message) < LONGEST_TEXT + 100
+
+    @pytest.mark.parametrize("error", [None, 5, b"bytes", ValueError("no")])
+    async def test_an_error_is_text(self, backend: Backend, error: Any) -> None:
+        job = await job_in(backend, S.RUNNING)
+        for call in (backend.fail_job, backend.bury_job, backend.stop_job, backend.mark_job_unknown_stopped):
+            async with refused(backend, InvalidArgument, field="error"):
+                await call(job.id, error)

@@ -1,0 +1,122 @@
+"""It is over: everything is let go, and every later call says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import QueueClosed
+from longshore.core.filtering import JobFilter
+from longshore.testing.conformance.fixtures import OpenBackend
+from longshore.testing.conformance.staging import STALE, S, enqueue, new_job
+
+EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
+    "enqueue_job": lambda b: b.enqueue_job(new_job("j1")),
+    "enqueue_jobs": lambda b: b.enqueue_jobs([new_job("j1"), new_job("j2")]),
+    "accept_jobs": lambda b: b.accept_jobs(["created"]),
+    "dequeue_jobs": lambda b: b.dequeue_jobs("worker-1", limit=5),
+    "extend_leases": lambda b: b.extend_leases({"running": STALE}, 30),
+    "release_lease": lambda b: b.release_lease("running", STALE),
+    "set_progress": lambda b: b.set_progress("running", 50),
+    "append_log": lambda b: b.append_log("running", "a line"),
+    "save_checkpoint": lambda b: b.save_checkpoint("running", {"page": 3}),
+    "complete_job": lambda b: b.complete_job("running", b"done"),
+    "fail_job": lambda b: b.fail_job("running", "broken"),
+    "bury_job": lambda b: b.bury_job("running", "broken"),
+    "stop_job": lambda b: b.stop_job("running"),
+    "stop_job_with_retry": lambda b: b.stop_job_with_retry("cancelling", "broken"),
+    "mark_job_unknown_stopped": lambda b: b.mark_job_unknown_stopped("running"),
+    "update_job_status": lambda b: b.update_job_status("running", S.STOPPED),
+    "settle_jobs": lambda b: b.settle_jobs([Outcome("running", None)]),
+    "cancel_jobs": lambda b: b.cancel_jobs(job_ids=["pending"]),
+    "acknowledge_cancellation": lambda b: b.acknowledge_cancellation("cancelling", True),
+    "mark_worker_unresponsive": lambda b: b.mark_worker_unresponsive("worker-1"),
+    "reclaim_expired_leases": lambda b: b.reclaim_expired_leases(),
+    "reset_running_jobs": lambda b: b.reset_running_jobs(),
+    "get_job": lambda b: b.get_job("running"),
+    "list_jobs": lambda b: b.list_jobs(JobFilter()),
+    "get_job_stats": lambda b: b.get_job_stats(["eu"]),
+    "count_jobs": lambda b: b.count_jobs(),
+    "read_logs": lambda b: b.read_logs("running"),
+    "read_events": lambda b: b.read_events(),
+    "wait_for_change": lambda b: b.wait_for_change(0),
+    "retry_job": lambda b: b.retry_job("dead"),
+    "promote_job": lambda b: b.promote_job("delayed"),
+    "delete_jobs": lambda b: b.delete_jobs(job_ids=["dead"]),
+    "pause_queue": lambda b: b.pause_queue("default"),
+    "resume_queue": lambda b: b.resume_queue("default"),
+    "set_limits": lambda b: b.set_limits("default", running=3),
+    "list_queues": lambda b: b.list_queues(),
+    "put_schedule": lambda b: b.put_schedule(Schedule(id="s", job=new_job(), repeat=Repeat(every=60))),
+    "get_schedules": lambda b: b.get_schedules(),
+    "remove_schedule": lambda b: b.remove_schedule("nightly"),
+    "fire_due_schedules": lambda b: b.fire_due_schedules(),
+    "cleanup_expired_jobs": lambda b: b.cleanup_expired_jobs(60),
+    "set_retention": lambda b: b.set_retention("default", finished=60),
+    "apply_retention": lambda b: b.apply_retention(),
+    "heartbeat_worker": lambda b: b.heartbeat_worker(WorkerInfo(id="worker-1")),
+    "list_workers": lambda b: b.list_workers(),
+}
+"""One good call of each verb, on the jobs that `interruptions` sets out."""
+
+every_verb = pytest.mark.parametrize("call", EVERY_VERB.values(), ids=EVERY_VERB.keys())
+
+
+class TestClosing:
+    """`close`, and `async with`."""
+
+    async def test_no_verb_is_left_out_here(self) -> None:
+        assert set(EVERY_VERB) | {"close"} == Backend.__abstractmethods__
+
+    @every_verb
+    async def test_every_verb_says_that_the_backend_is_closed(
+        self, backend: Backend, call: Callable[[Backend], Awaitable[object]]
+    ) -> None:
+        # B-CLO-01 B-CLO-02 X-30
+        await enqueue(backend)
+        await backend.close()
+        with pytest.raises(QueueClosed):
+            await call(backend)
+
+    async def test_closing_twice_or_before_the_first_use_is_no_error(self, open_backend: OpenBackend) -> None:
+        # B-CLO-03 X-30
+        unused, used = open_backend(), open_backend()
+        await used.count_jobs()
+        for backend in (unused, used, used, unused):
+            await backend.close()
+
+    async def test_leaving_the_block_closes_it_even_by_an_error(self, open_backend: OpenBackend) -> None:
+        # B-CLO-01
+        async def stumble(backend: Backend) -> None:
+            async with backend as entered:
+                assert entered is backend
+                await enqueue(backend)
+                raise ZeroDivisionError
+
+        backend = open_backend()
+        with pytest.raises(ZeroDivisionError):
+            await stumble(backend)
+        with pytest.raises(QueueClosed):
+            await backend.count_jobs()
+
+    async def test_whoever_waits_for_a_change_is_let_go(self, backend: Backend) -> None:
+        # B-CLO-03
+        await backend.count_jobs()
+        waiting = [asyncio.create_task(backend.wait_for_change(3600)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await backend.close()
+        for answer in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(answer, bool | QueueClosed)
+
+    async def test_calls_under_way_are_answered_or_refused_and_none_is_left_hanging(self, backend: Backend) -> None:
+        # B-CLO-03
+        await backend.count_jobs()
+        under_way = [asyncio.create_task(backend.enqueue_job(new_job())) for _ in range(50)]
+        await asyncio.sleep(0)
+        await backend.close()
+        for answer in await asyncio.gather(*under_way, return_exceptions=True):
+            assert isinstance(answer, str | QueueClosed)

@@ -1,0 +1,171 @@
+"""What a verb costs: never more because much is stored. Work is counted, never timed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from longshore.backends.contract import Backend, Outcome
+from longshore.core.clock import HeldClock
+from longshore.core.filtering import JobFilter
+from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend, WorkDone
+from longshore.testing.conformance.staging import S, job_in, lease_of, new_job
+
+FEW = 40
+MANY = 1000
+
+Fill = Callable[[Backend, HeldClock, int], Awaitable[object]]
+Call = Callable[[Backend], Awaitable[object]]
+
+
+async def _waiting(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.enqueue_jobs([new_job(f"j{n}", tags=["common"], priority=n % 5) for n in range(count)])
+    await backend.enqueue_jobs([new_job(f"rare {n}", tags=["common", "rare"], queue="other") for n in range(5)])
+    clock.advance(1)
+
+
+async def _future(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.enqueue_jobs([new_job(run_at=3600 + number) for number in range(count)])
+    await _waiting(backend, clock, 10)
+
+
+async def _finished(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.enqueue_jobs([new_job() for _ in range(count)])
+    held = await backend.dequeue_jobs("worker-1", limit=count)
+    await backend.settle_jobs([Outcome(job.id, job.lease) for job in held])
+    await _waiting(backend, clock, 10)
+
+
+async def _running(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.enqueue_jobs([new_job() for _ in range(count)])
+    await backend.dequeue_jobs("somebody else", limit=count, lease=3600)
+    await _waiting(backend, clock, 10)
+    await job_in(backend, S.RUNNING, "running", priority=-9)
+
+
+async def _full_keys(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.set_limits("default", per_key=1)
+    jobs = [new_job(concurrency_key=f"key {number // 2}") for number in range(count)]
+    await backend.enqueue_jobs(jobs)
+    await backend.dequeue_jobs("somebody else", limit=count)
+    await _waiting(backend, clock, 10)
+
+
+# what is stored, what is asked, and which row of the specification it is about
+BOUNDED: dict[str, tuple[Fill, Call]] = {
+    "get_job": (_waiting, lambda b: b.get_job("j7")),
+    "dequeue_jobs among the waiting": (_waiting, lambda b: b.dequeue_jobs("w", limit=5)),
+    "dequeue_jobs behind the future": (_future, lambda b: b.dequeue_jobs("w", limit=5)),
+    "dequeue_jobs behind the finished": (_finished, lambda b: b.dequeue_jobs("w", limit=5)),
+    "dequeue_jobs behind the running": (_running, lambda b: b.dequeue_jobs("w", limit=5)),
+    "dequeue_jobs behind full keys": (_full_keys, lambda b: b.dequeue_jobs("w", limit=5)),
+    "dequeue_jobs by a rare tag": (_waiting, lambda b: b.dequeue_jobs("w", ["rare"], limit=5)),
+    "dequeue_jobs by a rare tag and a common one": (
+        _waiting,
+        lambda b: b.dequeue_jobs("w", ["common", "rare"], limit=5),
+    ),
+    "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
+    "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
+    "complete_job": (_running, lambda b: b.complete_job("running")),
+    "cancel_jobs by id": (_waiting, lambda b: b.cancel_jobs(job_ids=["j3", "j5"])),
+    "cancel_jobs by a rare tag": (_waiting, lambda b: b.cancel_jobs(["rare"])),
+    "mark_worker_unresponsive": (_running, lambda b: b.mark_worker_unresponsive("worker-1")),
+    "reclaim_expired_leases": (_running, lambda b: b.reclaim_expired_leases()),
+    "reset_running_jobs": (_waiting, lambda b: b.reset_running_jobs()),
+    "cleanup_expired_jobs": (_finished, lambda b: b.cleanup_expired_jobs(3600)),
+    "apply_retention": (_finished, lambda b: b.apply_retention()),
+    "count_jobs": (_waiting, lambda b: b.count_jobs()),
+    "get_job_stats": (_waiting, lambda b: b.get_job_stats()),
+    "get_job_stats by a rare tag": (_waiting, lambda b: b.get_job_stats(["rare"])),
+    "enqueue_job": (_waiting, lambda b: b.enqueue_job(new_job())),
+    "fire_due_schedules": (_waiting, lambda b: b.fire_due_schedules()),
+}
+
+
+class TestEffort:
+    """The cost of a verb, in the store's own unit and in transactions."""
+
+    @pytest.mark.parametrize(("fill", "call"), BOUNDED.values(), ids=BOUNDED.keys())
+    async def test_the_work_of_a_verb_does_not_grow_with_what_is_stored(
+        self, work_done: WorkDone | None, open_backend: OpenBackend, clock: BreakableClock, fill: Fill, call: Call
+    ) -> None:
+        # B-PERF-01 B-PERF-02 B-PERF-03 B-GET-04 B-DEQ-14 B-DEQ-15 B-STAT-10 B-CAN-11 B-MWU-08 B-RST-06 B-CLN-03
+        # B-IDX-01 B-IDX-02 B-IDX-03 B-IDX-04 B-IDX-05 X-92
+        backend = open_backend()
+        if not backend.capabilities.durable:
+            pytest.skip("a store that is not durable may look through all it has")
+        if work_done is None:
+            pytest.skip("the store has no measure of its work")
+        await fill(backend, clock, FEW)
+        before = work_done()
+        await call(backend)
+        among_few = work_done() - before
+        # back to where it began, as far as the verbs allow: what the call took out must not make the second one cheap
+        await fill_up(backend, clock, fill)
+        before = work_done()
+        await call(backend)
+        among_many = work_done() - before
+        assert among_few > 0
+        assert among_many <= 2 * among_few + 500
+
+    @pytest.mark.parametrize("verb", ["enqueue", "dequeue", "settle", "extend", "cancel", "delete"])
+    async def test_a_batch_is_one_transaction_where_single_calls_are_many(
+        self, backend: Backend, clock: BreakableClock, verb: str
+    ) -> None:
+        """Every transaction asks the clock once: the same time throughout, and a count of the transactions."""
+        # B-ENQS-09 B-PERF-04 B-CAN-11 B-DEL-04 B-INV-02
+        jobs = [new_job(f"j{number}") for number in range(50)]
+        single, batch = jobs[:25], jobs[25:]
+        if verb != "enqueue":
+            await backend.enqueue_jobs(jobs)
+        held = {}
+        if verb in ("settle", "extend", "delete"):
+            held = {job.id: lease_of(job) for job in await backend.dequeue_jobs("worker-1", limit=50)}
+        if verb == "delete":
+            await backend.settle_jobs([Outcome(job_id, lease) for job_id, lease in held.items()])
+        asked = clock.readings
+        for job in single:
+            if verb == "enqueue":
+                await backend.enqueue_job(job)
+            elif verb == "dequeue":
+                await backend.dequeue_jobs("worker-1")
+            elif verb == "settle":
+                await backend.complete_job(job.id, lease=held[job.id])
+            elif verb == "extend":
+                await backend.extend_leases({job.id: held[job.id]}, 60)
+            elif verb == "cancel":
+                await backend.cancel_jobs(job_ids=[job.id])
+            else:
+                await backend.delete_jobs(job_ids=[job.id])
+        one_by_one, asked = clock.readings - asked, clock.readings
+        ids = [job.id for job in batch]
+        if verb == "enqueue":
+            assert len(await backend.enqueue_jobs(batch)) == 25
+        elif verb == "dequeue":
+            assert len(await backend.dequeue_jobs("worker-1", limit=25)) == 25
+        elif verb == "settle":
+            assert len((await backend.settle_jobs([Outcome(job_id, held[job_id]) for job_id in ids])).settled) == 25
+        elif verb == "extend":
+            assert len(await backend.extend_leases({job_id: held[job_id] for job_id in ids}, 60)) == 25
+        elif verb == "cancel":
+            assert len((await backend.cancel_jobs(job_ids=ids))[0]) == 25
+        else:
+            await backend.delete_jobs(job_ids=ids)
+        together = clock.readings - asked
+        assert 1 <= together <= 3
+        assert one_by_one >= 25
+
+
+async def fill_up(backend: Backend, clock: HeldClock, fill: Fill) -> None:
+    """Removes what is left and fills the store anew, with many."""
+    while True:
+        page = await backend.list_jobs(JobFilter(), limit=500)
+        if not page.items:
+            break
+        ids = [job.id for job in page.items]
+        await backend.cancel_jobs(job_ids=ids)
+        await backend.settle_jobs([Outcome(job.id, None, "stop") for job in page.items if job.status is S.RUNNING])
+        await backend.delete_jobs(job_ids=ids)
+    await backend.set_limits("default", per_key=None)
+    await fill(backend, clock, MANY)

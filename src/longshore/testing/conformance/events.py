@@ -1,0 +1,273 @@
+"""The durable log: one event for every transition, numbered within its job without a gap, followed by cursors."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import CursorExpired, InvalidArgument
+from longshore.core.lifecycle import JobStatus
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    assert_legal_history,
+    claim,
+    enqueue,
+    history,
+    job_in,
+    last_cursor,
+    lease_of,
+    log_of,
+    new_job,
+    steps,
+    story,
+)
+
+STORIES: dict[S, list[str]] = {
+    S.CREATED: ["job.added"],
+    S.WAITING_CHILDREN: ["job.added", "job.waiting_children"],
+    S.INITIAL_PENDING: ["job.added"],
+    S.RUNNING: ["job.added", "job.active"],
+    S.CANCELLING: ["job.added", "job.active", "job.cancelling"],
+    S.FAILED_RETRY: ["job.added", "job.active", "job.failed", "job.promoted"],
+    S.UNKNOWN_RETRY: ["job.added", "job.active", "job.released"],
+    S.COMPLETED: ["job.added", "job.active", "job.completed"],
+    S.STOPPED: ["job.added", "job.active", "job.stopped"],
+    S.UNSCHEDULED: ["job.added", "job.stopped"],
+    S.UNKNOWN_STOPPED: ["job.added", "job.active", "job.stopped"],
+    S.DEAD: ["job.added", "job.active", "job.failed", "job.dead"],
+}
+
+
+async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") -> None:
+    """Two-phase submit, a crash, a hand-back, a failure, a burial, a retry, a cancellation outrun by the result."""
+    await enqueue(backend, job_id, status=S.CREATED, max_crashes=5)
+    await backend.accept_jobs([job_id])
+    await claim(backend, "worker-1")
+    clock.advance(30)
+    await backend.reclaim_expired_leases()
+    await backend.release_lease(job_id, lease_of(await claim(backend, "worker-2")), reason="deploy")
+    await claim(backend, "worker-3")
+    await backend.fail_job(job_id, "busy", retry_at=10)
+    await backend.promote_job(job_id)
+    await claim(backend, "worker-1")
+    await backend.set_progress(job_id, 50)
+    await backend.append_log(job_id, "half way")
+    await backend.bury_job(job_id, "hopeless")
+    await backend.retry_job(job_id, actor="ada")
+    await claim(backend, "worker-1")
+    await backend.cancel_jobs(job_ids=[job_id])
+    await backend.complete_job(job_id, b"done")
+
+
+class TestEvents:
+    """`read_events` and `wait_for_change`."""
+
+    # -- what is written
+
+    @pytest.mark.parametrize("status", EVERY_STATUS)
+    async def test_every_transition_writes_its_event_and_nothing_else_does(self, backend: Backend, status: S) -> None:
+        job = await job_in(backend, status)
+        assert await story(backend, job.id) == STORIES[status]
+
+    async def test_a_long_life_is_told_in_order_without_a_gap_and_each_move_is_legal(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-TST-01 B-IMP-01
+        await a_long_life(backend, clock)
+        events = await history(backend, "j1")
+        assert [event.event for event in events] == [
+            *("job.added", "job.accepted", "job.active", "job.stalled", "job.promoted", "job.active", "job.released"),
+            *("job.active", "job.failed", "job.delayed", "job.promoted", "job.active", "job.progress", "job.log_added"),
+            *("job.failed", "job.dead", "job.retried", "job.active", "job.cancelling", "job.completed"),
+        ]
+        assert [event.job_seq for event in events] == list(range(1, len(events) + 1))
+        assert_legal_history(events)
+        assert steps(events) == [
+            (None, S.CREATED),
+            (S.CREATED, S.INITIAL_PENDING),
+            (S.INITIAL_PENDING, S.RUNNING),
+            (S.RUNNING, S.UNKNOWN_RETRY),
+            (S.UNKNOWN_RETRY, S.RUNNING),
+            (S.RUNNING, S.UNKNOWN_RETRY),
+            (S.UNKNOWN_RETRY, S.RUNNING),
+            (S.RUNNING, S.FAILED_RETRY),
+            (S.FAILED_RETRY, S.RUNNING),
+            (S.RUNNING, S.FAILED_RETRY),
+            (S.FAILED_RETRY, S.DEAD),
+            (S.DEAD, S.FAILED_RETRY),
+            (S.FAILED_RETRY, S.RUNNING),
+            (S.RUNNING, S.CANCELLING),
+            (S.CANCELLING, S.COMPLETED),
+        ]
+
+    async def test_an_event_tells_whose_job_it_was_and_which_claim(self, backend: Backend, clock: HeldClock) -> None:
+        job = await enqueue(backend, "j1", queue="mail", type="invoice")
+        clock.advance(5)
+        await claim(backend, "worker-7")
+        added, active = await history(backend, "j1")
+        assert (active.job_uid, active.job_id, active.queue, active.type) == (job.uid, "j1", "mail", "invoice")
+        assert (active.epoch, active.execution, active.assignee_id) == (1, 1, "worker-7")
+        assert (active.from_status, active.to_status) == (S.INITIAL_PENDING, S.RUNNING)
+        assert active.occurred_at == clock.now()
+        assert (added.epoch, added.execution, added.assignee_id, added.from_status) == (0, 0, None, None)
+        assert isinstance(active.to_status, JobStatus)
+
+    async def test_an_event_that_is_no_transition_has_no_statuses(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        await backend.set_progress(job.id, 10)
+        await backend.append_log(job.id, "hello")
+        await backend.pause_queue("default")
+        for event in (await log_of(backend))[-3:]:
+            assert (event.from_status, event.to_status) == (None, None)
+
+    async def test_the_log_outlives_the_job(self, backend: Backend) -> None:
+        job = await job_in(backend, S.COMPLETED, "j1")
+        await backend.delete_jobs(job_ids=["j1"])
+        await enqueue(backend, "j1")
+        events = await history(backend, "j1")
+        assert [event.event for event in events] == [
+            "job.added",
+            "job.active",
+            "job.completed",
+            "job.removed",
+            "job.added",
+        ]
+        assert [event.job_seq for event in events] == [1, 2, 3, 4, 1]
+        assert events[3].job_uid == job.uid != events[4].job_uid
+
+    # -- followed
+
+    async def test_a_follower_gets_every_event_once_in_whatever_batches(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await a_long_life(backend, clock)
+        await backend.enqueue_jobs([new_job() for _ in range(5)])
+        whole = await backend.read_events()
+        for size in (1, 2, 7, 1000):
+            followed = []
+            cursor = None
+            while batch := await backend.read_events(cursor, size):
+                assert len(batch) <= size
+                followed += batch
+                cursor = batch[-1].cursor
+            assert followed == whole
+        assert len({event.cursor for event in whole}) == len(whole)
+
+    async def test_the_log_goes_on_after_any_cursor(self, backend: Backend, clock: HeldClock) -> None:
+        await a_long_life(backend, clock)
+        whole = await backend.read_events()
+        for number, event in enumerate(whole):
+            assert await backend.read_events(event.cursor) == whole[number + 1 :]
+        await enqueue(backend, "news")
+        assert [event.job_id for event in await backend.read_events(whole[-1].cursor)] == ["news"]
+
+    async def test_a_follower_may_ask_for_one_queue_or_one_job(self, backend: Backend) -> None:
+        await enqueue(backend, "a", queue="mail")
+        await enqueue(backend, "b", queue="bills")
+        await backend.pause_queue("mail")
+        await claim(backend)
+        assert [(e.event, e.job_id) for e in await log_of(backend, queue="mail")] == [
+            ("job.added", "a"),
+            ("queue.paused", None),
+        ]
+        assert [e.event for e in await log_of(backend, job_id="b")] == ["job.added", "job.active"]
+        assert await log_of(backend, queue="mail", job_id="b") == []
+        assert await log_of(backend, queue="unheard of") == []
+
+    async def test_a_follower_of_one_queue_goes_on_from_a_cursor_of_the_whole_log(self, backend: Backend) -> None:
+        for number in range(6):
+            await enqueue(backend, f"j{number}", queue=["mail", "bills"][number % 2])
+        whole = await backend.read_events()
+        assert [e.job_id for e in await backend.read_events(whole[2].cursor, 1, queue="mail")] == ["j4"]
+
+    # -- pruned
+
+    async def test_old_events_are_pruned_and_their_cursors_say_so(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "old")
+        await enqueue(backend, "old too")
+        [first, second] = await backend.read_events()
+        clock.advance(timedelta(days=31))
+        await enqueue(backend, "new")
+        while await backend.apply_retention():
+            pass
+        with pytest.raises(CursorExpired):
+            await backend.read_events(first.cursor)
+        assert [event.job_id for event in await backend.read_events()] == ["new"]
+        # nothing between this cursor and the oldest event kept was lost
+        assert [event.job_id for event in await backend.read_events(second.cursor)] == ["new"]
+        with pytest.raises(CursorExpired):
+            await backend.wait_for_change(0, after=first.cursor)
+
+    async def test_a_queue_that_keeps_its_events_keeps_them_whatever_others_prune(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.set_retention("archive", events=None)
+        await backend.set_retention("noisy", events=60)
+        await enqueue(backend, "kept", queue="archive")
+        await enqueue(backend, "pruned", queue="noisy")
+        clock.advance(61)
+        while await backend.apply_retention():
+            pass
+        assert [event.job_id for event in await log_of(backend, queue="archive")] == ["kept"]
+        assert [event.job_id for event in await log_of(backend, queue="noisy")] == []
+        assert [event.job_id for event in await log_of(backend)] == ["kept"]
+
+    async def test_pruning_goes_in_batches(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.enqueue_jobs([new_job() for _ in range(10)])
+        clock.advance(timedelta(days=31))
+        assert await backend.apply_retention(limit=4) == 4
+        assert len(await log_of(backend)) == 6
+
+    @pytest.mark.parametrize("cursor", ["", "yesterday", "0", "-1", "%", 5])
+    async def test_a_cursor_that_was_never_given_out_is_refused(self, backend: Backend, cursor: str) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            await backend.read_events(cursor)
+        assert caught.value.field == "after"
+
+    # -- waited for
+
+    async def test_waiting_ends_with_the_next_change(self, backend: Backend) -> None:
+        # B-INT-01
+        cursor = await last_cursor(backend)
+        waiting = asyncio.create_task(backend.wait_for_change(30, after=cursor))
+        await asyncio.sleep(0)
+        await enqueue(backend)
+        assert await waiting is True
+
+    async def test_waiting_from_a_cursor_misses_nothing_that_came_before_it(self, backend: Backend) -> None:
+        await enqueue(backend)
+        cursor = await last_cursor(backend)
+        assert await backend.wait_for_change(0, after=cursor) is False
+        await enqueue(backend)
+        assert await backend.wait_for_change(0, after=cursor) is True
+
+    async def test_waiting_ends_without_a_change_when_its_time_is_up(self, backend: Backend) -> None:
+        assert await backend.wait_for_change(0) is False
+        assert await backend.wait_for_change(0.001) is False
+
+    async def test_a_look_that_finds_nothing_wakes_nobody(self, backend: Backend) -> None:
+        """Else two idle workers would wake one another for ever."""
+        await backend.count_jobs()
+        waiting = asyncio.create_task(backend.wait_for_change(30))
+        await asyncio.sleep(0)
+        await backend.dequeue_jobs("worker-1")
+        await backend.reclaim_expired_leases()
+        await backend.fire_due_schedules()
+        await backend.settle_jobs([])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        woken = waiting.done()
+        waiting.cancel()
+        assert not woken
+
+    async def test_many_wait_at_once_and_all_are_woken(self, backend: Backend) -> None:
+        await backend.count_jobs()
+        waiting = [asyncio.create_task(backend.wait_for_change(30)) for _ in range(10)]
+        await asyncio.sleep(0)
+        await enqueue(backend)
+        assert await asyncio.gather(*waiting) == [True] * 10

@@ -1,0 +1,315 @@
+"""What people do: retry the dead, run the delayed now, remove what is over, keep what must be kept; and see workers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend, WorkerInfo
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import ELIGIBLE, FINAL
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    all_jobs,
+    claim,
+    claimable,
+    enqueue,
+    history,
+    job_in,
+    new_job,
+    nothing_changes,
+    refused,
+    status_of,
+    story,
+)
+
+DAY = timedelta(days=1)
+TICK = timedelta(microseconds=1)
+
+
+async def retain(backend: Backend) -> int:
+    """Applies retention until nothing is left to do."""
+    removed = 0
+    while batch := await backend.apply_retention():
+        removed += batch
+    return removed
+
+
+class TestOperators:
+    """`retry_job`, `promote_job`, `delete_jobs`, `cleanup_expired_jobs`, retention, workers."""
+
+    # -- the dead
+
+    async def test_the_dead_letters_can_be_listed_brought_back_and_removed(self, backend: Backend) -> None:
+        # T-M8-02 X-69 X-104
+        ids = [(await job_in(backend, S.DEAD, f"dead {number}")).id for number in range(3)]
+        await job_in(backend, S.COMPLETED)
+        assert [job.id for job in await all_jobs(backend, JobFilter(statuses=[S.DEAD]))] == ids[::-1]
+        await backend.retry_job(ids[0], actor="ada")
+        await backend.delete_jobs(job_ids=[ids[1]])
+        assert [job.id for job in await all_jobs(backend, JobFilter(statuses=[S.DEAD]))] == [ids[2]]
+        assert await claimable(backend) == [ids[0]]
+
+    async def test_a_dead_job_comes_back_with_its_counters_anew_and_the_actor_on_record(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # X-69 X-94
+        job = await job_in(backend, S.INITIAL_PENDING, max_crashes=0)
+        await claim(backend)
+        await backend.fail_job(job.id, "busy")
+        await claim(backend)
+        await backend.reset_running_jobs()
+        dead = await backend.get_job(job.id)
+        assert (dead.status, dead.retry_count, dead.crashes, dead.executions) == (S.DEAD, 1, 1, 2)
+        clock.advance(DAY)
+        await backend.retry_job(job.id, actor="ada@example.org")
+        back = await backend.get_job(job.id)
+        assert (back.status, back.retry_count, back.crashes) == (S.FAILED_RETRY, 0, 0)
+        assert (back.executions, back.epoch) == (2, 2)
+        assert (back.error_message, back.finalized_at, back.run_at) == ("", None, None)
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.actor, event.detail["reset"]) == ("job.retried", "ada@example.org", True)
+        again = await claim(backend)
+        assert (again.id, again.executions, again.epoch) == (job.id, 3, 3)
+
+    async def test_the_counters_can_be_kept(self, backend: Backend) -> None:
+        # X-94
+        job = await job_in(backend, S.DEAD)
+        await backend.retry_job(job.id, reset=False)
+        back = await backend.get_job(job.id)
+        assert (back.retry_count, back.crashes) == (1, 0)
+        assert (await history(backend, job.id))[-1].detail["reset"] is False
+
+    # -- the delayed
+
+    @pytest.mark.parametrize("status", sorted(ELIGIBLE))
+    async def test_a_job_that_waits_for_its_time_may_run_now(
+        self, backend: Backend, clock: HeldClock, status: S
+    ) -> None:
+        if status is S.INITIAL_PENDING:
+            job = await enqueue(backend, run_at=3600)
+        else:
+            job = await job_in(backend, S.RUNNING)
+            if status is S.FAILED_RETRY:
+                await backend.fail_job(job.id, "later", retry_at=3600)
+            else:
+                await backend.release_lease(job.id, job.lease, run_at=3600)  # type: ignore[arg-type]  # it is held
+        assert await backend.dequeue_jobs("worker-1") == []
+        clock.advance(1)
+        await backend.promote_job(job.id)
+        promoted = await backend.get_job(job.id)
+        assert (promoted.status, promoted.run_at, promoted.updated_at) == (status, None, clock.now())
+        assert (await story(backend, job.id))[-1] == "job.promoted"
+        assert (await claim(backend)).id == job.id
+
+    async def test_promoting_a_job_that_may_run_already_does_nothing(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "ready")
+        await enqueue(backend, "due", run_at=10)
+        clock.advance(10)
+        async with nothing_changes(backend):
+            await backend.promote_job("ready")
+            await backend.promote_job("due")
+
+    @pytest.mark.parametrize("status", [status for status in EVERY_STATUS if status not in ELIGIBLE])
+    async def test_only_a_job_in_the_queue_can_be_promoted(self, backend: Backend, status: S) -> None:
+        job = await job_in(backend, status)
+        async with refused(backend, InvalidTransition):
+            await backend.promote_job(job.id)
+
+    async def test_an_unknown_job_cannot_be_promoted(self, backend: Backend) -> None:
+        async with refused(backend, JobNotFound):
+            await backend.promote_job("nobody")
+
+    # -- removed
+
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    async def test_a_final_job_is_removed_for_good(self, backend: Backend, status: S) -> None:
+        # B-DEL-04
+        job = await job_in(backend, status, tags=["eu"])
+        await backend.append_log(job.id, "a line")
+        await backend.delete_jobs(job_ids=[job.id])
+        with pytest.raises(JobNotFound):
+            await backend.get_job(job.id)
+        with pytest.raises(JobNotFound):
+            await backend.read_logs(job.id)
+        assert (await backend.get_job_stats(["eu"])).total_jobs == 0
+        assert await all_jobs(backend, JobFilter(tags=["eu"])) == []
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.detail["status"]) == ("job.removed", status)
+        await enqueue(backend, job.id)
+        assert await backend.read_logs(job.id) == []
+
+    @pytest.mark.parametrize("status", [status for status in EVERY_STATUS if status not in FINAL])
+    async def test_if_any_target_is_not_final_none_is_removed(self, backend: Backend, status: S) -> None:
+        # B-DEL-03 B-DEL-04 B-ERR-06 X-98
+        done = await job_in(backend, S.COMPLETED, tags=["batch"])
+        live = await job_in(backend, status, tags=["batch"])
+        async with refused(backend, InvalidTransition) as caught:
+            await backend.delete_jobs(job_ids=[done.id, live.id])
+        assert (caught.value.job_id, caught.value.status) == (live.id, status)
+        async with refused(backend, InvalidTransition):
+            await backend.delete_jobs(["batch"])
+
+    async def test_the_targets_are_those_with_all_the_tags_and_those_named(self, backend: Backend) -> None:
+        # B-DEL-02
+        for name, tags in (("both", ["eu", "slow"]), ("one", ["eu"]), ("named", []), ("left", ["slow"])):
+            await job_in(backend, S.STOPPED, name, tags=tags)
+        await backend.delete_jobs(["eu", "slow"], ["named", "both"])
+        assert sorted(job.id for job in await all_jobs(backend)) == ["left", "one"]
+
+    async def test_unknown_ids_are_passed_over(self, backend: Backend) -> None:
+        # B-DEL-05 X-19
+        job = await job_in(backend, S.COMPLETED)
+        await backend.delete_jobs(job_ids=["nobody", job.id])
+        await backend.delete_jobs(job_ids=[job.id])
+        assert await all_jobs(backend) == []
+
+    async def test_neither_tags_nor_ids_is_an_error_not_everything(self, backend: Backend) -> None:
+        # B-DEL-01 X-16
+        await job_in(backend, S.COMPLETED)
+        async with refused(backend, InvalidArgument):
+            await backend.delete_jobs()
+        async with refused(backend, InvalidArgument):
+            await backend.delete_jobs(queue="default")
+
+    async def test_a_queue_narrows_what_is_removed(self, backend: Backend) -> None:
+        for queue in ("mail", "bills"):
+            await job_in(backend, S.COMPLETED, queue, queue=queue, tags=["eu"])
+        await backend.delete_jobs(["eu"], ["bills"], queue="mail")
+        assert [job.id for job in await all_jobs(backend)] == ["bills"]
+
+    # -- cleaned up
+
+    async def test_completed_jobs_are_removed_when_they_ended_so_long_ago(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # B-CLN-02 B-CLN-04 X-32
+        await job_in(backend, S.COMPLETED, "old", created_at=clock.now() - 9 * DAY)
+        clock.advance(TICK)
+        await job_in(backend, S.COMPLETED, "new", created_at=clock.now() - 9 * DAY)
+        clock.advance(timedelta(hours=1) - TICK)
+        assert await backend.cleanup_expired_jobs(timedelta(hours=1)) == 1
+        assert [job.id for job in await all_jobs(backend)] == ["new"]
+        assert (await backend.get_job_stats()).completed_jobs == 1
+        assert (await story(backend, "old"))[-1] == "job.removed"
+        assert await backend.cleanup_expired_jobs(timedelta(hours=1)) == 0
+
+    @pytest.mark.parametrize("status", [status for status in EVERY_STATUS if status is not S.COMPLETED])
+    async def test_only_completed_jobs_are_cleaned_up(self, backend: Backend, clock: HeldClock, status: S) -> None:
+        # B-CLN-02
+        await job_in(backend, status)
+        clock.advance(1000 * DAY)
+        async with nothing_changes(backend):
+            assert await backend.cleanup_expired_jobs(1) == 0
+
+    async def test_a_clean_up_goes_through_however_many_there_are(self, backend: Backend, clock: HeldClock) -> None:
+        # B-CLN-03
+        await backend.enqueue_jobs([new_job(queue=f"q{number % 3}") for number in range(1100)])
+        for job in await backend.dequeue_jobs("worker-1", limit=1100):
+            await backend.complete_job(job.id)
+        clock.advance(60)
+        assert await backend.cleanup_expired_jobs(60, queue="q0") == 367
+        assert await backend.cleanup_expired_jobs(60) == 733
+        assert (await backend.get_job_stats()).total_jobs == 0
+
+    @pytest.mark.parametrize("ttl", [0, -1, timedelta(0), timedelta(seconds=-1)])
+    async def test_a_time_to_live_that_is_not_positive_is_refused(self, backend: Backend, ttl: float) -> None:
+        # B-CLN-01
+        await job_in(backend, S.COMPLETED)
+        async with refused(backend, InvalidArgument, field="ttl"):
+            await backend.cleanup_expired_jobs(ttl)
+
+    # -- kept as long as they must be
+
+    @pytest.mark.parametrize(
+        ("status", "days"),
+        [(S.COMPLETED, 7), (S.STOPPED, 7), (S.UNSCHEDULED, 7), (S.UNKNOWN_STOPPED, 7), (S.CREATED, 7), (S.DEAD, 30)],
+    )
+    async def test_a_finished_job_is_kept_for_its_time_and_then_removed(
+        self, backend: Backend, clock: HeldClock, status: S, days: int
+    ) -> None:
+        # X-49
+        job = await job_in(backend, status)
+        clock.advance(days * DAY - TICK)
+        await retain(backend)
+        assert await status_of(backend, job.id) is status
+        clock.advance(TICK)
+        assert await retain(backend) > 0
+        assert await all_jobs(backend) == []
+        assert await backend.apply_retention() == 0
+
+    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if s not in FINAL and s is not S.CREATED])
+    async def test_a_job_that_is_not_over_is_never_removed_by_itself(
+        self, backend: Backend, clock: HeldClock, status: S
+    ) -> None:
+        job = await job_in(backend, status)
+        clock.advance(4000 * DAY)
+        await retain(backend)
+        assert await status_of(backend, job.id) is status
+
+    async def test_how_long_is_each_queues_own_and_may_be_for_ever(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.set_retention("short", finished=60, dead=120)
+        await backend.set_retention("archive", finished=None, dead=None)
+        for queue in ("short", "archive", "default"):
+            await job_in(backend, S.COMPLETED, f"done {queue}", queue=queue)
+            await job_in(backend, S.DEAD, f"dead {queue}", queue=queue)
+        clock.advance(60)
+        await retain(backend)
+        assert "done short" not in {job.id for job in await all_jobs(backend)}
+        clock.advance(60)
+        await retain(backend)
+        assert "dead short" not in {job.id for job in await all_jobs(backend)}
+        clock.advance(1000 * DAY)
+        await retain(backend)
+        assert sorted(job.id for job in await all_jobs(backend)) == ["dead archive", "done archive"]
+
+    async def test_a_retention_that_is_not_named_stays_as_it_is(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.set_retention("default", finished=60)
+        await backend.set_retention("default", dead=None)
+        await job_in(backend, S.COMPLETED)
+        dead = await job_in(backend, S.DEAD)
+        clock.advance(60)
+        await retain(backend)
+        clock.advance(1000 * DAY)
+        await retain(backend)
+        assert [job.id for job in await all_jobs(backend)] == [dead.id]
+
+    async def test_retention_goes_in_batches(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.enqueue_jobs([new_job() for _ in range(10)])
+        for job in await backend.dequeue_jobs("worker-1", limit=10):
+            await backend.complete_job(job.id)
+        clock.advance(8 * DAY)
+        assert await backend.apply_retention(limit=4) == 4
+        assert (await backend.get_job_stats()).total_jobs == 6
+
+    # -- workers
+
+    async def test_what_a_worker_says_of_itself_is_kept_with_the_time(self, backend: Backend, clock: HeldClock) -> None:
+        told = WorkerInfo(
+            id="w2",
+            queues=("mail", "bills"),
+            tags=("eu",),
+            concurrency=4,
+            running=2,
+            host="box",
+            pid=77,
+            version="0.1.0",
+            state="draining",
+            started_at=clock.now() - DAY,
+            detail={"threads": [1, 2]},
+        )
+        await backend.heartbeat_worker(told)
+        await backend.heartbeat_worker(WorkerInfo(id="w1"))
+        first, second = await backend.list_workers()
+        assert (first.id, first.seen_at) == ("w1", clock.now())
+        assert (second.queues, second.tags, second.concurrency, second.running) == (("mail", "bills"), ("eu",), 4, 2)
+        assert (second.host, second.pid, second.version, second.state) == ("box", 77, "0.1.0", "draining")
+        assert (second.started_at, dict(second.detail)) == (clock.now() - DAY, {"threads": [1, 2]})
+        clock.advance(10)
+        await backend.heartbeat_worker(WorkerInfo(id="w2", running=1))
+        [_, second] = await backend.list_workers()
+        assert (second.running, second.seen_at) == (1, clock.now())

@@ -1,0 +1,258 @@
+"""Repeating work: kept, changed, paused, and one job for each planned time whoever fires it and however late."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
+from longshore.testing.conformance.staging import S, all_jobs, claim, moment, new_job, nothing_changes, refused, seconds
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+
+
+def schedule(schedule_id: str = "nightly", job: Job | None = None, **repeat: Any) -> Schedule:
+    """A schedule; without more words it repeats every minute."""
+    return Schedule(id=schedule_id, job=job or new_job(), repeat=Repeat(**(repeat or {"every": 60})))
+
+
+async def runs(backend: Backend, clock: HeldClock, until: datetime, step: timedelta) -> list[datetime]:
+    """The planned times fired by a scheduler that ticks like this until then."""
+    found = []
+    while clock.now() < until:
+        clock.advance(step)
+        if await backend.fire_due_schedules():
+            [kept] = await backend.get_schedules()
+            found.append(moment(kept.last_run_at))
+    return found
+
+
+class TestSchedules:
+    """`put_schedule`, `get_schedules`, `remove_schedule`, `fire_due_schedules`."""
+
+    # -- kept
+
+    async def test_a_schedule_is_stored_with_the_time_of_its_first_run(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        given = schedule(
+            "hourly", new_job(type="report", tags=["eu"], payload=b"1"), cron="0 * * * *", tz="Europe/Oslo"
+        )
+        stored = await backend.put_schedule(given)
+        assert (stored.id, stored.repeat, stored.paused) == ("hourly", given.repeat, False)
+        assert (stored.job.type, stored.job.tags, stored.job.payload) == ("report", ("eu",), b"1")
+        assert stored.next_run_at == NOON + timedelta(hours=1)
+        assert (stored.run_count, stored.last_run_at, stored.last_job_id) == (0, None, None)
+        assert stored.created_at == stored.updated_at == clock.now()
+        assert await backend.get_schedules() == [stored]
+
+    async def test_schedules_are_listed_by_id_and_removed_by_id(self, backend: Backend) -> None:
+        for name in ("c", "a", "b"):
+            await backend.put_schedule(schedule(name))
+        assert [kept.id for kept in await backend.get_schedules()] == ["a", "b", "c"]
+        assert await backend.remove_schedule("b") is True
+        assert await backend.remove_schedule("b") is False
+        assert [kept.id for kept in await backend.get_schedules()] == ["a", "c"]
+
+    async def test_a_schedule_put_again_is_changed_and_its_runs_are_remembered(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # X-93
+        first = await backend.put_schedule(schedule(every=60))
+        clock.advance(60)
+        [job] = await backend.fire_due_schedules()
+        clock.advance(10)
+        changed = await backend.put_schedule(schedule(job=new_job(type="other"), every=600))
+        assert (changed.run_count, changed.last_run_at, changed.last_job_id) == (1, NOON + seconds(60), job.id)
+        assert (changed.created_at, changed.updated_at) == (first.created_at, clock.now())
+        assert changed.job.type == "other"
+        assert await backend.get_schedules() == [changed]
+
+    async def test_putting_the_same_pattern_again_moves_no_run(self, backend: Backend, clock: HeldClock) -> None:
+        stored = await backend.put_schedule(schedule(every=60))
+        clock.advance(59)
+        again = await backend.put_schedule(schedule(every=60))
+        assert again.next_run_at == stored.next_run_at
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"id": ""}, "schedule.id"),
+            ({"id": "x" * 300}, "schedule.id"),
+            ({"repeat": "every minute"}, "schedule.repeat"),
+            ({"job": None}, "job"),
+            ({"job": Job(type="")}, "type"),
+            ({"job": Job(type="email", depends_on=("a",))}, "schedule.job.depends_on"),
+            ({"job": Job(type="email", idempotency_key="k")}, "schedule.job.idempotency_key"),
+            ({"job": Job(type="email", run_at=5)}, "schedule.job.run_at"),
+        ],
+    )
+    async def test_a_malformed_schedule_is_refused(self, backend: Backend, wrong: dict[str, Any], field: str) -> None:
+        async with refused(backend, InvalidArgument, field=field):
+            await backend.put_schedule(dataclasses.replace(schedule(), **wrong))
+
+    async def test_what_is_no_schedule_is_refused(self, backend: Backend) -> None:
+        async with refused(backend, InvalidArgument, field="schedule"):
+            await backend.put_schedule("nightly")  # type: ignore[arg-type]  # a wrong type is the point
+
+    # -- fired
+
+    async def test_a_due_schedule_makes_a_job_like_its_pattern(self, backend: Backend, clock: HeldClock) -> None:
+        pattern = new_job(
+            type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2, options={"k": 1}
+        )
+        await backend.put_schedule(schedule("nightly", pattern, every=60))
+        clock.advance(59)
+        assert await backend.fire_due_schedules() == []
+        clock.advance(1)
+        [made] = await backend.fire_due_schedules()
+        assert made == await backend.get_job(made.id)
+        assert (made.status, made.schedule_id, made.created_at) == (S.INITIAL_PENDING, "nightly", clock.now())
+        assert (made.type, made.queue, made.tags, made.payload) == ("report", "night", ("eu",), b"1")
+        assert (made.priority, made.max_attempts, dict(made.options)) == (3, 2, {"k": 1})
+        [kept] = await backend.get_schedules()
+        assert (kept.run_count, kept.last_run_at, kept.last_job_id) == (1, clock.now(), made.id)
+        assert kept.next_run_at == clock.now() + seconds(60)
+        assert (await claim(backend)).id == made.id
+
+    async def test_every_run_gets_an_id_of_its_own(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule())
+        await backend.put_schedule(schedule("another"))
+        for _ in range(5):
+            clock.advance(60)
+            assert len(await backend.fire_due_schedules()) == 2
+        assert len({job.id for job in await all_jobs(backend)}) == 10
+        assert len(await all_jobs(backend, JobFilter(schedule_id="another"))) == 5
+
+    async def test_whoever_fires_second_makes_nothing(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule())
+        clock.advance(60)
+        fired = await asyncio.gather(*(backend.fire_due_schedules() for _ in range(4)))
+        assert sorted(len(jobs) for jobs in fired) == [0, 0, 0, 1]
+        async with nothing_changes(backend):
+            assert await backend.fire_due_schedules() == []
+
+    async def test_one_planned_time_makes_one_job_even_if_the_schedule_was_made_anew(self, backend: Backend) -> None:
+        anchored = schedule(every=3600, start=NOON)
+        await backend.put_schedule(anchored)
+        assert len(await backend.fire_due_schedules()) == 1
+        await backend.remove_schedule("nightly")
+        await backend.put_schedule(anchored)
+        assert await backend.fire_due_schedules() == []
+        assert len(await all_jobs(backend)) == 1
+
+    async def test_no_more_schedules_are_fired_than_asked_for_the_most_overdue_first(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        for name, every in (("a", 30), ("b", 10), ("c", 20)):
+            await backend.put_schedule(schedule(name, every=every, limit=1))
+        clock.advance(60)
+        fired = [job.schedule_id for _ in range(4) for job in await backend.fire_due_schedules(limit=1)]
+        assert fired == ["b", "c", "a"]
+
+    async def test_a_paused_schedule_makes_nothing_until_it_goes_on(self, backend: Backend, clock: HeldClock) -> None:
+        paused = Schedule(id="s", job=new_job(), repeat=Repeat(every=60), paused=True)
+        await backend.put_schedule(paused)
+        clock.advance(3600)
+        assert await backend.fire_due_schedules() == []
+        await backend.put_schedule(Schedule(id="s", job=new_job(), repeat=Repeat(every=60)))
+        assert len(await backend.fire_due_schedules()) == 1
+
+    async def test_a_removed_schedule_leaves_its_jobs(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule())
+        clock.advance(60)
+        [job] = await backend.fire_due_schedules()
+        await backend.remove_schedule("nightly")
+        clock.advance(60)
+        assert await backend.fire_due_schedules() == []
+        assert (await claim(backend)).id == job.id
+
+    async def test_a_delay_of_the_pattern_counts_from_each_run(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule(job=new_job(delay=5), every=60))
+        clock.advance(60)
+        [job] = await backend.fire_due_schedules()
+        assert job.run_at == clock.now() + seconds(5)
+
+    # -- when
+
+    async def test_an_interval_counts_from_the_planned_time_and_never_drifts(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # X-93
+        await backend.put_schedule(schedule(every=60))
+        found = await runs(backend, clock, NOON + seconds(600), seconds(25))
+        assert [planned - NOON for planned in found] == [seconds(60 * n) for n in range(1, 11)]
+
+    async def test_a_start_anchors_the_interval_and_an_end_closes_it(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        start = NOON + seconds(90)
+        await backend.put_schedule(schedule(every=60, start=start, end=start + seconds(120)))
+        found = await runs(backend, clock, NOON + seconds(900), seconds(10))
+        assert [planned - start for planned in found] == [seconds(0), seconds(60), seconds(120)]
+        assert (await backend.get_schedules())[0].next_run_at is None
+
+    async def test_a_limit_ends_the_schedule(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        await backend.put_schedule(schedule(every=60, limit=3))
+        assert len(await runs(backend, clock, NOON + seconds(600), seconds(30))) == 3
+        [kept] = await backend.get_schedules()
+        assert (kept.run_count, kept.next_run_at) == (3, None)
+
+    async def test_missed_runs_collapse_into_the_last(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        await backend.put_schedule(schedule(every=60))
+        clock.advance(timedelta(days=3, seconds=30))
+        assert len(await backend.fire_due_schedules()) == 1
+        [kept] = await backend.get_schedules()
+        assert kept.last_run_at == NOON + timedelta(days=3)
+        assert kept.next_run_at == NOON + timedelta(days=3, seconds=60)
+
+    async def test_missed_runs_are_all_made_up_if_asked_with_a_cap_on_each_pass(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.put_schedule(schedule(every=60, catch_up="all"))
+        clock.advance(60 * 250)
+        passes = []
+        while made := await backend.fire_due_schedules():
+            passes.append(len(made))
+        assert sum(passes) == 250
+        assert max(passes) <= 100
+        assert len({job.id for job in await all_jobs(backend)}) == 250
+
+    async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule(cron="0 * * * *", catch_up="none"))
+        clock.advance(timedelta(hours=3, minutes=30))
+        assert await backend.fire_due_schedules() == []
+        clock.advance(timedelta(minutes=30, seconds=20))  # a tick is never exact
+        assert len(await backend.fire_due_schedules()) == 1
+
+    @pytest.mark.parametrize(
+        ("day", "expected"),
+        [
+            # the hour from 2 to 3 does not exist on this day: run at the next moment that does
+            (datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 3, 29, 1, 0, tzinfo=UTC)),
+            # it comes twice on this one: run at the first
+            (datetime(2026, 10, 25, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
+        ],
+    )
+    async def test_a_daily_time_fires_once_on_the_days_the_clocks_change(
+        self, backend: Backend, clock: HeldClock, day: datetime, expected: datetime
+    ) -> None:
+        # X-93
+        clock.set(day - timedelta(hours=1))
+        await backend.put_schedule(schedule(cron="30 2 * * *", tz="Europe/Berlin"))
+        found = await runs(backend, clock, day + timedelta(hours=12), timedelta(minutes=10))
+        assert found == [expected]
+
+    async def test_a_cron_pattern_follows_its_own_time_zone(self, backend: Backend) -> None:
+        stored = await backend.put_schedule(schedule(cron="30 9 * * *", tz="Asia/Kolkata"))
+        assert stored.next_run_at == datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
