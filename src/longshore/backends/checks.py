@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longshore.backends.contract import UNCHANGED, Outcome, Unchanged, WorkerInfo
-from longshore.backends.verbs.settlement import OUTCOME_VERBS
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
-from longshore.core.moments import check_duration
+from longshore.core.moments import check_datetime, check_duration
 from longshore.core.names import check_name, check_names
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, clean_text
 from longshore.core.record import check_number
@@ -69,16 +69,13 @@ def optional_queue(value: object) -> str | None:
 
 
 def outcomes(value: object) -> Sequence[Outcome]:
-    """Outcomes whose verbs are known; what is inside each is judged one by one."""
+    """Outcomes of jobs that could exist; what is inside each is judged one by one."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument("outcomes", f"must be a list of Outcome, not {type(value).__name__}")
     for outcome in value:
         if not isinstance(outcome, Outcome):
             raise InvalidArgument("outcomes", f"must be a list of Outcome; got a {type(outcome).__name__}")
-        if outcome.verb not in OUTCOME_VERBS:
-            raise InvalidArgument("verb", f"must be one of {', '.join(OUTCOME_VERBS)}, not {outcome.verb!r}")
         check_name("job_id", outcome.job_id)
-        lease(outcome.lease)
     return value
 
 
@@ -120,12 +117,19 @@ def worker(value: object) -> WorkerInfo:
     if not isinstance(value, WorkerInfo):
         raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
     check_name("worker.id", value.id)
-    check_names("worker.queues", value.queues)
-    check_names("worker.tags", value.tags)
-    check_number("worker.concurrency", value.concurrency)
-    check_number("worker.running", value.running)
-    check_number("worker.pid", value.pid)
-    for name in ("host", "version", "state"):
-        clean_text(f"worker.{name}", getattr(value, name))
+    for name in ("concurrency", "running", "pid"):
+        check_number(f"worker.{name}", getattr(value, name))
+    if not isinstance(value.detail, Mapping):
+        raise InvalidArgument("worker.detail", f"must be a mapping, not {type(value.detail).__name__}")
     check_json("worker.detail", dict(value.detail), limit=LARGEST_NOTE)
-    return value
+    if value.started_at is not None:
+        check_datetime("worker.started_at", value.started_at)
+    return dataclasses.replace(
+        value,
+        queues=check_names("worker.queues", value.queues),
+        tags=check_names("worker.tags", value.tags),
+        host=clean_text("worker.host", value.host),
+        version=clean_text("worker.version", value.version),
+        state=clean_text("worker.state", value.state),
+        detail=dict(value.detail),
+    )

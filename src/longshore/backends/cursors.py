@@ -7,26 +7,30 @@ import re
 from longshore.backends.view import LogEnds
 from longshore.core.errors import CursorExpired, InvalidArgument
 
-_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,19})")
+_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _JOB = re.compile(r"j([0-9]{1,19})")
 
 
-def event_cursor(log: str, number: int) -> str:
-    """The place of one event in the log."""
-    return f"{log}-{number}"
+def event_cursor(ends: LogEnds, number: int) -> str:
+    """The place of one event in the log.
+
+    Where queues keep their events for different times, others may be pruned beyond this one already; the cursor says
+    up to where, so that it expires only when something its holder could still have read is pruned.
+    """
+    return f"{ends.log}-{number}" + (f"-{ends.pruned_anywhere}" if ends.pruned_anywhere > number else "")
 
 
 def event_number(cursor: object, ends: LogEnds) -> int:
-    """The number after which to go on reading; None is the start, as far as the log is still kept."""
+    """The number after which to go on reading; None is the start, with whatever is still kept."""
     if cursor is None:
-        return ends.pruned_through
+        return 0
     found = _EVENT.fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
         raise InvalidArgument("after", "must be the cursor of an event, or None for the start of the log")
     if found[1] != ends.log:
         raise CursorExpired("this cursor is of another event log (a restored copy begins a new one); start from None")
     number = int(found[2])
-    if number < ends.pruned_through:
+    if max(number, int(found[3] or 0)) < ends.pruned_through:
         raise CursorExpired("the events after this cursor have been pruned; start from None")
     return number
 

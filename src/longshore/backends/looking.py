@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from longshore.backends.contract import Page, QueueInfo
 from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
-from longshore.backends.view import Tally, View
+from longshore.backends.view import LogEnds, Tally, View
 from longshore.core.change import EventRow
 from longshore.core.errors import JobNotFound
 from longshore.core.filtering import JobFilter
@@ -93,7 +93,7 @@ def read_events(view: View, after: str | None, limit: int, queue: str | None, jo
     """Events after a cursor."""
     ends = view.log_ends(queue)
     rows = view.events(event_number(after, ends), limit, queue, job_id)
-    return [_event_of(ends.log, number, row) for number, row in rows]
+    return [_event_of(ends, number, row) for number, row in rows]
 
 
 def goes_on_after(view: View, after: str) -> bool:
@@ -102,9 +102,9 @@ def goes_on_after(view: View, after: str) -> bool:
     return ends.last > event_number(after, ends)
 
 
-def _event_of(log: str, number: int, row: EventRow) -> JobEvent:
+def _event_of(ends: LogEnds, number: int, row: EventRow) -> JobEvent:
     return JobEvent(
-        cursor=event_cursor(log, number),
+        cursor=event_cursor(ends, number),
         job_uid=row.job_uid,
         job_id=row.job_id,
         job_seq=row.job_seq,

@@ -44,8 +44,11 @@ class MemoryBackend(StoredBackend):
         with self._lock:
             self._refuse_if_closed()
             self._store.now = self._clock()
+            before = self._store.version
             answer = verb(self._store, *args, **kwargs)
-        self._bell.ring()
+            changed = self._store.version != before
+        if changed:
+            self._bell.ring()
         return answer
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,6 +78,8 @@ class _Store:
 
     def __init__(self) -> None:
         self.now = 0
+        self.version = 0
+        """Counts what whoever waits for a change would want to know of."""
         self._jobs: dict[str, Record] = {}
         self._tombstones: dict[str, _Tombstone] = {}
         self._edges: dict[tuple[int, str], Edge] = {}
@@ -142,6 +147,9 @@ class _Store:
             self._jobs[change.record.id] = copy_of(change.record)
             self._append(change.events)
 
+    def claim(self, changes: Sequence[Change]) -> None:
+        self.save(changes)
+
     def remove(self, changes: Sequence[Change]) -> None:
         for change in changes:
             record = self._jobs.pop(change.record.id)
@@ -152,6 +160,7 @@ class _Store:
 
     def _append(self, events: Sequence[EventRow]) -> None:
         for event in events:
+            self.version += 1
             self._last_event += 1
             self._events[self._last_event] = event
 
@@ -205,7 +214,11 @@ class _Store:
             eligible=sum(record.status in ELIGIBLE for record in jobs),
         )
 
+    def queues_ever_seen(self) -> list[str]:
+        return sorted({*self.queue_states(None), *(event.queue for event in self._events.values())})
+
     def put_queue(self, state: QueueState) -> None:
+        self.version += 1
         self._queues[state.name] = dataclasses.replace(state)
 
     def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
@@ -270,6 +283,7 @@ class _Store:
         return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if to_micros(at) <= self.now][:limit]
 
     def put_schedule(self, schedule: Schedule) -> None:
+        self.version += 1
         self._schedules[schedule.id] = schedule
 
     def remove_schedule(self, schedule_id: str) -> bool:
@@ -318,8 +332,9 @@ class _Store:
         return self._logs[job_id][after:] if job_id in self._jobs else None
 
     def log_ends(self, queue: str | None) -> LogEnds:
-        pruned = max(self._pruned.values(), default=0) if queue is None else self._pruned.get(queue, 0)
-        return LogEnds(self._log, pruned, self._last_event)
+        anywhere = max(self._pruned.values(), default=0)
+        pruned = anywhere if queue is None else self._pruned.get(queue, 0)
+        return LogEnds(self._log, pruned, anywhere, self._last_event)
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         found = [

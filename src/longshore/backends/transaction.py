@@ -138,6 +138,10 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
+    def claim(self, changes: Sequence[Change]) -> None:
+        """Like `save`, for jobs just claimed: all by one worker, under one lease. There is at least one."""
+        ...
+
     def remove(self, changes: Sequence[Change]) -> None:
         """Removes jobs for good, writes their last events, and leaves tombstones."""
         ...
@@ -175,6 +179,10 @@ class Transaction(Protocol):
     # -- flow control
     def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
         """Settings and counts of these queues, or of every queue that has jobs or settings."""
+        ...
+
+    def queues_ever_seen(self) -> list[str]:
+        """Queues that have jobs, settings or events."""
         ...
 
     def put_queue(self, state: QueueState) -> None:

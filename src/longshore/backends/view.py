@@ -27,6 +27,9 @@ class LogEnds(NamedTuple):
 
     log: str
     pruned_through: int
+    """The last event pruned of the queue that is followed."""
+    pruned_anywhere: int
+    """The last event pruned of any queue."""
     last: int
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,7 +15,7 @@ from cronsim import CronSim, CronSimError
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, span
 from longshore.core.moments import LATEST, SECOND, Duration, check_datetime, check_duration, from_micros, to_micros
-from longshore.core.names import check_name
+from longshore.core.names import check_name, check_names
 from longshore.core.record import check_number, record_of
 
 CatchUp = Literal["none", "last", "all"]
@@ -23,6 +23,7 @@ ON_TIME = 60 * SECOND
 """Under `catch_up="none"` a run this late still counts as on time: a tick is never exact."""
 MOST_MADE_UP = 100
 """How many missed runs one pass makes up for under `catch_up="all"`; the next pass goes on."""
+_LOOKBACKS = (3_600 * SECOND, 2 * 86_400 * SECOND, 62 * 86_400 * SECOND)
 LONGEST_SCHEDULE_ID = 200
 _ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -54,8 +55,11 @@ class Repeat:
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
             raise InvalidArgument("repeat", "needs exactly one of cron and every")
-        if self.every is not None and check_duration("repeat.every", self.every) < SECOND // 1000:
-            raise InvalidArgument("repeat.every", "must be at least a millisecond")
+        if self.every is not None:
+            every = check_duration("repeat.every", self.every)
+            if every < SECOND // 1000:
+                raise InvalidArgument("repeat.every", "must be at least a millisecond")
+            object.__setattr__(self, "every", timedelta(microseconds=every))
         if self.limit is not None and check_number("repeat.limit", self.limit) < 1:
             raise InvalidArgument("repeat.limit", "must be at least 1, or None for no limit")
         for name, moment in (("repeat.start", self.start), ("repeat.end", self.end)):
@@ -113,7 +117,7 @@ def check_schedule(schedule: object, now: int) -> Schedule:
         type=job.type,
         payload=job.payload,
         queue=str(job.queue),
-        tags=tuple(dict.fromkeys(job.tags)),
+        tags=check_names("schedule.job.tags", job.tags),
         priority=job.priority,
         lifo=job.lifo,
         delay=span(job.delay),
@@ -141,7 +145,10 @@ def planned_times(repeat: Repeat, after: int | None, created_at: int) -> Iterato
 def _raw_times(repeat: Repeat, after: int | None, start: int) -> Iterator[int]:
     if repeat.every is not None:
         step = check_duration("repeat.every", repeat.every)
-        planned = start + step if after is None and repeat.start is None else start if after is None else after + step
+        if repeat.start is not None and (after is None or after < start):
+            planned = start
+        else:
+            planned = (start if after is None else after) + step
         while planned <= LATEST:
             yield planned
             planned += step
@@ -177,13 +184,23 @@ def due_now(repeat: Repeat, times: Iterator[int], now: int, left: int | None) ->
 def skip_missed(repeat: Repeat, first: int, now: int) -> int:
     """Where to begin counting from `first` when all but the last missed run are passed over anyway.
 
-    Three days of a schedule that runs every millisecond are a division, not a walk.
+    A schedule that slept for a year is not walked run by run: `every` is a division, and for cron the last run is
+    looked for further and further back.
     """
-    if repeat.every is None or repeat.catch_up == "all" or first >= now:
+    until = now if repeat.end is None else min(now, to_micros(repeat.end))
+    if repeat.catch_up == "all" or first >= until:
         return first
-    step = check_duration("repeat.every", repeat.every)
-    end = LATEST if repeat.end is None else to_micros(repeat.end)
-    return max(first, first + (min(now, end) - first) // step * step)
+    if repeat.every is not None:
+        step = check_duration("repeat.every", repeat.every)
+        return first + (until - first) // step * step
+    for lookback in _LOOKBACKS:
+        since = until - lookback
+        if since <= first:
+            return first
+        found = next(planned_times(repeat, since, since), None)
+        if found is not None and found <= until:
+            return found
+    return first
 
 
 def next_times(repeat: Repeat, count: int, *, after: datetime) -> list[datetime]:

@@ -12,6 +12,17 @@ if TYPE_CHECKING:
 class LongshoreError(Exception):
     """The root of all of them: catch this to catch whatever Longshore says no to."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Carries message and fields to another process as they are, whatever `__init__` asks for."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[LongshoreError], args: tuple[object, ...], fields: dict[str, object]) -> LongshoreError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
 
 class InvalidArgument(LongshoreError, ValueError):
     """A value was refused before anything changed; `field` names it and the message says what would be accepted."""

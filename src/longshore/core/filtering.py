@@ -12,6 +12,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import check_datetime, to_micros
 from longshore.core.names import check_name, check_names
+from longshore.core.payload import check_json
 from longshore.core.record import Record
 
 
@@ -58,6 +59,10 @@ def check_filter(wanted: object) -> JobFilter:
             raise InvalidArgument(f"filter.{name}", "must be text")
     if not isinstance(wanted.data, Mapping):
         raise InvalidArgument("filter.data", "must map dotted paths to values")
+    for path, value in wanted.data.items():
+        if not isinstance(path, str):
+            raise InvalidArgument("filter.data", f"has the path {path!r}; a path is text like address.city")
+        check_json(f"filter.data.{path}", value)
     return wanted
 
 
@@ -96,7 +101,7 @@ def matches_data(wanted: JobFilter, payload: bytes) -> bool:
         return True
     try:
         value = json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return all(_at(value, path) == expected for path, expected in wanted.data.items())
 

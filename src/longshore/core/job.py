@@ -92,9 +92,9 @@ class Job:
 
     def __post_init__(self) -> None:
         if isinstance(self.tags, list | set | frozenset):
-            object.__setattr__(self, "tags", tuple(dict.fromkeys(self.tags)))
+            object.__setattr__(self, "tags", tuple(self.tags))
         if isinstance(self.depends_on, list | set | frozenset):
-            object.__setattr__(self, "depends_on", tuple(dict.fromkeys(self.depends_on)))
+            object.__setattr__(self, "depends_on", tuple(self.depends_on))
 
     @property
     def data(self) -> Any:

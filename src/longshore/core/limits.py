@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import Duration, check_duration, optional_span
@@ -21,7 +22,7 @@ class Rate:
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise InvalidArgument("rate.count", f"must be a whole number of at least 1, not {self.count!r}")
-        check_duration("rate.per", self.per)
+        object.__setattr__(self, "per", timedelta(microseconds=check_duration("rate.per", self.per)))
 
     @property
     def per_micros(self) -> int:
@@ -37,17 +38,17 @@ class Window:
     count: int = 0
 
     def at(self, rate: Rate, now: int) -> Window:
-        """The window that holds `now`: this one, or a fresh one. A clock that stepped back stays in the later one."""
+        """The window that holds `now`: this one, or a fresh one. A small step back of the clock opens no new one."""
         start = now - now % rate.per_micros
-        return self if start <= self.start else Window(start, 0)
+        return self if start <= self.start <= start + rate.per_micros else Window(start, 0)
 
     def after(self, starts: int) -> Window:
         """The same window with so many starts more."""
         return Window(self.start, self.count + starts)
 
     def end(self, rate: Rate) -> int:
-        """When the next window begins."""
-        return self.start + rate.per_micros
+        """When the next window begins, by the rate as it is now."""
+        return self.start - self.start % rate.per_micros + rate.per_micros
 
 
 def room_under(limit: int | None, running: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ Moment = datetime | timedelta | float | int
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
+EARLIEST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -48,8 +48,8 @@ def check_datetime(field: str, value: object) -> int:
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidArgument(field, "must be an aware datetime; this one has no time zone (add tzinfo=UTC)")
     micros = to_micros(value)
-    if micros > LATEST:
-        raise InvalidArgument(field, "must not be later than the end of the year 9999 in UTC")
+    if not EARLIEST <= micros <= LATEST:
+        raise InvalidArgument(field, "must lie between the years 1 and 9999 in UTC")
     return micros
 
 
@@ -58,9 +58,9 @@ def check_duration(field: str, value: object, *, positive: bool = True) -> int:
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise InvalidArgument(field, f"must be a finite number of seconds, not {value}")
-        micros = round(value * SECOND)
+        if value != value:  # the one number that is not equal to itself
+            raise InvalidArgument(field, "must be a number of seconds, not nan")
+        micros = LATEST + 1 if value > LATEST else -1 if value < 0 else round(value * SECOND)
     else:
         raise InvalidArgument(field, f"must be a timedelta or a number of seconds, not {type(value).__name__}")
     if micros < 0 or (positive and micros == 0):

@@ -39,10 +39,7 @@ def check_names(field: str, values: object) -> tuple[str, ...]:
     """Good names in the order given, each once. A bare string is refused: it would be read letter by letter."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgument(field, f"must be a list of names, not {type(values).__name__}")
-    checked = dict.fromkeys(values)
-    for value in checked:
-        check_name(field, value)
-    return tuple(checked)
+    return tuple(dict.fromkeys([check_name(field, value) for value in values]))
 
 
 def new_id() -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from longshore.core.errors import InvalidArgument
 
@@ -57,7 +56,9 @@ def _walk(path: str, value: object, depth: int) -> None:
             raise InvalidArgument(path, f"is {value}, which JSON does not have; pass None or text")
     elif depth >= DEEPEST:
         raise InvalidArgument(path, f"is nested deeper than {DEEPEST} levels")
-    elif isinstance(value, Mapping) and isinstance(value, dict):
+    elif isinstance(value, _Doubled):
+        raise InvalidArgument(path, "has the same key twice")
+    elif isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise InvalidArgument(path, f"has the key {key!r}; JSON keys must be text")
@@ -73,27 +74,23 @@ def _walk(path: str, value: object, depth: int) -> None:
 def read_json(field: str, encoded: bytes) -> Any:
     """The value inside JSON bytes, as strict as `check_json`: one reading for every language."""
 
-    def refuse_constant(name: str) -> NoReturn:
-        raise InvalidArgument(field, f"holds {name}, which JSON does not have")
-
-    def one_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidArgument(field, f"has the key {twice!r} twice")
-        return found
-
     try:
-        value = json.loads(encoded, parse_constant=refuse_constant, object_pairs_hook=one_of_each)
+        value = json.loads(encoded.decode(), object_pairs_hook=_keys_once)
     except RecursionError:
         raise InvalidArgument(field, f"is nested deeper than {DEEPEST} levels") from None
-    except InvalidArgument:
-        raise
     except ValueError as error:
         raise InvalidArgument(field, f"is not JSON: {error}") from None
     _walk(field, value, 0)
     return value
+
+
+class _Doubled(dict[str, Any]):
+    """An object that had a key twice; `_walk` refuses it where it stands."""
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Doubled(pairs)
 
 
 def pack(field: str, value: object) -> bytes:

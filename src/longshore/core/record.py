@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from longshore.core.backoff import backoff_of
 from longshore.core.errors import InvalidArgument
@@ -34,57 +34,57 @@ _POLICIES = ("wait", "stop", "ignore")
 class Record:
     """One row of `jobs`, in column order. A store hands out copies: verbs change theirs and give it back to save."""
 
-    uid: int
-    id: str
-    queue: str
-    type: str
-    payload: bytes
-    tags: tuple[str, ...]
-    options: str
+    uid: int = 0
+    id: str = ""
+    queue: str = ""
+    type: str = ""
+    payload: bytes = b""
+    tags: tuple[str, ...] = ()
+    options: str = "{}"
     """JSON text, "{}" for none."""
-    priority: int
-    lifo: bool
-    delay: int | None
-    expires_at: int | None
-    timeout: int | None
-    max_attempts: int
-    max_crashes: int | None
-    idempotency_key: str | None
-    concurrency_key: str | None
-    parent_id: str | None
-    on_dependency_failure: str
-    schedule_id: str | None
-    deps_total: int
-    created_at: int
+    priority: int = 0
+    lifo: bool = False
+    delay: int | None = None
+    expires_at: int | None = None
+    timeout: int | None = None
+    max_attempts: int = 0
+    max_crashes: int | None = None
+    idempotency_key: str | None = None
+    concurrency_key: str | None = None
+    parent_id: str | None = None
+    on_dependency_failure: str = "wait"
+    schedule_id: str | None = None
+    deps_total: int = 0
+    created_at: int = 0
     # what changes in the course of its life
-    deps_left: int
-    status: JobStatus
-    run_at: int | None
-    eligible_at: int
+    deps_left: int = 0
+    status: JobStatus = JobStatus.INITIAL_PENDING
+    run_at: int | None = None
+    eligible_at: int = 0
     """The later of `run_at` and the time it came to (or back to) the queue: claimable from here on."""
-    place: int
+    place: int = 0
     """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
-    parked: bool
+    parked: bool = False
     """Left out of the claim's index because its concurrency key is full; what it means is decided elsewhere."""
-    executions: int
-    retry_count: int
-    crashes: int
-    epoch: int
-    job_seq: int
-    updated_at: int
-    started_at: int | None
-    finalized_at: int | None
-    last_retry_at: int | None
-    assigned_at: int | None
-    assignee_id: str | None
-    lease_owner: str | None
-    lease_token: str | None
-    lease_expires_at: int | None
-    result: bytes | None
-    error_message: str
+    executions: int = 0
+    retry_count: int = 0
+    crashes: int = 0
+    epoch: int = 0
+    job_seq: int = 0
+    updated_at: int = 0
+    started_at: int | None = None
+    finalized_at: int | None = None
+    last_retry_at: int | None = None
+    assigned_at: int | None = None
+    assignee_id: str | None = None
+    lease_owner: str | None = None
+    lease_token: str | None = None
+    lease_expires_at: int | None = None
+    result: bytes | None = None
+    error_message: str = ""
     # written by the job while it runs, apart from its transitions
-    progress: str | None
-    checkpoint: bytes | None
+    progress: str | None = None
+    checkpoint: bytes | None = None
     # kept in rows of their own
     depends_on: tuple[str, ...] = ()
 
@@ -99,23 +99,6 @@ class Record:
 
 _ALL_FIELDS = tuple(Record.__slots__)
 _values = attrgetter(*_ALL_FIELDS)
-
-
-_BLANK = tuple(
-    {
-        "payload": b"",
-        "tags": (),
-        "options": "{}",
-        "lifo": False,
-        "on_dependency_failure": "wait",
-        "status": JobStatus.INITIAL_PENDING,
-        "parked": False,
-        "error_message": "",
-        "depends_on": (),
-    }.get(spec.name, None if "None" in str(spec.type) else "" if spec.type == "str" else 0)
-    for spec in dataclasses.fields(Record)
-)
-"""A job nobody has said anything about yet, in column order."""
 
 
 def copy_of(record: Record) -> Record:
@@ -149,14 +132,14 @@ def record_of(job: object, now: int) -> Record:
         raise InvalidArgument("depends_on", f"names the job itself: {job_id} -> {job_id}")
     if not isinstance(job.lifo, bool):
         raise InvalidArgument("lifo", f"must be True or False, not {type(job.lifo).__name__}")
-    record = Record(*_BLANK)
+    record = Record()
     record.id = job_id
     record.queue = str(check_name("queue", job.queue))
     record.type = check_name("type", job.type)
     record.payload = check_bytes("payload", job.payload)
     if job.tags:
         record.tags = check_names("tags", job.tags)
-    if job.options:
+    if job.options != {}:
         record.options = _options_of(job.options)
     record.priority = check_number("priority", job.priority, least=_SMALLEST_NUMBER)
     record.lifo = job.lifo
@@ -235,7 +218,7 @@ def job_of(record: Record) -> Job:
         options={} if record.options == "{}" else json.loads(record.options),
     )
     job.__class__ = Job
-    return job  # type: ignore[return-value]  # it is one since the line above
+    return cast(Job, job)
 
 
 def check_number(field: str, value: object, *, least: int = 0) -> int:

@@ -7,6 +7,7 @@ import json
 from longshore.core.change import Change
 from longshore.core.errors import InvalidTransition
 from longshore.core.lifecycle import JobStatus, Verb, after, update_is_legal
+from longshore.core.moments import LATEST
 from longshore.core.policy import after_crash
 
 _SHOWN_ERROR = 500
@@ -38,6 +39,7 @@ def tell_of_delay(change: Change) -> None:
 def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | None) -> None:
     """To RUNNING, with a new epoch that fences every claim before it."""
     record = change.record
+    target = after(record.id, record.status, Verb.CLAIM)
     record.epoch += 1
     record.executions += 1
     record.assignee_id = record.lease_owner = assignee_id
@@ -46,7 +48,7 @@ def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | 
     record.lease_expires_at = lease_expires_at
     if record.started_at is None:
         record.started_at = change.now
-    change.move(after(record.id, record.status, Verb.CLAIM), "job.active")
+    change.move(target, "job.active")
 
 
 def complete(change: Change, result: bytes | None) -> None:
@@ -130,7 +132,7 @@ def crash(change: Change, reason: str) -> None:
         change.move(target, "job.stopped", {"reason": reason})
         return
     decision = after_crash(record.crashes, record.max_crashes, json.loads(record.options))
-    record.run_at = change.now + decision.delay if decision.delay else None
+    record.run_at = min(change.now + decision.delay, LATEST) if decision.delay else None
     change.move(target, "job.stalled", {"reason": reason, "crashes": record.crashes})
     if decision.bury:
         error = f"crashed {record.crashes} times, the last time because {reason}"

@@ -44,7 +44,9 @@ ORDER BY expires_at, uid LIMIT ?
 SELECT {job_columns} FROM jobs WHERE queue = ? AND status = ? AND finalized_at <= ? ORDER BY finalized_at, uid LIMIT ?
 
 -- name: jobs_created_before
-SELECT {job_columns} FROM jobs WHERE queue = ? AND status = 'CREATED' AND created_at <= ?
+-- The second condition says nothing new; it lets the partial index be used.
+SELECT {job_columns} FROM jobs INDEXED BY jobs_by_status
+WHERE queue = ? AND status = 'CREATED' AND status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED') AND created_at <= ?
 ORDER BY created_at, uid LIMIT ?
 
 -- name: next_priority
@@ -79,8 +81,7 @@ ORDER BY place, uid
 SELECT {job_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
 
 -- name: waiting_with_tag
--- How common a tag is in line, counted no further than it takes to choose the rarest.
-SELECT count(*) FROM (SELECT 1 FROM job_tags WHERE tag = ? AND claimable = 1 LIMIT 10000)
+SELECT count(*) FROM (SELECT 1 FROM job_tags WHERE tag = ? AND claimable = 1 LIMIT ?)
 
 -- name: uids_with_tags
 SELECT uid FROM job_tags AS first
@@ -110,8 +111,12 @@ SELECT status, sum(jobs), sum(retries) FROM queue_counts WHERE ?1 IS NULL OR que
 SELECT queue, status, jobs FROM queue_counts WHERE jobs > 0
 
 -- name: insert_job
-INSERT INTO jobs ({job_columns})
-VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+-- What a new job cannot have yet is left to the defaults of the table.
+INSERT INTO jobs (
+    uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
+    idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
+    status, run_at, eligible_at, place, job_seq, updated_at, tags
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: save_job
 -- The fence: the row must still be the version this change was made from, or nothing is written.
@@ -121,6 +126,15 @@ UPDATE jobs SET
     assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, result = ?,
     error_message = ?
 WHERE uid = ? AND job_seq = ?
+
+-- name: claim_jobs
+-- One statement for the whole claim: every job in it gets the same owner, token, lease and time.
+UPDATE jobs SET
+    status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
+    started_at = coalesce(started_at, ?1), assigned_at = ?1, assignee_id = ?2, lease_owner = ?2, lease_token = ?3,
+    lease_expires_at = ?4
+WHERE uid IN (SELECT value FROM json_each(?5))
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 
 -- name: save_lease
 UPDATE jobs SET lease_expires_at = ? WHERE uid = ? AND epoch = ?
@@ -218,6 +232,9 @@ SELECT {queue_columns} FROM queues WHERE name = ?
 
 -- name: queues
 SELECT {queue_columns} FROM queues
+
+-- name: queues_ever_seen
+SELECT queue FROM queue_counts UNION SELECT name FROM queues ORDER BY 1
 
 -- name: counts_of
 SELECT status, jobs FROM queue_counts WHERE queue = ?

@@ -119,12 +119,9 @@ def _conditions(wanted: JobFilter, before: int | None) -> _Conditions:
     if wanted.created_before is not None:
         conditions.add("created_at < ?", to_micros(wanted.created_before))
     if wanted.error:
-        conditions.add("instr(error_message, ?) > 0", wanted.error)
+        conditions.add("instr(CAST(error_message AS BLOB), ?) > 0", wanted.error.encode("utf-8", "surrogatepass"))
     if wanted.text:
-        encoded = wanted.text.encode("utf-8", "surrogatepass")
-        conditions.add(
-            "(instr(id, ?) > 0 OR instr(type, ?) > 0 OR instr(error_message, ?) > 0 OR instr(payload, ?) > 0)",
-            *([wanted.text] * 3),
-            encoded,
-        )
+        places = ("CAST(id AS BLOB)", "CAST(type AS BLOB)", "CAST(error_message AS BLOB)", "payload")
+        found = " OR ".join(f"instr({place}, ?) > 0" for place in places)
+        conditions.add(f"({found})", *[wanted.text.encode("utf-8", "surrogatepass")] * len(places))
     return conditions

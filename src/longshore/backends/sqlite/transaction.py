@@ -22,15 +22,20 @@ from longshore.core.limits import Window
 from longshore.core.moments import from_micros, to_micros
 from longshore.core.record import Record
 
+_ENOUGH_TO_TELL = (16, 128, 1024, 8192)
 _BEFORE_ALL = -(2**63)
 
-_all_columns = attrgetter(*(name for name in Record.__slots__ if name != "depends_on"))
+_new_columns = attrgetter(
+    "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
+    "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id", "on_dependency_failure",
+    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place", "job_seq",
+    "updated_at",
+)  # fmt: skip
 _saved_columns = attrgetter(
     "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid",
 )  # fmt: skip
-_TAGS_COLUMN = Record.__slots__.index("tags")
 
 
 class SQLiteTransaction(SQLiteView):
@@ -45,9 +50,9 @@ class SQLiteTransaction(SQLiteView):
 
     def begin(self) -> None:
         """Reads where uids and events go on; other processes may have taken some since."""
-        meta = self._one(SQL.meta)
-        assert meta is not None  # the first migration wrote it
-        self._next_uid, self._next_event = self._first_of_both = (meta[1], meta[2])
+        ((_, *numbers),) = self._rows(SQL.meta)
+        self._next_uid, self._next_event = numbers
+        self._first_of_both = (self._next_uid, self._next_event)
 
     def finish(self) -> None:
         """Writes back where they go on from here."""
@@ -118,6 +123,17 @@ class SQLiteTransaction(SQLiteView):
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
         self._many(SQL.save_job, (_saved(change) for change in changes))
+        self._saved_all(changes, before)
+
+    def claim(self, changes: Sequence[Change]) -> None:
+        before = self._connection.total_changes()
+        first = changes[0].record
+        uids = json.dumps([change.record.uid for change in changes])
+        lease = (self.now, first.lease_owner, first.lease_token, first.lease_expires_at)
+        self._connection.execute(SQL.claim_jobs, (*lease, uids))
+        self._saved_all(changes, before)
+
+    def _saved_all(self, changes: Sequence[Change], before: int) -> None:
         if self._connection.total_changes() - before != len(changes):
             raise BackendUnavailable("a job changed under a write transaction; the file is written by something else")
         self._many(SQL.save_tag, (row for change in changes for row in _changed_tag_rows(change.record)))
@@ -195,6 +211,9 @@ class SQLiteTransaction(SQLiteView):
 
     # -- flow control
 
+    def queues_ever_seen(self) -> list[str]:
+        return [name for (name,) in self._rows(SQL.queues_ever_seen)]
+
     def put_queue(self, state: QueueState) -> None:
         rate, key_rate = state.rate, state.rate_per_key
         self._connection.execute(
@@ -230,7 +249,7 @@ class SQLiteTransaction(SQLiteView):
                 yield self._whole(record_of_row(row))
 
     def _tagged_candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
-        rarest, *others = sorted(tags, key=self._waiting_with) if len(tags) > 1 else tags
+        rarest, *others = self._rarest_first(tags) if len(tags) > 1 else tags
         also = json.dumps(others)
         priority = _BEFORE_ALL
         while True:
@@ -243,9 +262,15 @@ class SQLiteTransaction(SQLiteView):
                 if row is not None:
                     yield self._whole(record_of_row(row))
 
-    def _waiting_with(self, tag: str) -> int:
-        count = self._one(SQL.waiting_with_tag, tag)
-        return 0 if count is None else int(count[0])
+    def _rarest_first(self, tags: Sequence[str]) -> list[str]:
+        """By how many wait with each, counted no further than it takes to tell the rarest."""
+        waiting: dict[str, int] = {}
+        for enough in _ENOUGH_TO_TELL:
+            for tag in tags:
+                ((waiting[tag],),) = self._rows(SQL.waiting_with_tag, tag, enough)
+            if min(waiting.values()) < enough:
+                break
+        return sorted(tags, key=waiting.__getitem__)
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         states = {}
@@ -355,9 +380,7 @@ class SQLiteTransaction(SQLiteView):
 
 
 def _inserted(record: Record) -> Row:
-    row = list(_all_columns(record))
-    row[_TAGS_COLUMN] = tags_text(record.tags)
-    return tuple(row)
+    return (*_new_columns(record), tags_text(record.tags))
 
 
 def _saved(change: Change) -> Row:

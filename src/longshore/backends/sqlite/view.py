@@ -32,11 +32,10 @@ Row = tuple[Any, ...]
 
 def record_of_row(row: Row) -> Record:
     """A row of `job_columns` as a record; dependencies are kept elsewhere and filled in by `SQLiteView`."""
-    (uid, id_, queue, type_, payload, tags, options, priority, lifo, *middle) = row
-    record = Record(
-        uid, id_, queue, type_, payload, tuple(json.loads(tags)) if tags else (), options, priority, lifo == 1, *middle
-    )
+    record = Record(*row)
     record.status = STATUS[record.status]
+    record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
+    record.lifo = record.lifo == 1
     record.parked = record.parked == 1
     return record
 
@@ -107,10 +106,10 @@ class SQLiteView:
     # -- events
 
     def log_ends(self, queue: str | None) -> LogEnds:
-        meta = self._one(SQL.meta)
-        pruned = self._one(SQL.pruned_anywhere) if queue is None else self._one(SQL.pruned, queue)
-        assert meta is not None  # the first migration wrote it
-        return LogEnds(meta[0], 0 if pruned is None else pruned[0], meta[2] - 1)
+        ((log, _, next_event),) = self._rows(SQL.meta)
+        ((anywhere,),) = self._rows(SQL.pruned_anywhere)
+        pruned = (anywhere,) if queue is None else self._one(SQL.pruned, queue)
+        return LogEnds(log, 0 if pruned is None else pruned[0], anywhere, next_event - 1)
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         if job_id is not None:

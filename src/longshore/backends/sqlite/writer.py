@@ -115,6 +115,7 @@ class Writer:
         outcomes: list[_Outcome] = []
         try:
             connection.execute("BEGIN IMMEDIATE")
+            changes = connection.total_changes()
             transaction.begin()
             ends = monotonic() + LONGEST_BATCH
             while (request := self._take()) is not None:
@@ -125,8 +126,10 @@ class Writer:
                 if monotonic() > ends:
                     break
             transaction.finish()
+            changed = connection.total_changes() != changes
             connection.execute("COMMIT")
         except BaseException as error:
+            changed = True
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if not begun:  # it could not even begin: what waits is told so, and nothing is tried twice
@@ -137,7 +140,8 @@ class Writer:
             else:
                 outcomes = [self._perform_alone(connection, transaction, request) for request in begun]
         self._deliver(outcomes)
-        self._on_commit()
+        if changed:  # a claim that found nothing must not wake whoever waits to claim
+            self._on_commit()
 
     def _perform(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
         before = connection.total_changes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from longshore.backends.transaction import KeyState, QueueState, Transaction
@@ -13,7 +14,7 @@ from longshore.core.change import Change, check_lease
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import optional_moment
+from longshore.core.moments import check_moment, optional_moment
 from longshore.core.record import Record, job_of, standing_order
 
 MOST_PARKED = 5_000
@@ -37,6 +38,7 @@ def dequeue_jobs(
     token: str,
 ) -> Claim:
     """Claims up to `limit` jobs. Not exhausted: only jobs of full keys were met so far, ask again."""
+    expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
     states = tx.queue_states(queues)
     for state in states.values():
         if state.rate_per_key is not None:
@@ -44,14 +46,13 @@ def dequeue_jobs(
     line = _Line(tx, states, tags, limit)
     chosen = line.first(limit)
     tx.park(line.blocked)
-    expires_at = None if lease is None else tx.now + lease
     changes = []
     for record in chosen:
         change = Change(record, tx.now)
         transitions.claim(change, assignee_id, token, expires_at)
         changes.append(change)
     if changes:
-        tx.save(changes)
+        tx.claim(changes)
     line.keep_accounts()
     return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PARKED)
 
@@ -144,6 +145,7 @@ class _Line:
 
 def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:
     """Renews the leases that are still the jobs' own; the others are left out of the answer."""
+    expires_at = check_moment("duration", timedelta(microseconds=duration), tx.now)
     renewed: dict[str, Lease] = {}
     records = tx.jobs_by_id(list(leases))
     kept: list[Record] = []
@@ -156,7 +158,7 @@ def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -
         except (LeaseLost, JobNotInflight):
             continue
         if record.lease_expires_at is not None:
-            record.lease_expires_at = tx.now + duration
+            record.lease_expires_at = expires_at
             kept.append(record)
         cancelling = record.status is JobStatus.CANCELLING
         renewed[job_id] = Lease(lease.token, lease.epoch, optional_moment(record.lease_expires_at), cancelling)

@@ -29,7 +29,8 @@ def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
     if not dependent:
         return []
     _refuse_circles(tx, records, dependent)
-    statuses = tx.statuses(list({name for record in dependent for name in record.depends_on}))
+    batch = {record.id for record in records}  # an older job with the same id, since removed, is not meant
+    statuses = tx.statuses(list({name for record in dependent for name in record.depends_on} - batch))
     edges = []
     for record in dependent:
         for position, name in enumerate(record.depends_on):

@@ -117,7 +117,7 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     """Settles what can be settled, in order; each refusal stands alone, with its reason."""
     report = SettleReport()
     records = tx.jobs_by_id(list({outcome.job_id for outcome in outcomes}))
-    changes: list[Change] = []
+    changes: dict[str, Change] = {}
     for outcome in outcomes:
         record = records.get(outcome.job_id)
         try:
@@ -125,18 +125,24 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
             if record is None:
                 raise JobNotFound(outcome.job_id)
             check_lease(record, outcome.lease, tx.now, _TARGETS[outcome.verb])
-            change = Change(record, tx.now)
+            change = changes.get(outcome.job_id) or Change(record, tx.now)
             _APPLY[outcome.verb](change, checked)
         except LongshoreError as refusal:
             report.refused.setdefault(outcome.job_id, refusal)
         else:
-            changes.append(change)
+            changes[outcome.job_id] = change
             report.settled[outcome.job_id] = record.status
-    report.freed.update(write(tx, changes))
+    report.freed.update(write(tx, list(changes.values())))
     return report
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:
+    if outcome.verb not in _APPLY:
+        raise InvalidArgument("verb", f"must be one of {', '.join(_APPLY)}, not {outcome.verb!r}")
+    if outcome.lease is not None and not isinstance(outcome.lease, Lease):
+        raise InvalidArgument(
+            "lease", f"must be the Lease of a claimed job, or None; got {type(outcome.lease).__name__}"
+        )
     if outcome.verb == "complete":
         return _Checked(None if outcome.result is None else check_bytes("result", outcome.result), "", None)
     error = clean_text("error", outcome.error)
@@ -189,4 +195,3 @@ _TARGETS = {
     "stop": S.STOPPED,
     "release": S.UNKNOWN_RETRY,
 }
-OUTCOME_VERBS = tuple(_APPLY)

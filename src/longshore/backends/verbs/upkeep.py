@@ -83,7 +83,7 @@ def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: in
 def apply_retention(tx: Transaction, limit: int) -> int:
     """Removes up to `limit` of what has outlived its retention."""
     removed = 0
-    for state in tx.queue_states(None).values():
+    for state in tx.queue_states(tx.queues_ever_seen()).values():
         if removed >= limit:
             break
         removed += _retain(tx, state, limit - removed)
