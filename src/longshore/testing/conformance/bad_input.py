@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
@@ -20,6 +20,7 @@ from longshore.testing.conformance.staging import (
     enqueue,
     job_in,
     new_job,
+    nothing_changes,
     refused,
 )
 
@@ -88,20 +89,25 @@ def every(table: dict[str, Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("field", "call"), table.values(), ids=table.keys())
 
 
+async def all_refused(backend: Backend, field: str, call: Call, values: list[Any]) -> None:
+    """Every one of the values is refused by the name of the field, and none leaves a trace."""
+    async with nothing_changes(backend):
+        for value in values:
+            with pytest.raises(InvalidArgument) as caught:
+                await call(backend, value)
+            assert caught.value.field == field, value
+
+
 class TestBadInput:
     """The same acceptance and the same words on every backend."""
 
     # -- numbers
 
     @every(COUNTS)
-    @pytest.mark.parametrize("value", [0, -1, True, 1.0, 2.5, "3", 2**40])
-    async def test_a_limit_is_a_whole_number_of_at_least_one(
-        self, backend: Backend, field: str, call: Call, value: object
-    ) -> None:
+    async def test_a_limit_is_a_whole_number_of_at_least_one(self, backend: Backend, field: str, call: Call) -> None:
         # B-DEQ-02 B-ERR-05
         await enqueue(backend, "bystander")
-        async with refused(backend, InvalidArgument, field=field):
-            await call(backend, value)
+        await all_refused(backend, field, call, [0, -1, True, 1.0, 2.5, "3", 2**40])
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -152,8 +158,6 @@ class TestBadInput:
             await backend.extend_leases({job.id: wrong}, 30)
         async with refused(backend, InvalidArgument, field="outcomes"):
             await backend.settle_jobs([wrong])
-        async with refused(backend, InvalidArgument, field="verb"):
-            await backend.settle_jobs([Outcome(job.id, job.lease, "explode")])  # type: ignore[arg-type]  # as said
         async with refused(backend, InvalidArgument, field="filter"):
             await backend.list_jobs(wrong)
         async with refused(backend, InvalidArgument, field="worker"):
@@ -166,37 +170,35 @@ class TestBadInput:
     # -- times
 
     @every(DURATIONS)
-    @pytest.mark.parametrize("value", [0, -1, True, float("nan"), float("inf"), "30", timedelta(seconds=-1), 10**15])
     async def test_a_duration_is_positive_finite_and_ends_before_the_year_10000(
-        self, backend: Backend, field: str, call: Call, value: object
+        self, backend: Backend, field: str, call: Call
     ) -> None:
         # X-45
         await enqueue(backend, "bystander")
-        async with refused(backend, InvalidArgument, field=field):
-            await call(backend, value)
+        bad = [0, -1, True, float("nan"), float("inf"), "30", timedelta(0), timedelta(seconds=-1), 10**15]
+        await all_refused(backend, field, call, bad)
 
     @every(MOMENTS)
-    @pytest.mark.parametrize(
-        "value",
-        [
-            datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is the point
-            datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-5))),
-            datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
-            -1,
-            float("nan"),
-            True,
-            "tomorrow",
-            timedelta(days=-1),
-            timedelta(days=8000 * 366),
-        ],
-        ids=repr,
-    )
     async def test_a_moment_is_aware_and_within_the_years_1_to_9999(
-        self, backend: Backend, field: str, call: Call, value: object
+        self, backend: Backend, field: str, call: Call
     ) -> None:
         await job_in(backend, S.RUNNING, "running")
-        async with refused(backend, InvalidArgument, field=field):
-            await call(backend, value)
+        await all_refused(
+            backend,
+            field,
+            call,
+            [
+                datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is the point
+                datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-5))),
+                datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
+                -1,
+                float("nan"),
+                True,
+                "tomorrow",
+                timedelta(days=-1),
+                timedelta(days=8000 * 366),
+            ],
+        )
 
     async def test_a_lease_that_would_end_after_the_year_9999_is_refused(self, backend: Backend) -> None:
         await enqueue(backend, "bystander")
@@ -256,19 +258,20 @@ class TestBadInput:
         job = await enqueue(backend, payload=payload)
         with pytest.raises(InvalidArgument) as caught:
             _ = job.data
-        assert caught.value.field == "payload"
+        assert caught.value.field.startswith("payload")
 
     # -- JSON that every store and language would give back alike
 
     @every(JSON_FIELDS)
-    @pytest.mark.parametrize("value", BAD_JSON.values(), ids=BAD_JSON.keys())
     async def test_json_that_not_everybody_can_hold_is_refused_with_the_path(
-        self, backend: Backend, field: str, call: Call, value: object
+        self, backend: Backend, field: str, call: Call
     ) -> None:
         await job_in(backend, S.RUNNING, "running")
-        async with refused(backend, InvalidArgument) as caught:
-            await call(backend, value)
-        assert caught.value.field.startswith(field)
+        async with nothing_changes(backend):
+            for kind, value in BAD_JSON.items():
+                with pytest.raises(InvalidArgument) as caught:
+                    await call(backend, value)
+                assert caught.value.field.startswith(field), kind
 
     async def test_the_path_inside_the_value_is_named(self, backend: Backend) -> None:
         await job_in(backend, S.RUNNING, "running")

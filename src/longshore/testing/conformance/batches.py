@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
@@ -65,9 +67,10 @@ class TestBatches:
 
     async def test_a_stale_or_malformed_outcome_is_refused_alone_and_the_rest_stand(self, backend: Backend) -> None:
         # X-45 X-81
-        ids = ["good", "stale", "wordless", "never", "huge"]
+        ids = ["good", "stale", "wordless", "never", "huge", "verbless", "leaseless"]
         await backend.enqueue_jobs([new_job(job_id) for job_id in ids])
-        leases = {job.id: lease_of(job) for job in await backend.dequeue_jobs("worker-1", limit=5)}
+        leases = {job.id: lease_of(job) for job in await backend.dequeue_jobs("worker-1", limit=7)}
+        wrong: Any = "explode"
         report = await backend.settle_jobs(
             [
                 Outcome("stale", STALE, "complete"),
@@ -75,6 +78,8 @@ class TestBatches:
                 Outcome("wordless", leases["wordless"], "fail", error=""),
                 Outcome("never", leases["never"], "fail", error="x", retry_at=-1),
                 Outcome("huge", leases["huge"], "complete", result=b"x" * (LARGEST_PAYLOAD + 1)),
+                Outcome("verbless", leases["verbless"], wrong),
+                Outcome("leaseless", wrong),
                 Outcome("good", leases["good"], "complete", result=b"ok"),
             ]
         )
@@ -87,8 +92,10 @@ class TestBatches:
             "wordless": InvalidArgument,
             "never": InvalidArgument,
             "huge": InvalidArgument,
+            "verbless": InvalidArgument,
+            "leaseless": InvalidArgument,
         }
-        for job_id in ("stale", "wordless", "never", "huge"):
+        for job_id in ids[1:]:
             assert await status_of(backend, job_id) is S.RUNNING
 
     @pytest.mark.parametrize(

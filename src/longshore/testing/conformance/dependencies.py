@@ -278,6 +278,17 @@ class TestDependencies:
             job = await enqueue(backend, depends_on=["stopped"], on_dependency_failure=policy)
             assert job.status is status
 
+    async def test_a_dependency_in_the_same_batch_is_meant_not_a_removed_job_that_had_its_id(
+        self, backend: Backend
+    ) -> None:
+        await job_in(backend, S.COMPLETED, "parent")
+        await backend.delete_jobs(job_ids=["parent"])
+        await backend.enqueue_jobs([new_job("child", depends_on=("parent",)), new_job("parent")])
+        assert await status_of(backend, "child") is S.WAITING_CHILDREN
+        await claim(backend)
+        await backend.complete_job("parent")
+        assert await status_of(backend, "child") is S.INITIAL_PENDING
+
     # -- circles
 
     async def test_a_job_that_depends_on_itself_is_refused(self, backend: Backend) -> None:

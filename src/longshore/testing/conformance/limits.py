@@ -183,6 +183,40 @@ class TestLimits:
         await backend.complete_job("k 0")
         assert await take(backend) == ["last"]
 
+    async def test_a_key_is_full_for_those_who_claim_by_tag_too(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.set_limits("default", per_key=1)
+        await fill(backend, 3, "k", tags=["eu", "slow"])
+        await enqueue(backend, "other", tags=["eu"], concurrency_key="another")
+        assert await take(backend, tags=["eu"]) == ["k 0", "other"]
+        assert await take(backend, tags=["slow"]) == []
+        assert await take(backend, tags=["eu", "slow"]) == []
+        clock.advance(1)
+        await backend.complete_job("k 0")
+        assert await take(backend, tags=["slow", "eu"]) == ["k 1"]
+        await backend.complete_job("k 1")
+        assert await take(backend) == ["k 2"]
+
+    async def test_a_delayed_job_of_a_key_starts_only_in_its_time_and_in_its_turn(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.set_limits("default", per_key=1)
+        await fill(backend, 2, "k")
+        await enqueue(backend, "later", concurrency_key="k", run_at=10, priority=-1)
+        await enqueue(backend, "newest", concurrency_key="k", lifo=True)
+        assert await take(backend) == ["newest"]
+        await backend.complete_job("newest")
+        assert await take(backend) == ["k 0"]
+        clock.advance(10)
+        assert await take(backend) == []
+        await backend.complete_job("k 0")
+        assert await take(backend) == ["later"]
+        await backend.fail_job("later", "again", retry_at=5)
+        assert await take(backend) == ["k 1"]
+        await backend.complete_job("k 1")
+        assert await take(backend) == []
+        clock.advance(5)
+        assert await take(backend) == ["later"]
+
     async def test_a_crashed_job_gives_its_keys_room_to_the_first_in_line(
         self, backend: Backend, clock: HeldClock
     ) -> None:
