@@ -139,8 +139,9 @@ class _Store:
         self._last_uid += count
         return self._last_uid - count + 1
 
-    def insert(self, changes: Sequence[Change]) -> None:
-        self.save(changes)
+    def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
+        self._jobs.update({record.id: copy_of(record) for record in records})
+        self._append(events)
 
     def save(self, changes: Sequence[Change]) -> None:
         for change in changes:

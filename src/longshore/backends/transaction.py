@@ -130,7 +130,7 @@ class Transaction(Protocol):
         """The first of `count` uids never used before."""
         ...
 
-    def insert(self, changes: Sequence[Change]) -> None:
+    def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
         """Stores new jobs with their events."""
         ...
 

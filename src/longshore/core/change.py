@@ -36,11 +36,11 @@ class Change:
 
     __slots__ = ("events", "now", "record", "was", "was_owner", "was_parked", "was_retries")
 
-    def __init__(self, record: Record, now: int, *, new: bool = False) -> None:
+    def __init__(self, record: Record, now: int) -> None:
         self.record = record
         self.now = now
-        self.was: JobStatus | None = None if new else record.status
-        self.was_retries = 0 if new else record.retry_count
+        self.was = record.status
+        self.was_retries = record.retry_count
         self.was_owner = record.lease_owner
         self.was_parked = record.parked
         self.events: list[EventRow] = []
@@ -69,12 +69,6 @@ class Change:
                 record.finalized_at = self.now
         self._write(event, source, target, detail, actor)
 
-    def begin(self, event: str = "job.added") -> None:
-        """Records that a new job was stored in the status it has."""
-        record = self.record
-        record.stand_in_line(self.now)
-        self._write(event, None, record.status, None, "")
-
     def tell(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
         """Records something that is no transition."""
         self._write(event, None, None, detail, actor)
@@ -95,25 +89,37 @@ class Change:
         detail: Mapping[str, Any] | None,
         actor: str,
     ) -> None:
-        record = self.record
-        record.job_seq += 1
-        row = (
-            record.uid,
-            record.id,
-            record.job_seq,
-            record.queue,
-            record.type,
-            event,
-            source,
-            target,
-            record.epoch,
-            record.executions,
-            record.assignee_id,
-            actor,
-            self.now,
-            None if detail is None else json.dumps(detail, ensure_ascii=False),
-        )
-        self.events.append(tuple.__new__(EventRow, row))  # three times per job: EventRow(...) would cost twice this
+        self.events.append(event_of(self.record, self.now, event, source, target, detail, actor))
+
+
+def event_of(
+    record: Record,
+    now: int,
+    event: str,
+    source: JobStatus | None = None,
+    target: JobStatus | None = None,
+    detail: Mapping[str, Any] | None = None,
+    actor: str = "",
+) -> EventRow:
+    """The job's next event; counted on the record."""
+    record.job_seq += 1
+    row = (
+        record.uid,
+        record.id,
+        record.job_seq,
+        record.queue,
+        record.type,
+        event,
+        source,
+        target,
+        record.epoch,
+        record.executions,
+        record.assignee_id,
+        actor,
+        now,
+        None if detail is None else json.dumps(detail, ensure_ascii=False),
+    )
+    return tuple.__new__(EventRow, row)  # several per job: EventRow(...) would cost twice this
 
 
 def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus) -> None:

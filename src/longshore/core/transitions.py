@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 
-from longshore.core.change import Change
+from longshore.core.change import Change, EventRow, event_of
 from longshore.core.errors import InvalidTransition
 from longshore.core.lifecycle import JobStatus, Verb, after, update_is_legal
 from longshore.core.moments import LATEST
 from longshore.core.policy import after_crash
+from longshore.core.record import Record
 
 _SHOWN_ERROR = 500
 """Characters of an error that go into the event: the job keeps it whole, the log keeps what a list shows."""
 
 UPDATE_LEASE = 30_000_000
 """A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
+
+
+def arrive(record: Record, now: int) -> list[EventRow]:
+    """A new job takes its place in the status it has; returns what is told of it."""
+    if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
+        record.status = JobStatus.WAITING_CHILDREN
+    record.stand_in_line(now)
+    events = [event_of(record, now, "job.added", None, record.status)]
+    if record.status is JobStatus.WAITING_CHILDREN:
+        events.append(event_of(record, now, "job.waiting_children", detail={"waiting_for": record.deps_left}))
+    elif record.run_at is not None and record.run_at > now and record.status is JobStatus.INITIAL_PENDING:
+        events.append(event_of(record, now, "job.delayed", detail={"until": record.run_at}))
+    return events
 
 
 def accept(change: Change) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
@@ -115,10 +115,12 @@ class SQLiteTransaction(SQLiteView):
         self._next_uid += count
         return first
 
-    def insert(self, changes: Sequence[Change]) -> None:
-        self._many(SQL.insert_job, (_inserted(change.record) for change in changes))
-        self._many(SQL.insert_tag, (row for change in changes for row in _tag_rows(change.record)))
-        self._record(changes)
+    def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
+        self._many(SQL.insert_job, map(_inserted, records))
+        self._many(SQL.insert_tag, (row for record in records if record.tags for row in _tag_rows(record)))
+        self._events(events)
+        counts = Counter((record.queue, record.status) for record in records)
+        self._many(SQL.add_to_count, ((*key, jobs, 0) for key, jobs in counts.items()))
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
@@ -151,25 +153,18 @@ class SQLiteTransaction(SQLiteView):
         self._record(changes, removed=True)
 
     def _record(self, changes: Sequence[Change], *, removed: bool = False) -> None:
-        """Events and exact counts, for jobs that came, changed or went."""
+        """Events and exact counts, for jobs that changed or went."""
         counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
-        events = []
-        number = self._next_event
         for change in changes:
             record = change.record
-            if change.was is not None:
-                was = counts[record.queue, change.was]
-                was[0] -= 1
-                was[1] -= change.was_retries
+            was = counts[record.queue, change.was]
+            was[0] -= 1
+            was[1] -= change.was_retries
             if not removed:
                 now = counts[record.queue, record.status]
                 now[0] += 1
                 now[1] += record.retry_count
-            for event in change.events:
-                events.append((number, *event))
-                number += 1
-        self._next_event = number
-        self._many(SQL.insert_event, events)
+        self._events([event for change in changes for event in change.events])
         self._many(
             SQL.add_to_count, ((*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries)
         )
@@ -339,9 +334,9 @@ class SQLiteTransaction(SQLiteView):
         self._events([event])
 
     def _events(self, events: Sequence[EventRow]) -> None:
-        first = self._next_event
-        self._next_event += len(events)
-        self._many(SQL.insert_event, ((first + offset, *event) for offset, event in enumerate(events)))
+        numbers = range(self._next_event, self._next_event + len(events))
+        self._next_event = numbers.stop
+        self._many(SQL.insert_event, [(number, *event) for number, event in zip(numbers, events, strict=True)])
 
     def schedules_due(self, limit: int) -> list[Schedule]:
         return [schedule_of(body) for (body,) in self._rows(SQL.schedules_due, self.now, limit)]

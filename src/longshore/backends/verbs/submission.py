@@ -42,8 +42,7 @@ def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
         record.uid = uid
         uid += 1
     edges = edges_for(tx, fresh)
-    changes = [_stored(record, tx.now) for record in fresh]
-    tx.insert(changes)
+    tx.insert(fresh, [event for record in fresh for event in transitions.arrive(record, tx.now)])
     if edges:
         tx.add_edges(edges)
         doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
@@ -78,18 +77,6 @@ def _refuse_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
         taken |= {job_id for job_id, times in Counter(ids).items() if times > 1}
     if taken:
         raise DuplicateJob([job_id for job_id in dict.fromkeys(ids) if job_id in taken])
-
-
-def _stored(record: Record, now: int) -> Change:
-    if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
-        record.status = JobStatus.WAITING_CHILDREN
-    change = Change(record, now, new=True)
-    change.begin()
-    if record.status is JobStatus.WAITING_CHILDREN:
-        change.tell("job.waiting_children", {"waiting_for": record.deps_left})
-    elif record.status is JobStatus.INITIAL_PENDING:
-        transitions.tell_of_delay(change)
-    return change
 
 
 def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
