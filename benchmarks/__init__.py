@@ -1,0 +1,1 @@
+"""What the product costs beside bare SQL that writes the same rows: run `python -m benchmarks`."""

@@ -1,0 +1,57 @@
+"""A process of its own that fills a file through the product and reports the most memory it ever held.
+
+`python -m benchmarks.filling FILE COUNT` prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.measuring import Stopwatch
+from benchmarks.workload import new_job, tags_of
+from longshore.backends.sqlite.backend import SQLiteBackend
+
+BATCH = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What it took to fill a file."""
+
+    jobs: int
+    seconds: float
+    cpu_seconds: float
+    peak_megabytes: float
+
+
+def fill_elsewhere(path: Path, count: int) -> Filled:
+    """Fills the file in a fresh process, whose memory is nobody else's."""
+    command = [sys.executable, "-m", "benchmarks.filling", str(path), str(count)]
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return Filled(**json.loads(done.stdout))
+
+
+async def fill(path: Path, count: int) -> Filled:
+    """Enqueues batch after batch, each made when its turn comes; every job carries tags."""
+    async with SQLiteBackend(path) as backend:
+        with Stopwatch(count) as watch:
+            for start in range(0, count, BATCH):
+                numbers = range(start, min(start + BATCH, count))
+                await backend.enqueue_jobs([new_job(number, tags=tags_of(number, count)) for number in numbers])
+    return Filled(count, watch.sample.seconds, watch.sample.cpu_seconds, _peak_megabytes())
+
+
+def _peak_megabytes() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # bytes there, kibibytes elsewhere
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(asyncio.run(fill(Path(sys.argv[1]), int(sys.argv[2]))))))

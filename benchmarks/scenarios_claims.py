@@ -1,0 +1,188 @@
+"""Claiming: what `dequeue_jobs(limit=100)` costs when a great deal else is in the file, or in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks import bare_sql
+from benchmarks.bare_sql import BareQueue
+from benchmarks.databases import WAITING_PER_KEY, Databases
+from benchmarks.measuring import Sample, Stopwatch, alternate
+from benchmarks.reporting import Finding, Target, durations
+from benchmarks.workload import QUEUE, RARE, RESULT, WORKER, new_job, new_jobs
+from longshore.backends.contract import Outcome
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.job import Job
+
+_LIMIT = 100
+_RARE_JOBS = 10
+
+
+class ProductLine:
+    """A line of waiting jobs: outside the clock, what was claimed is completed and as much put in its place."""
+
+    def __init__(self, backend: SQLiteBackend, runner: asyncio.Runner) -> None:
+        self.backend = backend
+        self.runner = runner
+
+    def claim(self, tags: tuple[str, ...] = (), expected: int = _LIMIT) -> Sample:
+        """One claim of up to 100."""
+        return self.runner.run(self._claim(tags, expected))
+
+    async def _claim(self, tags: tuple[str, ...], expected: int) -> Sample:
+        with Stopwatch(expected) as watch:
+            claimed = await self.backend.dequeue_jobs(WORKER, tags, _LIMIT, queues=(QUEUE,))
+        if len(claimed) != expected:
+            raise RuntimeError(f"claimed {len(claimed)} jobs where {expected} were in line")
+        await self.backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
+        await self.backend.enqueue_jobs([_like(job) for job in claimed])
+        return watch.sample
+
+
+class BareLine:
+    """The same with bare SQL."""
+
+    def __init__(self, queue: BareQueue) -> None:
+        self.queue = queue
+
+    def claim(self, tag: str | None = None, expected: int = _LIMIT) -> Sample:
+        """One claim of up to 100."""
+        with Stopwatch(expected) as watch:
+            claimed = self.queue.claim(WORKER, _LIMIT, tag)
+        if len(claimed) != expected:
+            raise RuntimeError(f"claimed {len(claimed)} jobs where {expected} were in line")
+        self.queue.complete(WORKER, claimed, RESULT)
+        self.queue.enqueue(self.queue.replacement(claimed))
+        return watch.sample
+
+
+def _like(job: Job) -> Job:
+    return new_job(job.uid, tags=job.tags, concurrency_key=job.concurrency_key)
+
+
+@contextmanager
+def product_line(path: Path) -> Iterator[ProductLine]:
+    """The product on one file, warm: its connection is open and its statements are prepared."""
+    with asyncio.Runner() as runner:
+        backend = SQLiteBackend(path)
+        runner.run(_warm_up(backend))
+        try:
+            yield ProductLine(backend, runner)
+        finally:
+            runner.run(backend.close())
+
+
+async def _warm_up(backend: SQLiteBackend) -> None:
+    await backend.enqueue_jobs([job.replace(queue="warm-up") for job in new_jobs(_LIMIT)])
+    claimed = await backend.dequeue_jobs(WORKER, limit=_LIMIT, queues=("warm-up",))
+    await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
+
+
+@contextmanager
+def bare_line(path: Path) -> Iterator[BareLine]:
+    """Bare SQL on one file."""
+    with bare_sql.open_file(path) as connection:
+        yield BareLine(BareQueue(connection))
+
+
+def waiting(databases: Databases) -> list[Finding]:
+    """A million waiting jobs beside a thousand."""
+    with ExitStack() as stack:
+        few = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        bare_path = stack.enter_context(databases.copy_of(databases.many))
+        many = stack.enter_context(product_line(databases.many))
+        bare = stack.enter_context(bare_line(bare_path))
+        product, reference, yardstick = alternate(databases.scale.claims, many.claim, few.claim, bare.claim)
+    return [
+        durations(
+            f"`dequeue_jobs(limit=100)`, {databases.scale.many:,} waiting",
+            product,
+            yardstick,
+            reference=reference,
+            compared_with="1,000 waiting",
+            target=Target("≤", 1.5),
+        )
+    ]
+
+
+def tag(databases: Databases) -> list[Finding]:
+    """A tag that ten of a million waiting jobs carry, beside ten of a thousand."""
+    with ExitStack() as stack:
+        few = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        bare_path = stack.enter_context(databases.copy_of(databases.many))
+        many = stack.enter_context(product_line(databases.many))
+        bare = stack.enter_context(bare_line(bare_path))
+        product, reference, yardstick = alternate(
+            databases.scale.claims,
+            lambda: many.claim((RARE,), _RARE_JOBS),
+            lambda: few.claim((RARE,), _RARE_JOBS),
+            lambda: bare.claim(RARE, _RARE_JOBS),
+        )
+    return [
+        durations(
+            f"`dequeue_jobs` by a tag that 10 of {databases.scale.many:,} carry",
+            product,
+            yardstick,
+            reference=reference,
+            compared_with="10 of 1,000",
+            target=Target("≤", 3),
+        )
+    ]
+
+
+def crowded(databases: Databases) -> list[Finding]:
+    """A thousand waiting jobs beside a million future-dated and a million finished ones."""
+    with ExitStack() as stack:
+        few = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        path = stack.enter_context(databases.crowded())
+        bare_path = stack.enter_context(databases.copy_of(path))
+        among = stack.enter_context(product_line(path))
+        bare = stack.enter_context(bare_line(bare_path))
+        product, reference, yardstick = alternate(databases.scale.claims, among.claim, few.claim, bare.claim)
+    return [
+        durations(
+            f"`dequeue_jobs(limit=100)`, {databases.scale.many:,} future-dated and as many finished",
+            product,
+            yardstick,
+            reference=reference,
+            compared_with="1,000 waiting",
+            target=Target("≤", 1.5),
+        )
+    ]
+
+
+def keys(databases: Databases) -> list[Finding]:
+    """A thousand concurrency keys, nine hundred of them full: the first claim, and claims once the line is in order."""
+    scale = databases.scale
+    with ExitStack() as stack:
+        few = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        path = stack.enter_context(databases.with_full_keys())
+        first, first_reference = alternate(scale.key_fillings, lambda: _first_claim(databases, path), few.claim)
+        steady = stack.enter_context(product_line(path))
+        for _ in range(WAITING_PER_KEY + 2):  # by then every job of a full key has been met once
+            steady.claim()
+        after, after_reference = alternate(scale.claims, steady.claim, few.claim)
+    return [
+        durations(
+            "`dequeue_jobs(limit=100)`, 900 of 1,000 keys full, first claim",
+            first,
+            reference=first_reference,
+            compared_with="1,000 waiting",
+            target=Target("≤", 3),
+        ),
+        durations(
+            "the same, later claims",
+            after,
+            reference=after_reference,
+            compared_with="1,000 waiting",
+            target=Target("≤", 3),
+        ),
+    ]
+
+
+def _first_claim(databases: Databases, path: Path) -> Sample:
+    with databases.copy_of(path) as copy, product_line(copy) as line:
+        return line.claim()

@@ -1,0 +1,111 @@
+"""How findings are shown: a table for the terminal, a page for the documentation, data for programs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import apsw
+
+from benchmarks.measuring import Spread
+from benchmarks.reporting import Finding
+
+_HEADS = ("what", "unit", "product", "bare SQL", "compared with", "ratio", "target", "", "CPU µs/job")
+
+_PAGE = """# Benchmarks
+
+Written by `python -m benchmarks --write docs/benchmarks.md`; change the benchmarks, not this page.
+
+{date}, {machine}.
+SQLite with write-ahead logging and `synchronous=FULL`, the event log on, files on a disk.
+
+{table}
+
+Every figure is the median of its rounds, with the least and the most in parentheses; single calls (in ms) have their
+95th percentile as well. The sides of a comparison take turns within one run, because machines are shared and their
+speed wanders: trust the ratios more than the rates. The last column is processor time per job (per call, for looks):
+the product's, all threads together; in parentheses the part that kept the caller's event loop busy; then bare SQL's.
+
+*Bare SQL* writes the same rows into the same tables with the same durability, event and count rows included, with
+apsw and no code of Longshore: prepared tuples, one transaction for each batch, no threads, no event loop. Every run
+first proves that both sides leave the same rows behind. How to run and read the benchmarks: `benchmarks/README.md`.
+"""
+
+
+def machine() -> str:
+    """What was measured on, without names."""
+    cores = os.cpu_count() or 1
+    return (
+        f"{cores} cores ({platform.machine()}, {platform.system()}), Python {platform.python_version()}, "
+        f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
+    )
+
+
+def today() -> str:
+    """The date in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def cells(finding: Finding) -> tuple[str, ...]:
+    """One line of the table."""
+    compared = finding.compared_with
+    if finding.reference is not None and compared != "bare SQL":
+        compared = f"{compared}: {_shown(finding.reference)}"
+    return (
+        finding.name,
+        finding.unit,
+        _shown(finding.product, p95=finding.unit == "ms"),
+        "" if finding.bare is None else _shown(finding.bare, p95=finding.unit == "ms"),
+        compared,
+        "" if finding.ratio is None else _shown(finding.ratio),
+        "" if finding.target is None else str(finding.target),
+        finding.verdict,
+        _cpu(finding),
+    )
+
+
+def plain(findings: Sequence[Finding]) -> str:
+    """For the terminal."""
+    rows = [_HEADS, *(tuple(cell.replace("`", "") for cell in cells(finding)) for finding in findings)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def page(findings: Sequence[Finding]) -> str:
+    """For the documentation."""
+    rows = [_HEADS, tuple("---" for _ in _HEADS), *(cells(finding) for finding in findings)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return _PAGE.format(date=today(), machine=machine(), table=table)
+
+
+def data(findings: Sequence[Finding]) -> dict[str, Any]:
+    """For programs."""
+    measured = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
+    return {"date": today(), "machine": machine(), "findings": measured}
+
+
+def _cpu(finding: Finding) -> str:
+    if finding.cpu_micros is None:
+        return ""
+    text = _number(finding.cpu_micros)
+    if finding.caller_cpu_micros is not None:
+        text += f" ({_number(finding.caller_cpu_micros)})"
+    return text if finding.bare_cpu_micros is None else f"{text} / {_number(finding.bare_cpu_micros)}"
+
+
+def _shown(spread: Spread, *, p95: bool = False) -> str:
+    if spread.count == 1:
+        return _number(spread.median)
+    tail = f", p95 {_number(spread.p95)}" if p95 else ""
+    return f"{_number(spread.median)} ({_number(spread.least)}–{_number(spread.most)}{tail})"
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

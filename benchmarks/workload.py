@@ -1,0 +1,50 @@
+"""The jobs that are measured: prepared before any clock starts, and of one kind on both sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from longshore.core.job import Job
+from longshore.core.names import new_id
+
+QUEUE = "images"
+TYPE = "resize_image"
+WORKER = "worker-1"
+RESULT = b'{"bytes":48213}'
+
+EVERY = "customer:42"
+HALF = "nightly"
+RARE = "second-look"
+"""Tags: one that every job of a large file carries, one that half of them carry, one that ten of them carry."""
+
+
+def payload_of(number: int) -> bytes:
+    """A small JSON document, as most payloads are."""
+    return json.dumps({"image": number, "width": 640, "height": 480, "format": "webp"}).encode()
+
+
+def tags_of(number: int, count: int) -> tuple[str, ...]:
+    """The tags of one job among so many, the ten rare ones spread over the whole line."""
+    tags = (EVERY,) if number % 2 else (EVERY, HALF)
+    return (*tags, RARE) if number % (count // 10) == 0 else tags
+
+
+def new_job(number: int, *, tags: tuple[str, ...] = (), concurrency_key: str | None = None) -> Job:
+    """One job as an application would enqueue it."""
+    return Job(type=TYPE, queue=QUEUE, payload=payload_of(number), tags=tags, concurrency_key=concurrency_key)
+
+
+def new_jobs(count: int) -> list[Job]:
+    """Many of them, without tags."""
+    return [new_job(number) for number in range(count)]
+
+
+def batches_of(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """The jobs in equal batches."""
+    return [list(jobs[start : start + size]) for start in range(0, len(jobs), size)]
+
+
+def new_ids(count: int) -> list[str]:
+    """Ids of the same kind as the product's."""
+    return [new_id() for _ in range(count)]
