@@ -11,17 +11,15 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
 from longshore.core.moments import check_datetime, check_duration
 from longshore.core.names import check_name, check_names
+from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, clean_text
-from longshore.core.record import check_number
 
 LEVELS = ("debug", "info", "warn", "error")
 
 
 def limit(value: object, field: str = "limit") -> int:
     """How many at most: a whole number of at least 1."""
-    if check_number(field, value) < 1:
-        raise InvalidArgument(field, "must be at least 1")
-    return int(value)  # type: ignore[call-overload,no-any-return]  # check_number has seen that it is an int
+    return check_number(field, value, least=1)
 
 
 def lease(value: object, field: str = "lease") -> Lease | None:

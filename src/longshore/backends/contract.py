@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from longshore.core.cron import Schedule
 from longshore.core.errors import LongshoreError
@@ -102,6 +103,15 @@ class WorkerInfo:
     started_at: datetime | None = None
     seen_at: datetime | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class CopiesItself(Protocol):
+    """A store that can be copied to a file while it is in use."""
+
+    async def backup(self, target: str | Path) -> None:
+        """Writes a complete copy to a file that does not exist yet."""
+        ...
 
 
 class Backend(ABC):

@@ -9,8 +9,8 @@ from typing import Any
 
 from longshore.backends.contract import WorkerInfo
 from longshore.core.cron import Repeat, Schedule
-from longshore.core.job import Job, span
-from longshore.core.moments import check_duration, from_micros, to_micros
+from longshore.core.job import Job
+from longshore.core.moments import check_duration, from_micros, span, to_micros
 
 _PATTERN_FIELDS = (
     "type",

@@ -25,14 +25,14 @@ from longshore.backends.verbs import cancellation, claiming, notes, operators, s
 from longshore.backends.view import View
 from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter, check_filter, check_status
+from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus
+from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.limits import Rate, check_limit, check_rate
 from longshore.core.moments import SECOND, Duration, Moment, check_duration
 from longshore.core.names import check_name, check_names
+from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
-from longshore.core.record import check_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,8 +63,7 @@ class StoredBackend(Backend):
     # -- a job comes in
 
     async def enqueue_job(self, job: Job) -> str:
-        ids = await self._write(submission.enqueue_jobs, [job])
-        return ids[0]
+        return await self._write(submission.enqueue_job, job)
 
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
         batch = checks.jobs(jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from longshore.core.errors import InvalidArgument
@@ -24,9 +25,13 @@ class Backoff:
     def __post_init__(self) -> None:
         if self.type not in ("fixed", "exponential"):
             raise InvalidArgument("backoff.type", f"must be 'fixed' or 'exponential', not {self.type!r}")
-        check_duration("backoff.delay", self.delay, positive=False)
-        if self.cap is not None:
-            check_duration("backoff.cap", self.cap, positive=False)
+        for name, seconds in (("backoff.delay", self.delay), ("backoff.cap", self.cap)):
+            if isinstance(seconds, timedelta):
+                raise InvalidArgument(
+                    name, "must be a number of seconds here; fixed() and exponential() take a timedelta"
+                )
+            if seconds is not None or name == "backoff.delay":
+                check_duration(name, seconds, positive=False)
         if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
             raise InvalidArgument("backoff.jitter", f"must be a share between 0 and 1, not {self.jitter!r}")
 
@@ -69,4 +74,4 @@ def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
         raise InvalidArgument(
             "options.backoff", f"needs type and delay, and may have cap and jitter; got {sorted(kept)}"
         )
-    return Backoff(kept["type"], kept["delay"], kept.get("cap"), kept.get("jitter") or 0.0)
+    return Backoff(kept["type"], kept["delay"], kept.get("cap"), kept.get("jitter", 0.0))

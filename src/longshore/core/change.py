@@ -76,7 +76,7 @@ class Change:
     def tell_when_due(self) -> None:
         """After it became eligible: `job.delayed` if it must wait, `job.promoted` if it may run at once."""
         record = self.record
-        if record.run_at is not None and record.run_at > self.now:
+        if record.waits(self.now):
             self.tell("job.delayed", {"until": record.run_at})
         else:
             self.tell("job.promoted")

@@ -6,17 +6,27 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job, span
-from longshore.core.moments import LATEST, SECOND, Duration, check_datetime, check_duration, from_micros, to_micros
+from longshore.core.job import Job
+from longshore.core.moments import (
+    LATEST,
+    SECOND,
+    Duration,
+    check_datetime,
+    check_duration,
+    from_micros,
+    span,
+    to_micros,
+)
 from longshore.core.names import check_name, check_names
-from longshore.core.record import check_number, record_of
+from longshore.core.numbers import check_number
+from longshore.core.record import record_of
 
 CatchUp = Literal["none", "last", "all"]
 ON_TIME = 60 * SECOND
@@ -65,6 +75,8 @@ class Repeat:
         for name, moment in (("repeat.start", self.start), ("repeat.end", self.end)):
             if moment is not None:
                 check_datetime(name, moment)
+        if self.start is not None and self.end is not None and self.start > self.end:
+            raise InvalidArgument("repeat.end", "must not be before repeat.start: it would never run")
         if self.on_gap != "next" or self.on_overlap != "first":
             raise InvalidArgument("repeat", "on_gap must be 'next' and on_overlap must be 'first'")
         if self.catch_up not in ("none", "last", "all"):
@@ -156,8 +168,11 @@ def _raw_times(repeat: Repeat, after: int | None, start: int) -> Iterator[int]:
     assert repeat.cron is not None  # Repeat has exactly one of the two
     begin = start - 1 if after is None else max(after, start - 1)
     local = from_micros(begin).astimezone(_zone(repeat.tz))
-    for moment in CronSim(_plain(repeat.cron), local):
-        yield to_micros(moment)
+    try:
+        for moment in CronSim(_plain(repeat.cron), local):
+            yield to_micros(moment)
+    except (OverflowError, CronSimError):  # the calendar ends with the year 9999, or no day ever matches
+        return
 
 
 def due_now(repeat: Repeat, times: Iterator[int], now: int, left: int | None) -> tuple[list[int], int | None]:
@@ -206,7 +221,10 @@ def skip_missed(repeat: Repeat, first: int, now: int) -> int:
 def next_times(repeat: Repeat, count: int, *, after: datetime) -> list[datetime]:
     """The next few times, for showing: strictly after `after`."""
     since = to_micros(after)
-    times = planned_times(repeat, None, since) if repeat.every is not None else planned_times(repeat, since, since)
+    begin = since
+    if repeat.every is not None and repeat.start is not None:
+        begin = skip_missed(dataclasses.replace(repeat, catch_up="last"), to_micros(repeat.start), since)
+    times = chain([begin], planned_times(repeat, begin, begin))
     return [from_micros(planned) for planned in islice((t for t in times if t > since), count)]
 
 

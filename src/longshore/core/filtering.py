@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.lifecycle import JobStatus
+from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.moments import check_datetime, to_micros
 from longshore.core.names import check_name, check_names
 from longshore.core.payload import check_json
@@ -44,7 +44,9 @@ def check_filter(wanted: object) -> JobFilter:
     """The filter itself, if each of its conditions is well formed."""
     if not isinstance(wanted, JobFilter):
         raise InvalidArgument("filter", f"must be a JobFilter, not {type(wanted).__name__}")
-    for name in ("queues", "types", "tags", "ids"):
+    for name in ("queues", "types", "tags", "ids", "statuses"):
+        if not isinstance(getattr(wanted, name), Sequence):  # what can be read once only would be used up by a check
+            raise InvalidArgument(f"filter.{name}", f"must be a list, not {type(getattr(wanted, name)).__name__}")
         check_names(f"filter.{name}", getattr(wanted, name))
     for status in wanted.statuses:
         check_status("filter.statuses", status)
@@ -64,15 +66,6 @@ def check_filter(wanted: object) -> JobFilter:
             raise InvalidArgument("filter.data", f"has the path {path!r}; a path is text like address.city")
         check_json(f"filter.data.{path}", value)
     return wanted
-
-
-def check_status(field_name: str, value: object) -> JobStatus:
-    """One of our statuses, as a member or as its name."""
-    try:
-        return JobStatus(str(value))
-    except ValueError:
-        known = ", ".join(JobStatus)
-        raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None
 
 
 def matches(wanted: JobFilter, record: Record) -> bool:
@@ -103,12 +96,17 @@ def matches_data(wanted: JobFilter, payload: bytes) -> bool:
         value = json.loads(payload)
     except (ValueError, RecursionError):
         return False
-    return all(_at(value, path) == expected for path, expected in wanted.data.items())
+    return all(_same(_at(value, path), expected) for path, expected in wanted.data.items())
 
 
 def _mentions(record: Record, text: str) -> bool:
     encoded = text.encode("utf-8", "surrogatepass")
     return text in record.id or text in record.type or text in record.error_message or encoded in record.payload
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Equal as JSON: to Python True is 1, to JSON it is not."""
+    return isinstance(found, bool) == isinstance(expected, bool) and bool(found == expected)
 
 
 _ABSENT = object()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, Self
 
 from longshore.core.lifecycle import JobStatus
@@ -46,7 +46,8 @@ class Job:
     type: str
     payload: bytes = b"null"
     queue: str = DEFAULT_QUEUE
-    tags: tuple[str, ...] = ()
+    tags: Sequence[str] = ()
+    """A tuple once it is made, whatever was given."""
     status: JobStatus = JobStatus.INITIAL_PENDING
     priority: int = 0
     lifo: bool = False
@@ -65,7 +66,7 @@ class Job:
     idempotency_key: str | None = None
     concurrency_key: str | None = None
     parent_id: str | None = None
-    depends_on: tuple[str, ...] = ()
+    depends_on: Sequence[str] = ()
     on_dependency_failure: DependencyPolicy = "wait"
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options as given (backoff, retry strategy, removal ...); JSON."""
@@ -155,8 +156,3 @@ class LogEntry:
     at: datetime
     level: str
     message: str
-
-
-def span(value: Duration | None) -> timedelta | None:
-    """A duration field as a timedelta, whichever way it was written."""
-    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)

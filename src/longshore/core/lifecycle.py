@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from longshore.core.errors import InvalidTransition, JobNotInflight
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotInflight
 
 
 class JobStatus(StrEnum):
@@ -147,15 +147,18 @@ def target_of(status: JobStatus, verb: Verb) -> JobStatus | None:
 
 
 def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
-    """Where the verb leads from this status; raises if the table has no such arrow."""
+    """Where the verb leads from this status; raises if the table has no such arrow.
+
+    Not for ACCEPT, which has two targets: whether dependencies are left decides between them.
+    """
     target = _TARGETS.get((status, verb))
     if target is not None:
         return target
     wanted = next(arrow.target for arrow in TABLE if arrow.verb is verb)
+    why = f"{verb.value} is possible from {', '.join(arrow.source for arrow in TABLE if arrow.verb is verb)}"
     if verb in _WORKERS_VERBS and status not in HOLDS_CAPACITY:
-        raise JobNotInflight(job_id, status, wanted, f"{verb.value} is for a job that a worker holds")
-    sources = ", ".join(arrow.source for arrow in TABLE if arrow.verb is verb)
-    raise InvalidTransition(job_id, status, wanted, f"{verb.value} is possible from {sources}")
+        raise JobNotInflight(job_id, status, wanted, why)
+    raise InvalidTransition(job_id, status, wanted, why)
 
 
 def update_is_legal(status: JobStatus, target: JobStatus) -> bool:
@@ -166,3 +169,12 @@ def update_is_legal(status: JobStatus, target: JobStatus) -> bool:
 def arrows_from(status: JobStatus) -> Iterator[Arrow]:
     """The arrows that leave this status, in table order."""
     return (arrow for arrow in TABLE if arrow.source is status)
+
+
+def check_status(field_name: str, value: object) -> JobStatus:
+    """One of our statuses, as a member or as its name."""
+    try:
+        return JobStatus(str(value))
+    except ValueError:
+        known = ", ".join(JobStatus)
+        raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import Duration, check_duration, optional_span
+from longshore.core.numbers import check_number
 
 UNLIMITED = 2**62
 """Room where there is no limit: larger than any number of jobs, and still an integer."""
@@ -20,8 +21,7 @@ class Rate:
     per: Duration
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise InvalidArgument("rate.count", f"must be a whole number of at least 1, not {self.count!r}")
+        check_number("rate.count", self.count, least=1)
         object.__setattr__(self, "per", timedelta(microseconds=check_duration("rate.per", self.per)))
 
     @property
@@ -63,11 +63,7 @@ def room_in(rate: Rate | None, window: Window, now: int) -> int:
 
 def check_limit(field: str, value: object) -> int | None:
     """A limit on jobs running at once: None for no limit, else at least 1 (to stop a queue, pause it)."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidArgument(field, f"must be a whole number of at least 1, or None for no limit; got {value!r}")
-    return value
+    return None if value is None else check_number(field, value, least=1)
 
 
 def check_rate(field: str, value: object) -> Rate | None:

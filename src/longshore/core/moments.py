@@ -78,3 +78,8 @@ def check_moment(field: str, value: object, now: int) -> int:
     if micros > LATEST:
         raise InvalidArgument(field, "must not reach beyond the year 9999")
     return micros
+
+
+def span(value: Duration | None) -> timedelta | None:
+    """A duration as a timedelta, whichever way it was written."""
+    return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,6 +55,8 @@ def decide(
     if strategy != "unset":
         if strategy is False or strategy is None:
             return Decision("bury", why="the retry strategy said stop")
+        if strategy is True or not math.isfinite(strategy):
+            return Decision("bury", why=f"the retry strategy said {strategy}, which is no number of seconds")
         return Decision("fail", max(0.0, float(strategy)))
     return Decision("fail", backoff.seconds(failures, roll) if backoff else 0.0)
 

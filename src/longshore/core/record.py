@@ -12,7 +12,7 @@ from typing import Any, cast
 from longshore.core.backoff import backoff_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
+from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus, check_status
 from longshore.core.moments import (
     check_datetime,
     check_duration,
@@ -22,10 +22,9 @@ from longshore.core.moments import (
     optional_span,
 )
 from longshore.core.names import check_name, check_names, check_optional_name
+from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 
-_LARGEST_NUMBER = 2**31 - 1
-_SMALLEST_NUMBER = -(2**31)
 _FRONT = -(2**60)
 _POLICIES = ("wait", "stop", "ignore")
 
@@ -88,6 +87,10 @@ class Record:
     # kept in rows of their own
     depends_on: tuple[str, ...] = ()
 
+    def waits(self, now: int) -> bool:
+        """Whether its time is still to come."""
+        return self.run_at is not None and self.run_at > now
+
     def stand_in_line(self, now: int) -> None:
         """Takes its place for the next claim, from its present `run_at` and history."""
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
@@ -119,15 +122,16 @@ def record_of(job: object, now: int) -> Record:
     if not isinstance(job, Job):
         raise InvalidArgument("job", f"must be a Job, not {type(job).__name__}")
     job_id = check_name("id", job.id)
-    if job.status is not JobStatus.INITIAL_PENDING and job.status is not JobStatus.CREATED:
-        raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {job.status}")
+    status = check_status("status", job.status)
+    if status is not JobStatus.INITIAL_PENDING and status is not JobStatus.CREATED:
+        raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {status}")
     if job.on_dependency_failure not in _POLICIES:
         raise InvalidArgument("on_dependency_failure", f"must be one of {', '.join(_POLICIES)}")
     run_at = None if job.run_at is None else check_moment("run_at", job.run_at, now)
     delay = None if job.delay is None else check_duration("delay", job.delay, positive=False)
     if run_at is None and delay:
         run_at = check_moment("delay", job.delay, now)
-    depends_on = check_names("depends_on", job.depends_on) if job.depends_on else ()
+    depends_on = () if job.depends_on == () else check_names("depends_on", job.depends_on)
     if job_id in depends_on:
         raise InvalidArgument("depends_on", f"names the job itself: {job_id} -> {job_id}")
     if not isinstance(job.lifo, bool):
@@ -137,11 +141,11 @@ def record_of(job: object, now: int) -> Record:
     record.queue = str(check_name("queue", job.queue))
     record.type = check_name("type", job.type)
     record.payload = check_bytes("payload", job.payload)
-    if job.tags:
+    if job.tags != ():
         record.tags = check_names("tags", job.tags)
     if job.options != {}:
         record.options = _options_of(job.options)
-    record.priority = check_number("priority", job.priority, least=_SMALLEST_NUMBER)
+    record.priority = check_number("priority", job.priority, least=SMALLEST)
     record.lifo = job.lifo
     record.delay = delay
     record.run_at = run_at
@@ -159,7 +163,7 @@ def record_of(job: object, now: int) -> Record:
     record.on_dependency_failure = job.on_dependency_failure
     record.depends_on = depends_on
     record.deps_total = len(depends_on)
-    record.status = job.status
+    record.status = status
     record.created_at = now if job.created_at is None else check_datetime("created_at", job.created_at)
     record.updated_at = now
     return record
@@ -219,15 +223,6 @@ def job_of(record: Record) -> Job:
     )
     job.__class__ = Job
     return cast(Job, job)
-
-
-def check_number(field: str, value: object, *, least: int = 0) -> int:
-    """A whole number that every store can hold."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidArgument(field, f"must be a whole number, not {type(value).__name__}")
-    if not least <= value <= _LARGEST_NUMBER:
-        raise InvalidArgument(field, f"must be between {least} and {_LARGEST_NUMBER}, not {value}")
-    return value
 
 
 def _options_of(options: object) -> str:

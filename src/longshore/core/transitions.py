@@ -26,7 +26,7 @@ def arrive(record: Record, now: int) -> list[EventRow]:
     events = [event_of(record, now, "job.added", None, record.status)]
     if record.status is JobStatus.WAITING_CHILDREN:
         events.append(event_of(record, now, "job.waiting_children", detail={"waiting_for": record.deps_left}))
-    elif record.run_at is not None and record.run_at > now and record.status is JobStatus.INITIAL_PENDING:
+    elif record.waits(now) and record.status is JobStatus.INITIAL_PENDING:
         events.append(event_of(record, now, "job.delayed", detail={"until": record.run_at}))
     return events
 
@@ -46,7 +46,7 @@ def accept(change: Change) -> None:
 
 def tell_of_delay(change: Change) -> None:
     """`job.delayed` for a job that came with a time in the future; a job that may run at once needs no word."""
-    if change.record.run_at is not None and change.record.run_at > change.now:
+    if change.record.waits(change.now):
         change.tell("job.delayed", {"until": change.record.run_at})
 
 
@@ -149,7 +149,7 @@ def crash(change: Change, reason: str) -> None:
     record.run_at = min(change.now + decision.delay, LATEST) if decision.delay else None
     change.move(target, "job.stalled", {"reason": reason, "crashes": record.crashes})
     if decision.bury:
-        error = f"crashed {record.crashes} times, the last time because {reason}"
+        error = f"crashes: {record.crashes}, the last because {reason}"
         record.error_message = error
         change.tell("job.failed", _failure(change, error, final=True))
         change.move(JobStatus.DEAD, "job.dead", {"reason": error})
@@ -205,7 +205,7 @@ def promote(change: Change) -> None:
     record = change.record
     if not record.status.eligible:
         raise InvalidTransition(record.id, record.status, "claimable now", "only a job that waits for its time can be")
-    if record.run_at is not None and record.run_at > change.now:
+    if record.waits(change.now):
         record.run_at = None
         record.updated_at = change.now
         record.stand_in_line(change.now)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from longshore.backends.transaction import KeyState, QueueState, Transaction
 from longshore.backends.verbs.keys import refill
+from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
 from longshore.core.change import Change, check_lease
 from longshore.core.errors import JobNotInflight, LeaseLost
@@ -17,8 +18,9 @@ from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import check_moment, optional_moment
 from longshore.core.record import Record, job_of, standing_order
 
-MOST_PARKED = 5_000
-"""Jobs of full keys that one transaction takes out of the line, so that a long line never blocks other writers."""
+MOST_PASSED = 5_000
+"""Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long
+line never blocks other writers."""
 
 
 class Claim(NamedTuple):
@@ -37,7 +39,10 @@ def dequeue_jobs(
     lease: int | None,
     token: str,
 ) -> Claim:
-    """Claims up to `limit` jobs. Not exhausted: only jobs of full keys were met so far, ask again."""
+    """Claims up to `limit` jobs. Not exhausted: there was much to pass, and the line goes on; ask again.
+
+    A job met past its `expires_at` is ended here, as the sweep would, and no claim meets it again.
+    """
     expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
     states = tx.queue_states(queues)
     for state in states.values():
@@ -54,7 +59,8 @@ def dequeue_jobs(
     if changes:
         tx.claim(changes)
     line.keep_accounts()
-    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PARKED)
+    write(tx, [expired(record, tx.now) for record in line.outlived])
+    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) + len(line.outlived) < MOST_PASSED)
 
 
 class _Line:
@@ -64,6 +70,7 @@ class _Line:
         self.tx = tx
         self.tags = tags
         self.blocked: list[Record] = []
+        self.outlived: list[Record] = []
         self.queues = {
             name: state for name, state in states.items() if state.eligible and min(state.room(tx.now), limit) > 0
         }
@@ -75,12 +82,13 @@ class _Line:
         """The first `limit` jobs that may start."""
         chosen: list[Record] = []
         for record in self._merged():
+            if len(self.blocked) + len(self.outlived) == MOST_PASSED:
+                break
             if record.expires_at is not None and record.expires_at <= self.tx.now:
+                self.outlived.append(record)
                 continue
             if not self._key_has_room(record):
                 self.blocked.append(record)
-                if len(self.blocked) == MOST_PARKED:
-                    break
                 continue
             self.room[record.queue] -= 1
             self.taken[record.queue] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from longshore.backends import checks
 from longshore.backends.contract import Freed, Outcome, SettleReport
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.writing import change_of, write
@@ -14,7 +15,6 @@ from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFoun
 from longshore.core.job import Lease
 from longshore.core.lifecycle import JobStatus, Verb
 from longshore.core.moments import Moment, check_moment
-from longshore.core.payload import check_bytes, clean_text
 
 S = JobStatus
 
@@ -139,17 +139,13 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
 def _checked(outcome: Outcome, now: int) -> _Checked:
     if outcome.verb not in _APPLY:
         raise InvalidArgument("verb", f"must be one of {', '.join(_APPLY)}, not {outcome.verb!r}")
-    if outcome.lease is not None and not isinstance(outcome.lease, Lease):
-        raise InvalidArgument(
-            "lease", f"must be the Lease of a claimed job, or None; got {type(outcome.lease).__name__}"
-        )
+    checks.lease(outcome.lease)
     if outcome.verb == "complete":
-        return _Checked(None if outcome.result is None else check_bytes("result", outcome.result), "", None)
-    error = clean_text("error", outcome.error)
-    if outcome.verb == "fail" and not error:
-        raise InvalidArgument("error", "must say what went wrong; got an empty text")
-    due = None if outcome.retry_at is None else check_moment("retry_at", outcome.retry_at, now)
-    return _Checked(None, error, due)
+        return _Checked(checks.result(outcome.result), "", None)
+    error = checks.error_text(outcome.error, required=outcome.verb == "fail")
+    if outcome.verb not in ("fail", "release") or outcome.retry_at is None:
+        return _Checked(None, error, None)
+    return _Checked(None, error, check_moment("retry_at", outcome.retry_at, now))
 
 
 def _complete(change: Change, checked: _Checked) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from longshore.backends.transaction import Transaction
-from longshore.backends.verbs.dependencies import edges_for, failed_dependency
+from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
 from longshore.core.change import Change
@@ -16,14 +16,17 @@ from longshore.core.lifecycle import JobStatus
 from longshore.core.record import Record, record_of
 
 
+def enqueue_job(tx: Transaction, job: Job) -> str:
+    """Stores one job, or raises; answers with its id, or with the id its idempotency key stands for."""
+    return store_records(tx, [record_of(job, tx.now)])[0]
+
+
 def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
     return store_records(tx, _records_of(jobs, tx.now))
 
 
 def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
-    if len(jobs) == 1:
-        return [record_of(jobs[0], now)]
     records = []
     for position, job in enumerate(jobs):
         try:
@@ -100,8 +103,19 @@ def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
         change = Change(records[job_id], tx.now)
         transitions.accept(change)
         if change.record.status is JobStatus.WAITING_CHILDREN:
-            failed = failed_dependency(tx.edges_from(job_id))
+            failed = _failed_since(tx, job_id)
             if failed is not None:
                 transitions.dependency_failed(change, failed)
         changes.append(change)
     write(tx, changes)
+
+
+def _failed_since(tx: Transaction, job_id: str) -> str | None:
+    """A dependency that failed while the job was not accepted yet, and was not brought back to life since."""
+    failed = [edge for edge in tx.edges_from(job_id) if edge.state == "failed"]
+    statuses = tx.statuses([edge.depends_on for edge in failed])
+    for edge in failed:
+        status = statuses.get(edge.depends_on)
+        if status is None or edge_state(status, edge.policy) == "failed":
+            return edge.depends_on
+    return None

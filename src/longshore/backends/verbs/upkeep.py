@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from longshore.backends.transaction import KEEP_CREATED, QueueState, Transaction
 from longshore.backends.verbs.cancellation import targets
-from longshore.backends.verbs.writing import write
+from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
 from longshore.core.change import Change
 from longshore.core.errors import InvalidTransition
@@ -20,12 +20,7 @@ _FINISHED = FINAL - {JobStatus.DEAD}
 def reclaim_expired_leases(tx: Transaction, limit: int) -> list[Job]:
     """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over."""
     reclaimed = _crash(tx, tx.leases_ended(limit), "its lease ran out")
-    overdue = []
-    for record in tx.jobs_outlived(limit):
-        change = Change(record, tx.now)
-        transitions.expire(change)
-        overdue.append(change)
-    write(tx, overdue)
+    write(tx, [expired(record, tx.now) for record in tx.jobs_outlived(limit)])
     return [job_of(record) for record in reclaimed]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from longshore.backends.contract import Freed
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.dependencies import changes_that_follow
 from longshore.backends.verbs.keys import account_for_keys
+from longshore.core import transitions
 from longshore.core.change import Change
 from longshore.core.errors import JobNotFound
 from longshore.core.record import Record
-
-Freed = dict[str, int]
 
 
 def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
@@ -40,3 +40,10 @@ def record_by_id(tx: Transaction, job_id: str) -> Record:
     if record is None:
         raise JobNotFound(job_id)
     return record
+
+
+def expired(record: Record, now: int) -> Change:
+    """The end of a job that was not started before its `expires_at`."""
+    change = Change(record, now)
+    transitions.expire(change)
+    return change
