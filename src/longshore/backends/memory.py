@@ -81,7 +81,7 @@ class _Store:
         self.version = 0
         """Counts what whoever waits for a change would want to know of."""
         self._jobs: dict[str, Record] = {}
-        self._tombstones: dict[str, _Tombstone] = {}
+        self._tombstones: dict[int, _Tombstone] = {}
         self._edges: dict[tuple[int, str], Edge] = {}
         self._queues: dict[str, QueueState] = {}
         self._keys: dict[tuple[str, str], KeyState] = {}
@@ -154,7 +154,7 @@ class _Store:
     def remove(self, changes: Sequence[Change]) -> None:
         for change in changes:
             record = self._jobs.pop(change.record.id)
-            self._tombstones[record.id] = _Tombstone(record, self.now)
+            self._tombstones[record.uid] = _Tombstone(record, self.now)
             self._logs.pop(record.id, None)
             self._edges = {pair: edge for pair, edge in self._edges.items() if edge.dependent_uid != record.uid}
             self._append(change.events)
@@ -182,7 +182,11 @@ class _Store:
         return {job_id: known[job_id] for job_id in job_ids if job_id in known}
 
     def _remembered(self) -> Iterator[_Tombstone]:
-        return (tombstone for tombstone in self._tombstones.values() if tombstone.removed_at > self.now - KEY_TTL)
+        """Oldest job first, so that of several with one id or key the last is what remains."""
+        return (self._tombstones[uid] for uid in sorted(self._tombstones) if self._recent(self._tombstones[uid]))
+
+    def _recent(self, tombstone: _Tombstone) -> bool:
+        return tombstone.removed_at > self.now - KEY_TTL
 
     # -- dependencies
 
@@ -245,8 +249,9 @@ class _Store:
     def keys_waking(self, _queue: str) -> list[KeyState]:
         return []
 
-    def recount_keys(self, queue: QueueState) -> None:
-        windows = {pair: state.window for pair, state in self._keys.items() if pair[0] == queue.name}
+    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
+        kept = {} if new_rate else self._keys
+        windows = {pair: state.window for pair, state in kept.items() if pair[0] == queue.name}
         self._keys = {pair: state for pair, state in self._keys.items() if pair[0] != queue.name}
         if queue.limits_keys:
             for record in self._jobs.values():
@@ -294,9 +299,9 @@ class _Store:
         self._workers[worker.id] = dataclasses.replace(worker, seen_at=from_micros(self.now))
 
     def forget_tombstones(self, limit: int) -> int:
-        old = [job_id for job_id, t in self._tombstones.items() if t.removed_at <= self.now - KEY_TTL][:limit]
-        for job_id in old:
-            del self._tombstones[job_id]
+        old = [uid for uid, t in self._tombstones.items() if t.removed_at <= self.now - KEY_TTL][:limit]
+        for uid in old:
+            del self._tombstones[uid]
         return len(old)
 
     def prune_events(self, queue: str, moment: int, limit: int) -> int:

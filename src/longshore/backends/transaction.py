@@ -206,15 +206,21 @@ class Transaction(Protocol):
         ...
 
     def unpark(self, queue: str, key: str, count: int, /) -> int:
-        """Puts the first `count` parked jobs of a key back into line; returns how many there were."""
+        """Puts parked jobs of a key back into line, the first `count` of each set of tags; returns how many.
+
+        By tags, because whoever claims with tags must find the first of those that carry them.
+        """
         ...
 
     def keys_waking(self, queue: str, /) -> list[KeyState]:
         """Keys with parked jobs whose rate lets them go on now."""
         ...
 
-    def recount_keys(self, queue: QueueState) -> None:
-        """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew."""
+    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
+        """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew.
+
+        Under a new rate every key begins a new window; otherwise they go on.
+        """
         ...
 
     # -- notes, events, schedules

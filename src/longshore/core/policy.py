@@ -10,6 +10,9 @@ from typing import Any, Literal
 from longshore.core.backoff import Backoff, backoff_of
 from longshore.core.moments import SECOND
 
+LONGEST_WAIT = 100 * 365 * 86_400.0
+"""Seconds, a century: so that a backoff that doubles for ever never leaves the calendar."""
+
 StrategyAnswer = float | Literal[False] | None
 """What a custom retry strategy says: seconds to wait, or False (or None) for no further try."""
 
@@ -57,8 +60,8 @@ def decide(
             return Decision("bury", why="the retry strategy said stop")
         if strategy is True or not math.isfinite(strategy):
             return Decision("bury", why=f"the retry strategy said {strategy}, which is no number of seconds")
-        return Decision("fail", max(0.0, float(strategy)))
-    return Decision("fail", backoff.seconds(failures, roll) if backoff else 0.0)
+        return Decision("fail", min(max(0.0, float(strategy)), LONGEST_WAIT))
+    return Decision("fail", min(backoff.seconds(failures, roll), LONGEST_WAIT) if backoff else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def crash(change: Change, reason: str) -> None:
     record.run_at = min(change.now + decision.delay, LATEST) if decision.delay else None
     change.move(target, "job.stalled", {"reason": reason, "crashes": record.crashes})
     if decision.bury:
-        error = f"crashes: {record.crashes}, the last because {reason}"
+        error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}, at last because {reason}"
         record.error_message = error
         change.tell("job.failed", _failure(change, error, final=True))
         change.move(JobStatus.DEAD, "job.dead", {"reason": error})

@@ -164,10 +164,10 @@ SELECT uid FROM jobs WHERE id = ?
 DELETE FROM jobs WHERE uid = ?
 
 -- name: insert_tombstone
-INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: forget_tombstones
-DELETE FROM tombstones WHERE id IN (SELECT id FROM tombstones WHERE removed_at <= ? LIMIT ?)
+DELETE FROM tombstones WHERE uid IN (SELECT uid FROM tombstones WHERE removed_at <= ? ORDER BY removed_at LIMIT ?)
 
 -- name: insert_tag
 INSERT INTO job_tags VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -190,7 +190,7 @@ SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?
 
 -- name: removed_job_of_key
 SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
-ORDER BY removed_at DESC LIMIT 1
+ORDER BY uid DESC LIMIT 1
 
 -- name: ids_taken
 SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?))
@@ -199,7 +199,8 @@ SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 SELECT id, status FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 
 -- name: removed_statuses
-SELECT id, status FROM tombstones WHERE id IN (SELECT value FROM json_each(?)) AND removed_at > ?
+-- In order of uid, so that of several jobs with one id the last is what remains.
+SELECT id, status FROM tombstones WHERE id IN (SELECT value FROM json_each(?)) AND removed_at > ? ORDER BY uid
 
 -- name: put_edge
 INSERT INTO job_dependencies VALUES (?, ?, ?, ?, ?)
@@ -268,9 +269,14 @@ WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROU
 -- name: park
 UPDATE jobs SET parked = 1 WHERE uid = ?
 
+-- name: next_parked_tags
+-- One step along the index to the next set of tags that parked jobs of this key carry.
+SELECT tags FROM jobs INDEXED BY jobs_parked
+WHERE queue = ? AND concurrency_key = ? AND parked = 1 AND tags > ? ORDER BY tags LIMIT 1
+
 -- name: first_parked
 SELECT uid, tags FROM jobs INDEXED BY jobs_parked
-WHERE queue = ? AND concurrency_key = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
+WHERE queue = ? AND concurrency_key = ? AND parked = 1 AND tags = ? ORDER BY priority, place, uid LIMIT ?
 
 -- name: unpark
 UPDATE jobs SET parked = 0 WHERE uid = ?

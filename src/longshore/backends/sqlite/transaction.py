@@ -145,7 +145,7 @@ class SQLiteTransaction(SQLiteView):
         records = [change.record for change in changes]
         self._many(
             SQL.insert_tombstone,
-            ((r.id, r.uid, r.queue, r.type, r.status, r.idempotency_key, self.now) for r in records),
+            ((r.uid, r.id, r.queue, r.type, r.status, r.idempotency_key, self.now) for r in records),
         )
         self._many(SQL.delete_tag, ((tag, r.uid) for r in records for tag in r.tags))
         for statement in (SQL.delete_logs, SQL.delete_edges, SQL.delete_job):
@@ -289,7 +289,12 @@ class SQLiteTransaction(SQLiteView):
         self._many(SQL.save_tag_parked, ((0, tag, record.uid) for record in records for tag in record.tags))
 
     def unpark(self, queue: str, key: str, count: int) -> int:
-        return self._unpark(self._connection.execute(SQL.first_parked, (queue, key, count)).fetchall())
+        found: list[Row] = []
+        tags: Row | None = ("",)
+        while tags is not None:
+            found += self._rows(SQL.first_parked, queue, key, tags[0], count)
+            tags = self._one(SQL.next_parked_tags, queue, key, tags[0])
+        return self._unpark(found)
 
     def _unpark(self, parked: Sequence[Row]) -> int:
         self._many(SQL.unpark, ((uid,) for uid, _ in parked))
@@ -299,10 +304,10 @@ class SQLiteTransaction(SQLiteView):
     def keys_waking(self, queue: str) -> list[KeyState]:
         return [_key_of_row(row) for row in self._rows(SQL.keys_waking, queue, self.now)]
 
-    def recount_keys(self, queue: QueueState) -> None:
+    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
         self._unpark(self._connection.execute(SQL.all_parked, (queue.name,)).fetchall())
         states: dict[str, KeyState] = {}
-        for key, start, count in list(self._rows(SQL.windows_of_keys, queue.name)):
+        for key, start, count in [] if new_rate else list(self._rows(SQL.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
         self._connection.execute(SQL.delete_keys, (queue.name,))
         if queue.limits_keys:

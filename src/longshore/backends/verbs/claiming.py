@@ -41,15 +41,19 @@ def dequeue_jobs(
 ) -> Claim:
     """Claims up to `limit` jobs. Not exhausted: there was much to pass, and the line goes on; ask again.
 
-    A job met past its `expires_at` is ended here, as the sweep would, and no claim meets it again.
+    A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
+    let another step forward.
     """
     expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
-    states = tx.queue_states(queues)
-    for state in states.values():
+    for state in tx.queue_states(queues).values():
         if state.rate_per_key is not None:
             refill(tx, state, tx.keys_waking(state.name))
-    line = _Line(tx, states, tags, limit)
-    chosen = line.first(limit)
+    line, chosen = _first_in_line(tx, queues, tags, limit)
+    while line.outlived:
+        write(tx, [expired(record, tx.now) for record in line.outlived])
+        if len(line.outlived) == MOST_PASSED:
+            return Claim([], exhausted=False)
+        line, chosen = _first_in_line(tx, queues, tags, limit)
     tx.park(line.blocked)
     changes = []
     for record in chosen:
@@ -59,8 +63,14 @@ def dequeue_jobs(
     if changes:
         tx.claim(changes)
     line.keep_accounts()
-    write(tx, [expired(record, tx.now) for record in line.outlived])
-    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) + len(line.outlived) < MOST_PASSED)
+    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PASSED)
+
+
+def _first_in_line(
+    tx: Transaction, queues: Sequence[str] | None, tags: Sequence[str], limit: int
+) -> tuple[_Line, list[Record]]:
+    line = _Line(tx, tx.queue_states(queues), tags, limit)
+    return line, line.first(limit)
 
 
 class _Line:
@@ -82,7 +92,7 @@ class _Line:
         """The first `limit` jobs that may start."""
         chosen: list[Record] = []
         for record in self._merged():
-            if len(self.blocked) + len(self.outlived) == MOST_PASSED:
+            if len(self.blocked) == MOST_PASSED or len(self.outlived) == MOST_PASSED:
                 break
             if record.expires_at is not None and record.expires_at <= self.tx.now:
                 self.outlived.append(record)

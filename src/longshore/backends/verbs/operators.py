@@ -7,7 +7,7 @@ from longshore.backends.transaction import QueueState, Transaction
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
 from longshore.core.change import EventRow
-from longshore.core.limits import Rate
+from longshore.core.limits import Rate, Window
 
 
 def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
@@ -45,14 +45,16 @@ def set_limits(
 ) -> None:
     """Changes the limits that are named, and lets whoever now has room step back into line."""
     state = _queue(tx, name)
-    before = (state.per_key, state.rate_per_key)
+    before, rate_before = (state.per_key, state.rate_per_key), state.rate
     state.running_limit = state.running_limit if running is UNCHANGED else running
     state.per_key = state.per_key if per_key is UNCHANGED else per_key
     state.rate = state.rate if rate is UNCHANGED else rate
     state.rate_per_key = state.rate_per_key if rate_per_key is UNCHANGED else rate_per_key
+    if state.rate != rate_before:
+        state.window = Window()
     tx.put_queue(state)
     if (state.per_key, state.rate_per_key) != before:
-        tx.recount_keys(state)
+        tx.recount_keys(state, new_rate=state.rate_per_key != before[1])
 
 
 def set_retention(

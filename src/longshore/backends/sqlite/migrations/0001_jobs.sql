@@ -51,7 +51,8 @@ CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
 -- The claim leans on this one: only rows that may be claimed are in it, in the order they are claimed in.
 CREATE INDEX jobs_claimable ON jobs (queue, priority, place)
     WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0;
-CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, priority, place) WHERE parked = 1;
+-- By tags as well: whoever claims with tags must find the first in line among those that carry them.
+CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, tags, priority, place) WHERE parked = 1;
 CREATE INDEX jobs_held ON jobs (lease_owner, lease_expires_at) WHERE lease_token IS NOT NULL;
 -- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
 CREATE INDEX jobs_by_status ON jobs (queue, status) WHERE status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED');
@@ -88,14 +89,15 @@ CREATE TABLE job_dependencies (
 CREATE INDEX job_dependencies_open ON job_dependencies (depends_on) WHERE state <> 'satisfied';
 
 CREATE TABLE tombstones (
-    id TEXT NOT NULL PRIMARY KEY,
-    uid INTEGER NOT NULL,
+    uid INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
     queue TEXT NOT NULL,
     type TEXT NOT NULL,
     status TEXT NOT NULL,
     idempotency_key TEXT,
     removed_at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX tombstones_by_id ON tombstones (id);
 CREATE INDEX tombstones_by_key ON tombstones (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX tombstones_by_age ON tombstones (removed_at);
 
