@@ -1,0 +1,95 @@
+"""What the core's tests share: the table of legal moves written a second time, and records put into a status."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import SECOND, to_micros
+from longshore.core.record import Record, record_of
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOW = to_micros(NOON)
+BORN = NOW - 3600 * SECOND
+
+# The table in words, by hand and not from the code: (from, to, verb). A row lost or added in the product shows here.
+ARROWS: frozenset[tuple[str, str, str]] = frozenset(
+    {
+        ("CREATED", "INITIAL_PENDING", "ACCEPT"),
+        ("CREATED", "WAITING_CHILDREN", "ACCEPT"),
+        ("CREATED", "UNSCHEDULED", "CANCEL"),
+        ("WAITING_CHILDREN", "INITIAL_PENDING", "DEPENDENCIES_COMPLETED"),
+        ("WAITING_CHILDREN", "UNSCHEDULED", "CANCEL"),
+        ("WAITING_CHILDREN", "UNSCHEDULED", "DEPENDENCY_FAILED"),
+        ("WAITING_CHILDREN", "UNSCHEDULED", "EXPIRE"),
+        ("INITIAL_PENDING", "RUNNING", "CLAIM"),
+        ("INITIAL_PENDING", "UNSCHEDULED", "CANCEL"),
+        ("INITIAL_PENDING", "UNSCHEDULED", "EXPIRE"),
+        ("FAILED_RETRY", "RUNNING", "CLAIM"),
+        ("FAILED_RETRY", "STOPPED", "CANCEL"),
+        ("FAILED_RETRY", "STOPPED", "EXPIRE"),
+        ("FAILED_RETRY", "DEAD", "BURY"),
+        ("UNKNOWN_RETRY", "RUNNING", "CLAIM"),
+        ("UNKNOWN_RETRY", "COMPLETED", "COMPLETE"),
+        ("UNKNOWN_RETRY", "FAILED_RETRY", "FAIL"),
+        ("UNKNOWN_RETRY", "STOPPED", "STOP"),
+        ("UNKNOWN_RETRY", "STOPPED", "CANCEL"),
+        ("UNKNOWN_RETRY", "STOPPED", "EXPIRE"),
+        ("UNKNOWN_RETRY", "UNKNOWN_STOPPED", "MARK_UNKNOWN_STOPPED"),
+        ("UNKNOWN_RETRY", "DEAD", "BURY"),
+        ("RUNNING", "COMPLETED", "COMPLETE"),
+        ("RUNNING", "FAILED_RETRY", "FAIL"),
+        ("RUNNING", "STOPPED", "STOP"),
+        ("RUNNING", "UNKNOWN_STOPPED", "MARK_UNKNOWN_STOPPED"),
+        ("RUNNING", "CANCELLING", "CANCEL"),
+        ("RUNNING", "UNKNOWN_RETRY", "RELEASE"),
+        ("RUNNING", "UNKNOWN_RETRY", "CRASH"),
+        ("CANCELLING", "COMPLETED", "COMPLETE"),
+        ("CANCELLING", "STOPPED", "STOP"),
+        ("CANCELLING", "STOPPED", "STOP_WITH_RETRY"),
+        ("CANCELLING", "STOPPED", "ACKNOWLEDGE"),
+        ("CANCELLING", "UNKNOWN_STOPPED", "DISOWN"),
+        ("CANCELLING", "UNKNOWN_STOPPED", "MARK_UNKNOWN_STOPPED"),
+        ("CANCELLING", "UNKNOWN_STOPPED", "CRASH"),
+        ("UNKNOWN_STOPPED", "COMPLETED", "COMPLETE"),
+        ("DEAD", "FAILED_RETRY", "RETRY"),
+    }
+)
+PAIRS = frozenset((source, target) for source, target, _ in ARROWS)
+STATUSES = tuple(JobStatus)
+IN_FLIGHT = ("RUNNING", "CANCELLING")
+FINAL = ("COMPLETED", "STOPPED", "UNSCHEDULED", "UNKNOWN_STOPPED", "DEAD")
+
+
+def arrow(source: str, verb: str) -> str | None:
+    """Where the hand-written table leads from this status by this verb."""
+    return next((to for of, to, by in ARROWS if (of, by) == (source, verb)), None)
+
+
+def new_record(job: Job | None = None, *, uid: int = 7, now: int = BORN, **changes: Any) -> Record:
+    """A record as a store holds it just after the job came in."""
+    record = record_of(job or Job(id="j1", type="email"), now)
+    record.uid = uid
+    record.stand_in_line(now)
+    for name, value in changes.items():
+        setattr(record, name, value)
+    return record
+
+
+def record_in(status: JobStatus, **changes: Any) -> Record:
+    """A record in this status with the past that leads there: one claim by worker-1, unless it was never assigned."""
+    record = new_record(job_seq=1)
+    record.status = status
+    if status not in (JobStatus.CREATED, JobStatus.WAITING_CHILDREN, JobStatus.INITIAL_PENDING, JobStatus.UNSCHEDULED):
+        record.executions = record.epoch = 1
+        record.started_at = record.assigned_at = record.updated_at = BORN + 5 * SECOND
+        record.assignee_id = "worker-1"
+    if status in (JobStatus.RUNNING, JobStatus.CANCELLING):
+        record.lease_owner, record.lease_token, record.lease_expires_at = "worker-1", "token-1", NOW + 30 * SECOND
+    if status in FINAL:
+        record.finalized_at = BORN + 10 * SECOND
+    for name, value in changes.items():
+        setattr(record, name, value)
+    return record

@@ -1,0 +1,103 @@
+"""Clocks: one held still by a test, and the machine's held steady."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longshore.core.clock import HeldClock, SteadyClock, micros_of
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, to_micros
+from tests.core.staging import NOON, NOW
+
+
+def reading(*micros: int) -> Callable[[], int]:
+    return iter(micros).__next__
+
+
+def test_a_held_clock_stands_still_until_it_is_told_to_move() -> None:
+    clock = HeldClock(NOON)
+    assert clock.now() == clock.now() == NOON
+    assert clock.advance(1.5) == NOON + timedelta(seconds=1.5)
+    assert clock.advance(timedelta(days=1)) == clock.now() == NOON + timedelta(days=1, seconds=1.5)
+
+
+def test_a_held_clock_begins_at_an_aware_time_and_may_be_set_back() -> None:
+    clock = HeldClock()
+    assert clock.now().utcoffset() == timedelta(0)
+    clock.set(NOON - timedelta(days=400))
+    assert clock.now() == NOON - timedelta(days=400)
+
+
+def test_a_held_clock_advances_forward_only() -> None:
+    with pytest.raises(InvalidArgument):
+        HeldClock().advance(-1)
+
+
+def test_a_steady_clock_follows_the_machine_forward() -> None:
+    clock = SteadyClock(reading(NOW, NOW, NOW + 1, NOW + 10**12))
+    assert [clock.micros() for _ in range(4)] == [NOW, NOW, NOW + 1, NOW + 10**12]
+
+
+@pytest.mark.parametrize("step", [1, SECOND, 2 * SECOND])
+def test_a_small_step_back_is_waited_out_and_nobody_is_told(step: int) -> None:
+    # X-47
+    told: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - step, NOW - 1, NOW + 1), told.append)
+    assert [clock.micros() for _ in range(4)] == [NOW, NOW, NOW, NOW + 1]
+    assert told == []
+
+
+@pytest.mark.parametrize("step", [2 * SECOND + 1, 3600 * SECOND, NOW])
+def test_a_larger_step_back_is_adopted_and_told_once(step: int) -> None:
+    told: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - step, NOW - step, NOW - step + 1), told.append)
+    assert [clock.micros() for _ in range(4)] == [NOW, NOW - step, NOW - step, NOW - step + 1]
+    assert told == [step]
+
+
+def test_small_steps_back_that_add_up_are_measured_from_the_latest_time_shown() -> None:
+    told: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - 2 * SECOND, NOW - 3 * SECOND), told.append)
+    assert [clock.micros() for _ in range(3)] == [NOW, NOW, NOW - 3 * SECOND]
+    assert told == [3 * SECOND]
+
+
+def test_nobody_need_listen_to_a_steady_clock() -> None:
+    clock = SteadyClock(reading(NOW, NOW - 9 * SECOND))
+    assert [clock.micros(), clock.micros()] == [NOW, NOW - 9 * SECOND]
+
+
+@given(st.lists(st.integers(0, 8 * SECOND), min_size=1, max_size=30))
+def test_a_steady_clock_goes_back_only_when_it_tells_and_never_shows_a_time_ahead_of_all_it_has_read(
+    readings: Sequence[int],
+) -> None:
+    told: list[int] = []
+    clock = SteadyClock(reading(*readings), told.append)
+    shown: list[int] = []
+    for number, read in enumerate(readings, start=1):
+        before = len(told)
+        shown.append(clock.micros())
+        went_back = len(shown) > 1 and shown[-1] < shown[-2]
+        assert went_back == (len(told) > before)
+        assert read <= shown[-1] <= max(readings[:number])
+        assert shown[-1] - read <= SteadyClock.TOLERANCE
+
+
+def test_a_given_clock_replaces_the_machines_and_is_not_held_steady() -> None:
+    clock = HeldClock(datetime(2026, 7, 1, 14, tzinfo=ZoneInfo("Europe/Berlin")))
+    ask = micros_of(clock)
+    assert ask() == to_micros(datetime(2026, 7, 1, 12, tzinfo=UTC))
+    clock.set(NOON)
+    assert ask() == NOW
+
+
+def test_without_a_clock_the_machines_is_read() -> None:
+    ask = micros_of(None)
+    first, second = ask(), ask()
+    assert to_micros(datetime(2025, 1, 1, tzinfo=UTC)) < first <= second

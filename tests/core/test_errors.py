@@ -1,0 +1,114 @@
+"""Errors carry what their reader needs to act on, in attributes and in words."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import longshore.errors
+from longshore.core.errors import (
+    BackendUnavailable,
+    CursorExpired,
+    DuplicateJob,
+    Fatal,
+    InvalidArgument,
+    InvalidTransition,
+    JobNotFound,
+    JobNotInflight,
+    LeaseLost,
+    LongshoreError,
+    QueueClosed,
+)
+from longshore.core.lifecycle import JobStatus
+
+S = JobStatus
+# one of each, with the attributes it must carry
+EACH: list[tuple[LongshoreError, dict[str, object]]] = [
+    (InvalidArgument("queue", "must not be empty"), {"field": "queue"}),
+    (JobNotFound("j1"), {"job_id": "j1"}),
+    (DuplicateJob(["j1", "j2"]), {"job_ids": ("j1", "j2")}),
+    (InvalidTransition("j1", S.RUNNING, S.DEAD), {"job_id": "j1", "status": S.RUNNING, "target": S.DEAD}),
+    (JobNotInflight("j1", S.DEAD, S.COMPLETED), {"job_id": "j1", "status": S.DEAD, "target": S.COMPLETED}),
+    (LeaseLost("j1", "expired"), {"job_id": "j1", "reason": "expired"}),
+    (LeaseLost("j1", "mismatch"), {"job_id": "j1", "reason": "mismatch"}),
+    (QueueClosed("closed"), {}),
+    (BackendUnavailable("locked"), {}),
+    (CursorExpired("pruned"), {}),
+    (Fatal("no such customer"), {}),
+]
+NAMES = [f"{type(error).__name__} {attributes.get('reason', '')}".strip() for error, attributes in EACH]
+
+
+@pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
+def test_an_error_carries_its_attributes(error: LongshoreError, attributes: dict[str, object]) -> None:
+    assert {name: getattr(error, name) for name in attributes} == attributes
+
+
+@pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
+def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attributes: dict[str, object]) -> None:
+    # B-ENQS-10
+    told = str(error)
+    for name, value in attributes.items():
+        if name != "reason":
+            assert all(str(part) in told for part in (value if isinstance(value, tuple) else (value,)))
+
+
+def test_the_two_ways_to_lose_a_lease_are_told_apart_in_words() -> None:
+    assert str(LeaseLost("j1", "expired")) != str(LeaseLost("j1", "mismatch"))
+
+
+@pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
+def test_every_error_is_caught_as_one_of_longshores(error: LongshoreError, attributes: dict[str, object]) -> None:
+    assert isinstance(error, LongshoreError)
+
+
+def test_a_bad_argument_is_a_value_error_and_a_job_not_in_flight_is_an_invalid_transition() -> None:
+    # T-ERR-02
+    assert issubclass(InvalidArgument, ValueError)
+    assert issubclass(JobNotInflight, InvalidTransition)
+    assert not issubclass(LeaseLost, InvalidTransition)
+    assert not issubclass(JobNotFound, InvalidTransition)
+
+
+def test_a_transition_says_why_when_there_is_a_reason() -> None:
+    assert str(InvalidTransition("j1", S.RUNNING, S.DEAD, "first fail it")).endswith(": first fail it")
+    assert str(InvalidTransition("j1", S.RUNNING, S.DEAD)) == "job 'j1' is RUNNING and cannot become DEAD"
+
+
+def test_many_duplicates_are_all_carried_and_the_first_ten_are_told() -> None:
+    # B-ENQS-10 X-02
+    ids = [f"job-{number}" for number in range(100)]
+    error = DuplicateJob(ids)
+    assert error.job_ids == tuple(ids)
+    assert "'job-9'" in str(error)
+    assert "'job-10'" not in str(error)
+    assert "90 more" in str(error)
+
+
+@pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
+def test_an_error_comes_whole_out_of_another_process(error: LongshoreError, attributes: dict[str, object]) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    assert {name: getattr(back, name) for name in attributes} == attributes
+
+
+def test_users_import_every_error_from_one_place() -> None:
+    promised = {
+        "LongshoreError",
+        "InvalidArgument",
+        "JobNotFound",
+        "DuplicateJob",
+        "InvalidTransition",
+        "JobNotInflight",
+        "LeaseLost",
+        "QueueClosed",
+        "BackendUnavailable",
+        "CursorExpired",
+        "Fatal",
+    }
+    assert set(longshore.errors.__all__) == promised
+    assert {type(error).__name__ for error, _ in EACH} | {"LongshoreError"} == promised
+    for name in promised:
+        assert issubclass(getattr(longshore.errors, name), LongshoreError)

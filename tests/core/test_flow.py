@@ -1,0 +1,74 @@
+"""Circles among dependencies, found against a reference."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longshore.core.flow import find_cycle
+
+NODES = "abcdef"
+GRAPHS = st.dictionaries(st.sampled_from(NODES), st.lists(st.sampled_from(NODES), unique=True, max_size=4))
+
+
+def reaches(graph: dict[str, list[str]], start: str, goal: str) -> bool:
+    """The reference: whether some path of at least one step leads there, by closing the relation under itself."""
+    pairs = {(node, step) for node, steps in graph.items() for step in steps}
+    while True:
+        longer = {(a, d) for (a, b), (c, d) in itertools.product(pairs, pairs) if b == c}
+        if longer <= pairs:
+            return (start, goal) in pairs
+        pairs |= longer
+
+
+@given(GRAPHS, st.sampled_from(NODES))
+def test_a_circle_is_found_exactly_if_some_path_leads_back(graph: dict[str, list[str]], start: str) -> None:
+    # X-88
+    found = find_cycle(start, lambda node: graph.get(node, []))
+    assert (found is not None) == reaches(graph, start, start)
+
+
+@given(GRAPHS, st.sampled_from(NODES))
+def test_the_circle_that_is_told_is_a_real_path_from_the_start_back_to_it(
+    graph: dict[str, list[str]], start: str
+) -> None:
+    found = find_cycle(start, lambda node: graph.get(node, []))
+    if found is not None:
+        assert found[0] == found[-1] == start
+        assert len(found) == len(set(found)) + 1
+        assert all(step in graph[node] for node, step in itertools.pairwise(found))
+
+
+def test_a_circle_elsewhere_is_no_circle_of_this_job() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["b"]}
+    assert find_cycle("a", lambda node: graph.get(node, [])) is None
+
+
+def test_a_job_that_depends_on_itself_is_the_smallest_circle() -> None:
+    # X-88
+    assert find_cycle("a", lambda node: [node]) == ["a", "a"]
+
+
+def test_a_long_chain_is_walked_without_exhausting_the_stack() -> None:
+    length = 50_000
+
+    def dependencies_of(node: str) -> list[str]:
+        return [str((int(node) + 1) % length)]
+
+    found = find_cycle("0", dependencies_of)
+    assert found is not None
+    assert len(found) == length + 1
+
+
+def test_each_job_is_looked_at_once_however_many_paths_lead_to_it() -> None:
+    asked: list[str] = []
+
+    def dependencies_of(node: str) -> list[str]:
+        asked.append(node)
+        depth = int(node)
+        return [] if depth == 30 else [str(depth + 1)] * 2
+
+    assert find_cycle("0", dependencies_of) is None
+    assert len(asked) == 31
