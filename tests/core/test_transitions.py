@@ -135,6 +135,43 @@ def test_the_last_assignee_and_the_first_start_are_never_forgotten(status: S, ve
 # -- it comes in
 
 
+def test_a_new_job_takes_its_place_and_is_told_with_no_status_before_it() -> None:
+    # M-TR-01 M-QUE-02
+    record = new_record(eligible_at=0, place=0)
+    (event,) = transitions.arrive(record, NOW)
+    assert (event.event, event.from_status, event.to_status) == ("job.added", None, S.INITIAL_PENDING)
+    assert (event.job_seq, event.occurred_at, record.job_seq) == (1, NOW, 1)
+    assert (record.eligible_at, record.place) == (BORN, BORN)
+
+
+@pytest.mark.parametrize(
+    ("status", "deps_left", "run_at", "lands_in", "told"),
+    [
+        (S.INITIAL_PENDING, 0, NOW, S.INITIAL_PENDING, ["job.added"]),
+        (S.INITIAL_PENDING, 0, NOW + 1, S.INITIAL_PENDING, ["job.added", "job.delayed"]),
+        (S.INITIAL_PENDING, 2, None, S.WAITING_CHILDREN, ["job.added", "job.waiting_children"]),
+        (S.INITIAL_PENDING, 2, NOW + 1, S.WAITING_CHILDREN, ["job.added", "job.waiting_children"]),
+        (S.CREATED, 0, None, S.CREATED, ["job.added"]),
+        (S.CREATED, 0, NOW + 1, S.CREATED, ["job.added"]),
+        (S.CREATED, 2, None, S.CREATED, ["job.added"]),
+    ],
+)
+def test_a_new_job_lands_where_its_dependencies_and_its_time_say(
+    status: S, deps_left: int, run_at: int | None, lands_in: S, told: list[str]
+) -> None:
+    # M-TR-02 M-TR-03 M-EV-08 O-ST-01
+    record = new_record(status=status, deps_left=deps_left, run_at=run_at)
+    events = transitions.arrive(record, NOW)
+    assert record.status is lands_in
+    assert [event.event for event in events] == told
+    assert [event.job_seq for event in events] == list(range(1, len(told) + 1))
+    assert events[0].to_status is lands_in
+    if told[-1] == "job.waiting_children":
+        assert detail(events[1]) == {"waiting_for": 2}
+    if told[-1] == "job.delayed":
+        assert detail(events[1]) == {"until": run_at}
+
+
 def test_an_accepted_job_with_open_dependencies_waits_for_them() -> None:
     # O-TR-01 M-TR-03
     change = done(record_in(S.CREATED, deps_left=2), "ACCEPT")
