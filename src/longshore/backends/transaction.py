@@ -219,7 +219,7 @@ class Transaction(Protocol):
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
         """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew.
 
-        Under a new rate every key begins a new window; otherwise they go on.
+        Where there was no rate before, every key begins a new window; otherwise they go on.
         """
         ...
 

@@ -170,7 +170,9 @@ def _raw_times(repeat: Repeat, after: int | None, start: int) -> Iterator[int]:
     local = from_micros(begin).astimezone(_zone(repeat.tz))
     try:
         for moment in CronSim(_plain(repeat.cron), local):
-            yield to_micros(moment)
+            planned = to_micros(moment)
+            if planned > begin:  # begun inside an hour that comes twice, it would give the first of the two again
+                yield planned
     except (OverflowError, CronSimError):  # the calendar ends with the year 9999, or no day ever matches
         return
 

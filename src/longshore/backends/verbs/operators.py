@@ -50,11 +50,11 @@ def set_limits(
     state.per_key = state.per_key if per_key is UNCHANGED else per_key
     state.rate = state.rate if rate is UNCHANGED else rate
     state.rate_per_key = state.rate_per_key if rate_per_key is UNCHANGED else rate_per_key
-    if state.rate != rate_before:
+    if rate_before is None:
         state.window = Window()
     tx.put_queue(state)
     if (state.per_key, state.rate_per_key) != before:
-        tx.recount_keys(state, new_rate=state.rate_per_key != before[1])
+        tx.recount_keys(state, new_rate=before[1] is None)
 
 
 def set_retention(
