@@ -36,7 +36,7 @@ def main() -> int:
         if _lies_in_memory(Path(folder)):
             print("these databases lie in memory, where commits cost nothing: name a folder on a disk with --directory")
         findings = measured(Databases(Path(folder), scale), arguments.only or list(SCENARIOS))
-    print(f"\n{table.today()}, {table.machine()}\n\n{table.plain(findings)}")
+    print(f"\n{table.today()}, {table.machine()}; {table.load()}\n\n{table.plain(findings)}")
     if arguments.json:
         arguments.json.write_text(json.dumps(table.data(findings), indent=2, ensure_ascii=False) + "\n")
     if arguments.write:

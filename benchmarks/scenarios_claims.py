@@ -60,7 +60,7 @@ class BareLine:
 
 
 def _like(job: Job) -> Job:
-    return new_job(job.uid, tags=job.tags, concurrency_key=job.concurrency_key)
+    return new_job(job.uid, tags=tuple(job.tags), concurrency_key=job.concurrency_key)
 
 
 @contextmanager

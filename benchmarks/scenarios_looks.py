@@ -101,12 +101,12 @@ def looks(databases: Databases) -> list[Finding]:
         bare = stack.enter_context(bare_sql.open_file(databases.many))
         backend = many.backend
         one, bare_one = alternate(
-            scale.rounds,
+            scale.scans,
             many.times(1, lambda _: backend.get_job_stats([EVERY])),
             _bare(bare, 1, _TALLIES, EVERY),
         )
         two, bare_two = alternate(
-            scale.rounds,
+            scale.scans,
             many.times(1, lambda _: backend.get_job_stats([EVERY, HALF])),
             _bare(bare, 1, _TALLIES_OF_TWO, EVERY, HALF),
         )

@@ -20,15 +20,16 @@ _PAGE = """# Benchmarks
 
 Written by `python -m benchmarks --write docs/benchmarks.md`; change the benchmarks, not this page.
 
-{date}, {machine}.
+{date}, {machine}; {load}.
 SQLite with write-ahead logging and `synchronous=FULL`, the event log on, files on a disk.
 
 {table}
 
 Every figure is the median of its rounds, with the least and the most in parentheses; single calls (in ms) have their
 95th percentile as well. The sides of a comparison take turns within one run, because machines are shared and their
-speed wanders: trust the ratios more than the rates. The last column is processor time per job (per call, for looks):
-the product's, all threads together; in parentheses the part that kept the caller's event loop busy; then bare SQL's.
+speed wanders: trust the ratios more than the rates. The last column is processor time per job (per call, for looks),
+which other processes disturb least: the product's, all threads together, and in parentheses the part that kept the
+caller's event loop busy; bare SQL's; and what share of the product's it is.
 
 *Bare SQL* writes the same rows into the same tables with the same durability, event and count rows included, with
 apsw and no code of Longshore: prepared tuples, one transaction for each batch, no threads, no event loop. Every run
@@ -43,6 +44,11 @@ def machine() -> str:
         f"{cores} cores ({platform.machine()}, {platform.system()}), Python {platform.python_version()}, "
         f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
     )
+
+
+def load() -> str:
+    """How busy the machine is, the benchmarks themselves included: they keep about one core busy."""
+    return f"load average {os.getloadavg()[1]:.1f} over the last five minutes"
 
 
 def today() -> str:
@@ -80,13 +86,13 @@ def page(findings: Sequence[Finding]) -> str:
     """For the documentation."""
     rows = [_HEADS, tuple("---" for _ in _HEADS), *(cells(finding) for finding in findings)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return _PAGE.format(date=today(), machine=machine(), table=table)
+    return _PAGE.format(date=today(), machine=machine(), load=load(), table=table)
 
 
 def data(findings: Sequence[Finding]) -> dict[str, Any]:
     """For programs."""
     measured = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
-    return {"date": today(), "machine": machine(), "findings": measured}
+    return {"date": today(), "machine": machine(), "load": load(), "findings": measured}
 
 
 def _cpu(finding: Finding) -> str:
@@ -95,7 +101,10 @@ def _cpu(finding: Finding) -> str:
     text = _number(finding.cpu_micros)
     if finding.caller_cpu_micros is not None:
         text += f" ({_number(finding.caller_cpu_micros)})"
-    return text if finding.bare_cpu_micros is None else f"{text} / {_number(finding.bare_cpu_micros)}"
+    if finding.bare_cpu_micros is None:
+        return text
+    share = finding.bare_cpu_micros / finding.cpu_micros
+    return f"{text}, {_number(finding.bare_cpu_micros)}, {share:.2f}"
 
 
 def _shown(spread: Spread, *, p95: bool = False) -> str:
