@@ -1,0 +1,57 @@
+"""Every Python snippet in the README and the guides runs as it stands, and so does every example."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SNIPPETS = [
+    pytest.param(found[1], id=f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}")
+    for page in PAGES
+    for found in re.finditer(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+def run_python(*arguments: str, cwd: Path) -> str:
+    """What the program printed; fails the test with what it complained about."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_snippet_runs_as_it_stands(snippet: str, tmp_path: Path) -> None:
+    run_python("-c", snippet, cwd=tmp_path)
+
+
+def test_the_readme_has_a_first_job_that_greets_ada(tmp_path: Path) -> None:
+    snippet = next(
+        found[1] for found in re.finditer(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    )
+    assert run_python("-c", snippet, cwd=tmp_path) == "hello Ada\n"
+
+
+def test_the_first_example_shows_what_it_says(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "first_job", tmp_path / "first_job", ignore=shutil.ignore_patterns("*.db*"))
+    shown = run_python("first_job.py", cwd=tmp_path / "first_job")
+    assert shown.count("  COMPLETED\n") == 5
+    assert shown.count("  FAILED_RETRY\n") == 1
+    assert shown.count("  DEAD\n") == 1
+    assert "RUNNING -> FAILED_RETRY the mail server did not answer" in shown
+    again = run_python("first_job.py", cwd=tmp_path / "first_job")
+    assert re.search(r"COMPLETED\s+10\n", again), "the file keeps the jobs of the first run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_link_between_pages_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
