@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from longshore.backends.transaction import Transaction
 from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
-from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.job import Job
 
 P = ParamSpec("P")
@@ -51,6 +52,7 @@ class SQLiteBackend(StoredBackend):
         self._prepared = False
         self._preparing = threading.Lock()
         self._closed = False
+        self._process = os.getpid()
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
@@ -71,13 +73,20 @@ class SQLiteBackend(StoredBackend):
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise QueueClosed("this backend was closed; open a new one with connect(url)")
+        if os.getpid() != self._process:
+            raise BackendUnavailable(
+                "this backend was made before a fork, and its threads and locks stayed behind; call connect(url) anew"
+            )
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._writer.run(lambda tx: verb(tx, *args, **kwargs))  # type: ignore[no-any-return]  # verb's own
+        self._refuse_if_closed()
+        answer: R = await self._writer.run(lambda tx: verb(tx, *args, **kwargs))
+        return answer
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
+        self._refuse_if_closed()
         answer: R = await self._writer.run(lambda tx: verb(tx, *args, **kwargs), urgent=True)
         return answer
 

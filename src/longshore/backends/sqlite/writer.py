@@ -53,6 +53,8 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._connection: apsw.Connection | None = None
+        self._transaction: SQLiteTransaction | None = None
 
     async def run(self, operation: Operation, *, urgent: bool = False) -> Any:
         """The operation's answer, once it is durable."""
@@ -78,22 +80,32 @@ class Writer:
             thread.join()
 
     def _work(self) -> None:
-        connection: apsw.Connection | None = None
-        transaction: SQLiteTransaction | None = None
         while True:
             with self._wake:
                 while not (self._urgent or self._waiting or self._closing):
                     self._wake.wait()
                 if not (self._urgent or self._waiting):
                     break
+            begun: list[_Request] = []
             try:
-                if transaction is None or connection is None:
-                    connection = self._open()
-                    transaction = SQLiteTransaction(connection)
-            except LongshoreError as error:
-                self._deliver([_Outcome(request, None, error) for request in self._take_all()])
-                continue
-            self._commit_batch(connection, transaction)
+                outcomes = self._commit_batch(begun)
+            except BaseException as error:  # whatever it is, whoever waits must hear of it, and the next ones be served
+                self._close_connection()
+                told = self._explained(error)
+                outcomes = [_Outcome(request, None, told) for request in begun or self._take_all()]
+            self._deliver(outcomes)
+        self._close_connection()
+
+    def _opened(self) -> tuple[apsw.Connection, SQLiteTransaction]:
+        if self._connection is None:
+            self._connection = self._open()
+            self._transaction = SQLiteTransaction(self._connection)
+        assert self._transaction is not None  # made together with the connection
+        return self._connection, self._transaction
+
+    def _close_connection(self) -> None:
+        """After an error nobody expected the next batch begins on a new connection."""
+        connection, self._connection, self._transaction = self._connection, None, None
         if connection is not None:
             connection.close()
 
@@ -110,38 +122,46 @@ class Writer:
                 return self._urgent.popleft()
             return self._waiting.popleft() if self._waiting else None
 
-    def _commit_batch(self, connection: apsw.Connection, transaction: SQLiteTransaction) -> None:
-        begun: list[_Request] = []
-        outcomes: list[_Outcome] = []
+    def _commit_batch(self, begun: list[_Request]) -> list[_Outcome]:
+        """One commit for what waits; `begun` tells what it took, should it raise."""
+        connection, transaction = self._opened()
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute("BEGIN IMMEDIATE")
             changes = connection.total_changes()
             transaction.begin()
+            outcomes = []
             ends = monotonic() + LONGEST_BATCH
-            while (request := self._take()) is not None:
-                if request.answer.cancelled():
-                    continue
-                begun.append(request)
-                outcomes.append(self._perform(connection, transaction, request))
-                if monotonic() > ends:
-                    break
+            while monotonic() <= ends and (request := self._take()) is not None:
+                if not request.answer.cancelled():
+                    begun.append(request)
+                    outcomes.append(self._perform(connection, transaction, request))
             transaction.finish()
             changed = connection.total_changes() != changes
             connection.execute("COMMIT")
-        except BaseException as error:
-            changed = True
+        except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if not begun:  # it could not even begin: what waits is told so, and nothing is tried twice
-                begun = self._take_all()
-                outcomes = [_Outcome(request, None, self._explained(error)) for request in begun]
-            elif len(begun) == 1:
-                outcomes = [_Outcome(begun[0], None, self._explained(error))]
-            else:
-                outcomes = [self._perform_alone(connection, transaction, request) for request in begun]
-        self._deliver(outcomes)
+            if len(begun) <= 1:
+                raise
+            return [self._commit_alone(request) for request in begun]
         if changed:  # a claim that found nothing must not wake whoever waits to claim
             self._on_commit()
+        return outcomes
+
+    def _commit_alone(self, request: _Request) -> _Outcome:
+        """One operation of a batch that failed, in a transaction of its own: only the culprit fails again."""
+        try:
+            connection, transaction = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            transaction.begin()
+            outcome = self._perform(connection, transaction, request)
+            transaction.finish()
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._close_connection()
+            return _Outcome(request, None, self._explained(error))
+        self._on_commit()
+        return outcome
 
     def _perform(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
         before = connection.total_changes()
@@ -152,21 +172,6 @@ class Writer:
             if connection.total_changes() != before:
                 raise
             return _Outcome(request, None, error)
-
-    def _perform_alone(
-        self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request
-    ) -> _Outcome:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            transaction.begin()
-            outcome = self._perform(connection, transaction, request)
-            transaction.finish()
-            connection.execute("COMMIT")
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            return _Outcome(request, None, self._explained(error))
-        return outcome
 
     def _explained(self, error: BaseException) -> BaseException:
         return explain(self._path, error) if isinstance(error, apsw.Error) else error

@@ -86,9 +86,7 @@ class TestInterruptions:
         task = asyncio.ensure_future(call(backend))
         await asyncio.sleep(0)
         task.cancel()
-        [answer] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(answer, BaseException) and not isinstance(answer, asyncio.CancelledError):
-            assert not task.cancelled()
+        await asyncio.gather(task, return_exceptions=True)
         await audit(backend)
         await enqueue(backend, "afterwards", queue="afterwards")
         assert (await claim(backend, "worker-2", queues=["afterwards"])).id == "afterwards"
