@@ -12,18 +12,15 @@ import apsw
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_text, worker_text
-from longshore.backends.sqlite.view import SQL, STATUS, Row, SQLiteView, record_of_row, tags_text
-from longshore.backends.transaction import KEY_TTL, Edge, KeyState, QueueState
+from longshore.backends.sqlite.line import SQLiteLine
+from longshore.backends.sqlite.view import SQL, STATUS, Row, tags_text
+from longshore.backends.transaction import KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import BackendUnavailable
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
-from longshore.core.limits import Window
 from longshore.core.moments import from_micros, to_micros
 from longshore.core.record import Record
-
-_ENOUGH_TO_TELL = (16, 128, 1024, 8192)
-_BEFORE_ALL = -(2**63)
 
 _new_columns = attrgetter(
     "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
@@ -38,7 +35,7 @@ _saved_columns = attrgetter(
 )  # fmt: skip
 
 
-class SQLiteTransaction(SQLiteView):
+class SQLiteTransaction(SQLiteLine):
     """Lives as long as its connection; `begin` and `finish` frame each transaction, `now` is set for each verb."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -58,9 +55,6 @@ class SQLiteTransaction(SQLiteView):
         """Writes back where they go on from here."""
         if self._first_of_both != (self._next_uid, self._next_event):
             self._connection.execute(SQL.save_counters, (self._next_uid, self._next_event))
-
-    def _many(self, statement: str, rows: Iterable[Row]) -> None:
-        self._connection.executemany(statement, rows)
 
     # -- jobs
 
@@ -204,117 +198,6 @@ class SQLiteTransaction(SQLiteView):
     def edges_from(self, job_id: str) -> list[Edge]:
         return [Edge(*row) for row in self._rows(SQL.edges_from, job_id)]
 
-    # -- flow control
-
-    def queues_ever_seen(self) -> list[str]:
-        return [name for (name,) in self._rows(SQL.queues_ever_seen)]
-
-    def put_queue(self, state: QueueState) -> None:
-        rate, key_rate = state.rate, state.rate_per_key
-        self._connection.execute(
-            SQL.put_queue,
-            (
-                state.name,
-                state.paused,
-                state.running_limit,
-                state.per_key,
-                None if rate is None else rate.count,
-                None if rate is None else rate.per_micros,
-                None if key_rate is None else key_rate.count,
-                None if key_rate is None else key_rate.per_micros,
-                state.window.start,
-                state.window.count,
-                state.keep_finished,
-                state.keep_dead,
-                state.keep_events,
-            ),
-        )
-
-    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
-        if tags:
-            yield from self._tagged_candidates(queue, tags)
-            return
-        priority = _BEFORE_ALL
-        while True:
-            following = self._one(SQL.next_priority, queue, priority)
-            if following is None:
-                return
-            priority = following[0]
-            for row in self._rows(SQL.claimable, queue, priority, self.now, self.now):
-                yield self._whole(record_of_row(row))
-
-    def _tagged_candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
-        rarest, *others = self._rarest_first(tags) if len(tags) > 1 else tags
-        also = json.dumps(others)
-        priority = _BEFORE_ALL
-        while True:
-            following = self._one(SQL.next_tagged_priority, rarest, queue, priority)
-            if following is None:
-                return
-            priority = following[0]
-            for (uid,) in self._rows(SQL.tagged_claimable, rarest, queue, priority, self.now, also):
-                row = self._one(SQL.claimable_by_uid, uid, self.now)
-                if row is not None:
-                    yield self._whole(record_of_row(row))
-
-    def _rarest_first(self, tags: Sequence[str]) -> list[str]:
-        """By how many wait with each, counted no further than it takes to tell the rarest."""
-        waiting: dict[str, int] = {}
-        for enough in _ENOUGH_TO_TELL:
-            for tag in tags:
-                ((waiting[tag],),) = self._rows(SQL.waiting_with_tag, tag, enough)
-            if min(waiting.values()) < enough:
-                break
-        return sorted(tags, key=waiting.__getitem__)
-
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        states = {}
-        for key in keys:
-            row = self._one(SQL.key_state, queue, key)
-            states[key] = KeyState(queue, key) if row is None else _key_of_row(row)
-        return states
-
-    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
-        for state in states:
-            idle = state.holding == 0 and state.parked == 0
-            if idle and (queue.rate_per_key is None or state.window.at(queue.rate_per_key, self.now).count == 0):
-                self._connection.execute(SQL.delete_key, (state.queue, state.key))
-            else:
-                window, wakes_at = state.window, state.wakes_at(queue, self.now)
-                row = (state.queue, state.key, state.holding, window.start, window.count, state.parked, wakes_at)
-                self._connection.execute(SQL.put_key, row)
-
-    def park(self, records: Sequence[Record]) -> None:
-        self._many(SQL.park, ((record.uid,) for record in records))
-        self._many(SQL.save_tag_parked, ((0, tag, record.uid) for record in records for tag in record.tags))
-
-    def unpark(self, queue: str, key: str, count: int) -> int:
-        found: list[Row] = []
-        tags: Row | None = ("",)
-        while tags is not None:
-            found += self._rows(SQL.first_parked, queue, key, tags[0], count)
-            tags = self._one(SQL.next_parked_tags, queue, key, tags[0])
-        return self._unpark(found)
-
-    def _unpark(self, parked: Sequence[Row]) -> int:
-        self._many(SQL.unpark, ((uid,) for uid, _ in parked))
-        self._many(SQL.save_tag_parked, ((1, tag, uid) for uid, tags in parked if tags for tag in json.loads(tags)))
-        return len(parked)
-
-    def keys_waking(self, queue: str) -> list[KeyState]:
-        return [_key_of_row(row) for row in self._rows(SQL.keys_waking, queue, self.now)]
-
-    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
-        self._unpark(self._connection.execute(SQL.all_parked, (queue.name,)).fetchall())
-        states: dict[str, KeyState] = {}
-        for key, start, count in [] if new_rate else list(self._rows(SQL.windows_of_keys, queue.name)):
-            states[key] = KeyState(queue.name, key, window=Window(start, count))
-        self._connection.execute(SQL.delete_keys, (queue.name,))
-        if queue.limits_keys:
-            for key, holding in list(self._rows(SQL.holding_by_key, queue.name)):
-                states.setdefault(key, KeyState(queue.name, key)).holding = holding
-            self.put_keys(queue, list(states.values()))
-
     # -- notes, events, schedules, workers
 
     def write_progress(self, change: Change) -> None:
@@ -411,11 +294,6 @@ def _changed_tag_rows(record: Record) -> Iterator[Row]:
     claimable = _claimable(record)
     for tag in record.tags:
         yield (record.place, claimable, record.status, record.retry_count, tag, record.uid)
-
-
-def _key_of_row(row: Row) -> KeyState:
-    queue, key, holding, start, count, parked = row
-    return KeyState(queue, key, holding, Window(start, count), parked)
 
 
 def _seen(worker: WorkerInfo, now: int) -> WorkerInfo:
