@@ -120,6 +120,13 @@ def test_a_job_that_becomes_eligible_takes_its_place_in_line(source: S, target: 
     assert (record.eligible_at, record.place, record.parked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
 
 
+def test_a_change_remembers_where_the_job_was() -> None:
+    change = Change(record_in(S.RUNNING, retry_count=3, parked=True), NOW)
+    change.move(S.FAILED_RETRY, "job.failed")
+    change.record.retry_count += 1
+    assert (change.was, change.was_retries, change.was_owner, change.was_parked) == (S.RUNNING, 3, "worker-1", True)
+
+
 def test_one_jobs_events_are_numbered_without_a_gap_across_changes() -> None:
     record = new_record()
     first = Change(record, NOW)

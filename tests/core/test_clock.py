@@ -23,6 +23,7 @@ def reading(*micros: int) -> Callable[[], int]:
 def test_a_held_clock_stands_still_until_it_is_told_to_move() -> None:
     clock = HeldClock(NOON)
     assert clock.now() == clock.now() == NOON
+    assert clock.advance(0) == NOON
     assert clock.advance(1.5) == NOON + timedelta(seconds=1.5)
     assert clock.advance(timedelta(days=1)) == clock.now() == NOON + timedelta(days=1, seconds=1.5)
 

@@ -55,7 +55,6 @@ CLOSED_TO_UPDATES = {
     ("CREATED", "INITIAL_PENDING"),
     ("CREATED", "WAITING_CHILDREN"),
 }
-EVERY_PAIR = list(itertools.product(STATUSES, STATUSES))
 # accept_jobs has two targets, and which one is the record's dependencies to say: see test_transitions
 EVERY_QUESTION = [(status, verb) for status in STATUSES for verb in Verb if verb is not Verb.ACCEPT]
 
@@ -81,10 +80,9 @@ def test_the_table_has_every_arrow_of_the_hand_written_one_and_no_other() -> Non
     assert len(told) == len(set(told)), "an arrow is told twice"
 
 
-@pytest.mark.parametrize(("source", "target"), EVERY_PAIR)
-def test_a_move_is_legal_exactly_if_the_hand_written_table_has_it(source: JobStatus, target: JobStatus) -> None:
+def test_a_move_is_legal_exactly_if_the_hand_written_table_has_it() -> None:
     # O-SM-02
-    assert ((source, target) in LEGAL_PAIRS) == ((source, target) in PAIRS)
+    assert LEGAL_PAIRS == PAIRS
 
 
 @pytest.mark.parametrize(("status", "verb"), EVERY_QUESTION)
@@ -105,12 +103,10 @@ def test_a_verb_leads_where_the_table_says_or_raises_the_error_that_says_why_not
     assert status in str(refusal.value)
 
 
-@pytest.mark.parametrize(("source", "target"), EVERY_PAIR)
-def test_a_move_by_hand_follows_the_table_except_where_only_the_verb_itself_may_go(
-    source: JobStatus, target: JobStatus
-) -> None:
+def test_a_move_by_hand_follows_the_table_except_where_only_the_verb_itself_may_go() -> None:
     # B-UPD-01 X-10
-    assert update_is_legal(source, target) == ((source, target) in PAIRS - CLOSED_TO_UPDATES)
+    every_pair = itertools.product(STATUSES, STATUSES)
+    assert {pair for pair in every_pair if update_is_legal(*pair)} == PAIRS - CLOSED_TO_UPDATES
 
 
 def test_the_exceptions_to_moves_by_hand_are_all_legal_by_their_own_verb() -> None:

@@ -116,6 +116,8 @@ def test_a_rate_comes_back_from_its_two_stored_numbers(count: int, per: int) -> 
 
 def test_no_rate_comes_back_from_no_numbers() -> None:
     assert rate_of(None, None) is None
+    assert rate_of(5, None) is None
+    assert rate_of(None, 60) is None
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, None, "5", 2**70])

@@ -192,6 +192,13 @@ def test_a_duration_given_for_a_point_in_time_is_counted_from_the_stores_clock(m
     assert check_moment("run_at", timedelta(microseconds=micros), NOW) == NOW + micros
 
 
+def test_a_duration_may_reach_the_last_moment_there_is_and_not_a_microsecond_further() -> None:
+    left = timedelta(microseconds=LATEST - NOW)
+    assert check_moment("run_at", left, NOW) == LATEST
+    with pytest.raises(InvalidArgument):
+        check_moment("run_at", left + timedelta(microseconds=1), NOW)
+
+
 def test_a_point_in_time_is_taken_whatever_the_clock_says() -> None:
     assert check_moment("run_at", NOON - timedelta(days=1), NOW) == NOW - 86_400 * SECOND
 

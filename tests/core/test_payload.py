@@ -268,6 +268,9 @@ def test_a_text_is_never_refused_for_what_is_in_it_and_every_store_can_keep_what
 
 
 def test_only_nul_and_lone_surrogates_are_replaced() -> None:
+    assert clean_text("error", "a\x00b") == "a\ufffdb"
+    assert clean_text("error", "a\ud800b") == "a\ufffdb"
+    assert clean_text("error", "a\r\n\x7fb") == "a\r\n\x7fb"
     assert clean_text("error", "a\x00b\ud800c\n\té🦆") == "a\ufffdb\ufffdc\n\té🦆"
 
 

@@ -74,6 +74,23 @@ HISTORY: dict[str, Any] = {
 }
 
 
+def test_a_new_record_begins_with_nothing_counted_and_nothing_happened() -> None:
+    record = record_of(job(), NOW)
+    counters = (record.executions, record.retry_count, record.crashes, record.epoch, record.job_seq)
+    assert counters == (0, 0, 0, 0, 0)
+    assert (record.deps_total, record.deps_left, record.uid, record.parked) == (0, 0, 0, False)
+    assert (record.result, record.error_message, record.progress, record.checkpoint) == (None, "", None, None)
+    assert (record.assignee_id, record.lease_owner, record.lease_token, record.lease_expires_at) == (None,) * 4
+    assert (record.started_at, record.finalized_at, record.last_retry_at, record.assigned_at) == (None,) * 4
+    assert record_of(job(depends_on=("x", "y", "x")), NOW).deps_total == 2
+
+
+def test_a_delay_is_remembered_as_it_was_given() -> None:
+    # M-JOB-14
+    assert job_of(record_of(job(delay=5), NOW)).delay == timedelta(seconds=5)
+    assert job_of(record_of(job(delay=5, run_at=NOON), NOW)).delay == timedelta(seconds=5)
+
+
 @pytest.mark.parametrize("field", HISTORY)
 def test_a_new_job_has_no_history_whatever_its_caller_says(field: str) -> None:
     #

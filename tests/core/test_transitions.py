@@ -326,6 +326,8 @@ def test_a_job_that_fails_while_it_is_cancelled_is_stopped_and_its_failure_count
     change = done(record, "STOP_WITH_RETRY")
     assert (record.status, record.retry_count, record.last_retry_at) == (S.STOPPED, 1, NOW)
     assert (record.error_message, record.finalized_at) == ("failed while stopping", NOW)
+    (event,) = change.events
+    assert (event.event, detail(event)["final"]) == ("job.stopped", True)
     assert change.freed == "worker-1"
 
 
