@@ -1,0 +1,754 @@
+"""Memory and SQLite side by side: everything that may happen to them, and what must hold after each step."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, TypeVar, cast
+
+from longshore.backends.contract import UNCHANGED, Backend, Outcome, Page, SettleReport, WorkerInfo
+from longshore.backends.memory import MemoryBackend
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.clock import HeldClock
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import JobNotFound, JobNotInflight, LeaseLost, LongshoreError
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent, Lease
+from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
+from longshore.core.limits import Rate
+from longshore.core.moments import to_micros
+from tests.backends.upkeep import internal_faults
+from tests.checker import History, Life
+
+T = TypeVar("T")
+
+# Few distinct values, so that everything collides with everything.
+IDS = tuple("abcdefghij")
+QUEUES = ("north", "south")
+TAGS = ("x", "y")
+WORKERS = ("w1", "w2")
+SHORT, LONG = 5, 60
+KEY_TTL = timedelta(hours=24)
+LIMITS = (UNCHANGED, None, 1, 1, 2)
+RATES = (UNCHANGED, None, Rate(1, 10), Rate(2, LONG))
+KEPT = (UNCHANGED, None, SHORT, 3600)
+REPEATS = (
+    Repeat(every=20),
+    Repeat(every=20, limit=2),
+    Repeat(every=3600 * 12, catch_up="all"),
+    Repeat(cron="*/5 * * * *", catch_up="none"),
+    Repeat(cron="0 3 * * *", tz="Europe/Berlin"),
+)
+
+Ending = Callable[[str, int | None], tuple[str, tuple[Any, ...], dict[str, Any]]]
+ENDINGS: tuple[Ending, ...] = (
+    lambda _error, _at: ("complete_job", (b"42",), {}),
+    lambda error, at: ("fail_job", (error or "it broke",), {"retry_at": at}),
+    lambda error, _at: ("bury_job", (error,), {}),
+    lambda error, _at: ("stop_job", (error,), {}),
+    lambda error, _at: ("stop_job_with_retry", (error,), {}),
+    lambda error, _at: ("mark_job_unknown_stopped", (error,), {}),
+    lambda _error, at: ("acknowledge_cancellation", (at is None,), {}),
+)
+
+
+def rarely(chance: Random) -> bool:
+    """One time in five."""
+    return chance.randrange(5) == 4
+
+
+def some(chance: Random, among: Sequence[T], most: int) -> list[T]:
+    """Up to so many different ones."""
+    return chance.sample(among, chance.randint(0, min(most, len(among))))
+
+
+def soon(chance: Random) -> int | None:
+    return chance.choice((None, 0, SHORT, LONG))
+
+
+def words(chance: Random) -> str:
+    return chance.choice(("", "why"))
+
+
+def new_job(chance: Random) -> Job:
+    """Any job; most are plain, and few of their values differ."""
+    return Job(
+        id=chance.choice(IDS),
+        type=chance.choice(("t", "u")),
+        payload=chance.choice((b"null", b'{"n": 1}')),
+        queue=chance.choice(QUEUES),
+        tags=tuple(some(chance, TAGS, 2)),
+        status=JobStatus.CREATED if chance.randrange(10) == 9 else JobStatus.INITIAL_PENDING,
+        priority=chance.randint(-1, 1),
+        lifo=rarely(chance),
+        run_at=soon(chance) if rarely(chance) else None,
+        delay=soon(chance) if rarely(chance) else None,
+        expires_at=chance.choice((SHORT, LONG)) if rarely(chance) else None,
+        max_crashes=chance.choice((None, None, 0, 1)),
+        idempotency_key=chance.choice("ij") if rarely(chance) else None,
+        concurrency_key=chance.choice((None, "k", "k", "l")),
+        depends_on=tuple(some(chance, IDS, 2)) if rarely(chance) else (),
+        on_dependency_failure=chance.choice(("wait", "stop", "ignore")),
+        options={"backoff": {"type": "fixed", "delay": SHORT}} if rarely(chance) else {},
+    )
+
+
+class Claim(NamedTuple):
+    """One lease on one job, as each of the two stores gave it."""
+
+    job_id: str
+    uid: int
+    epoch: int
+    leases: tuple[Lease, Lease]
+
+
+@dataclass
+class Rated:
+    """A rate in force, and the starts seen in each of its windows since."""
+
+    rate: Rate
+    starts: Counter[tuple[str | None, int]]
+
+
+def shown(value: Any) -> Any:
+    """An answer with what may differ between stores left out: lease tokens and the name of the log."""
+    if isinstance(value, LongshoreError):
+        return (type(value), str(value))
+    if isinstance(value, Lease):
+        return dataclasses.replace(value, token="*")
+    if isinstance(value, Job):
+        return value.replace(lease=shown(value.lease))
+    if isinstance(value, JobEvent):
+        return dataclasses.replace(value, cursor="*")
+    if isinstance(value, Page):
+        return (shown(value.items), value.next_cursor)
+    if isinstance(value, SettleReport):
+        return (value.settled, shown(value.refused), value.freed)
+    if isinstance(value, Mapping):
+        return {key: shown(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(one) for one in value]
+    return value
+
+
+def brief(value: Any) -> str:
+    """An argument as a reader of a failure wants it: of a job only what is not as usual."""
+    if isinstance(value, Claim):
+        return f"<claim {value.epoch} of {value.job_id}>"
+    if isinstance(value, Outcome):
+        return f"Outcome({value.job_id!r}, {brief(value.lease)}, {value.verb!r}, retry_at={value.retry_at})"
+    if isinstance(value, Job):
+        plain = Job(id="", type="")
+        told = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+        return f"Job({', '.join(f'{n}={v!r}' for n, v in told.items() if v != getattr(plain, n))})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {brief(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(brief, value)) + "]"
+    return repr(value)
+
+
+def for_store(value: Any, which: int) -> Any:
+    """An argument with each claim replaced by the lease this store gave for it."""
+    if isinstance(value, Claim):
+        return value.leases[which]
+    if isinstance(value, Outcome):
+        return dataclasses.replace(value, lease=for_store(value.lease, which))
+    if isinstance(value, dict):
+        return {key: for_store(one, which) for key, one in value.items()}
+    if isinstance(value, list):
+        return [for_store(one, which) for one in value]
+    return value
+
+
+STEPS: dict[str, int] = {}
+"""What may happen, by the name of its method, and how often."""
+M = TypeVar("M", bound=Callable[..., None])
+
+
+def step(weight: int) -> Callable[[M], M]:
+    """Registers a method as something that may happen."""
+
+    def register(method: M) -> M:
+        STEPS[method.__name__] = weight
+        return method
+
+    return register
+
+
+class TwoStores:
+    """Every step asks both stores the same thing, and is judged: same answer, same events, a legal history."""
+
+    LOOK_EVERY = 8
+
+    def __init__(self) -> None:
+        memory_disk = Path("/dev/shm")  # nothing here is about durability, and a real disk is ten times slower
+        self.folder = Path(tempfile.mkdtemp(dir=memory_disk if memory_disk.is_dir() else None))
+        self.clock = HeldClock()
+        self.loop = asyncio.new_event_loop()
+        self.sqlite = SQLiteBackend(self.folder / "jobs.db", clock=self.clock)
+        self.stores: tuple[Backend, Backend] = (MemoryBackend(self.clock), self.sqlite)
+        self.inside = self.sqlite.new_connection()
+        self.told: list[str] = []
+        self.history = History()
+        self.cursors: list[dict[str, str | None]] = [dict.fromkeys(QUEUES), dict.fromkeys(QUEUES)]
+        self.events_so_far = 1
+        self.known: dict[int, Job] = {}
+        self.counters: dict[int, tuple[int, ...]] = {}
+        self.claims: list[Claim] = []
+        self.lease_ends: dict[tuple[int, int], datetime | None] = {}
+        self.settled: set[tuple[int, int]] = set()
+        self.keys_given: dict[tuple[str, str], str] = {}
+        self.keys_removed: dict[tuple[str, str], datetime] = {}
+        self.paused: set[str] = set()
+        self.limits: dict[str, dict[str, Any]] = {name: {"running": None, "per_key": None} for name in QUEUES}
+        self.rates: dict[str, Rated] = {}
+        self.key_rates: dict[str, Rated] = {}
+        self.ever_rated = False
+        self.steps = 0
+
+    def happen(self, name: str, chance: Random) -> None:
+        """One step; now and then everything is compared after it."""
+        getattr(self, name)(chance)
+        self.steps += 1
+        if self.steps % self.LOOK_EVERY == 0:
+            self.look_at_everything()
+
+    def finish(self) -> None:
+        """The last comparison; then all that stands in the way is taken away, and everything must come to its end."""
+        self.look_at_everything()
+        self.all_can_come_to_an_end()
+
+    def close(self) -> None:
+        self.inside.close()
+        for store in self.stores:
+            self.run(store.close())
+        self.run(self.loop.shutdown_default_executor())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    # -- asking both
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(call)
+
+    def look(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        """Both stores' answer if they agree, or their error."""
+        answers: list[Any] = []
+        for which, store in enumerate(self.stores):
+            given = [for_store(value, which) for value in args]
+            named = {name: for_store(value, which) for name, value in kwargs.items()}
+            try:
+                answers.append(self.run(getattr(store, verb)(*given, **named)))
+            except LongshoreError as error:
+                answers.append(error)
+        memory, sqlite = answers
+        assert shown(sqlite) == shown(memory), f"{verb}: SQLite {shown(sqlite)}, memory {shown(memory)}"
+        self.answers = (memory, sqlite)
+        return memory
+
+    def ask(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        """Like `look`, for what may change something: judged by the events it wrote."""
+        self.told.append(f"{verb} {', '.join(map(brief, args))} {brief(kwargs) if kwargs else ''}")
+        answer = self.look(verb, *args, **kwargs)
+        events = self.new_events()
+        if isinstance(answer, LongshoreError):
+            assert not events, f"{verb} was refused ({answer}) and yet wrote {events}"
+        return answer
+
+    def new_events(self) -> list[JobEvent]:
+        """What both logs say since the last step; the same about each job."""
+        ((events_so_far,),) = self.inside.execute("SELECT next_event FROM meta")
+        read = [self.read_on(0), [] if events_so_far == self.events_so_far else self.read_on(1)]
+        self.events_so_far = events_so_far
+
+        def by_job(events: Sequence[JobEvent]) -> list[Any]:
+            return sorted((shown(event) for event in events), key=lambda e: (e.queue, e.job_uid or 0, e.job_seq))
+
+        assert by_job(read[1]) == by_job(read[0]), f"SQLite wrote {by_job(read[1])}, memory {by_job(read[0])}"
+        fresh = [event.job_id for event in read[1] if event.event == "job.added"]
+        if fresh:
+            stored = [self.run(self.sqlite.get_job(job_id)) for job_id in fresh if job_id]
+            self.known |= {job.uid: job for job in stored}
+            self.history.keyed(stored)
+        self.history.feed(read[1])
+        self.history.verify()
+        for event in read[1]:
+            self.note_event(event)
+        return read[1]
+
+    def read_on(self, which: int) -> list[JobEvent]:
+        """A follower per queue: pruning one queue's events must not hide another's."""
+        found = []
+        for queue in QUEUES:
+            after = self.cursors[which][queue]
+            while events := self.run(self.stores[which].read_events(after, queue=queue)):
+                after = events[-1].cursor
+                found += events
+            self.cursors[which][queue] = after
+        return found
+
+    def note_event(self, event: JobEvent) -> None:
+        """Keeps what later answers are judged by."""
+        if event.job_uid is None:
+            return
+        job = self.known[event.job_uid]
+        if event.event == "job.active":
+            self.count_start(event, job.concurrency_key)
+        elif event.event == "job.retried":
+            self.counters.pop(event.job_uid, None)
+        elif event.event == "job.removed" and job.idempotency_key is not None:
+            pair = (job.queue, job.idempotency_key)
+            if self.keys_given.get(pair) == job.id:
+                self.keys_removed[pair] = self.clock.now()
+
+    def count_start(self, event: JobEvent, key: str | None) -> None:
+        """No window of a rate that is in force may see more starts than it allows."""
+        of_key = self.key_rates.get(event.queue) if key is not None else None
+        for rated, name in ((self.rates.get(event.queue), None), (of_key, key)):
+            if rated is not None:
+                slot = (name, to_micros(event.occurred_at) // rated.rate.per_micros)
+                rated.starts[slot] += 1
+                assert rated.starts[slot] <= rated.rate.count, (
+                    f"{slot}: {rated.starts[slot]} starts within {rated.rate}"
+                )
+
+    # -- what is known apart from the stores
+
+    def life_of(self, job_id: str) -> tuple[int, Life] | None:
+        lives = self.history.lives.items()
+        return next(((uid, life) for uid, life in lives if life.id == job_id and not life.removed), None)
+
+    def stale(self, claim: Claim) -> type[LongshoreError] | None:
+        """Why a write with this lease must be refused, judged by the history alone."""
+        found = self.life_of(claim.job_id)
+        if found is None:
+            return JobNotFound
+        uid, life = found
+        if life.status not in HOLDS_CAPACITY:
+            return JobNotInflight
+        ends = self.lease_ends.get((uid, life.epoch))
+        if ends is not None and ends <= self.clock.now():
+            return LeaseLost
+        return None if (uid, life.epoch) == (claim.uid, claim.epoch) else LeaseLost
+
+    def fenced(self, claim: Claim, verb: str, *args: Any, settles: bool = True, **kwargs: Any) -> None:
+        """A stale lease is told so; a live one settles its claim once and never again."""
+        stale = self.stale(claim)
+        answer = self.ask(verb, *args, **kwargs)
+        if stale is not None:
+            assert isinstance(answer, stale), f"{verb} with a stale lease gave {answer!r}, not {stale.__name__}"
+            return
+        assert not isinstance(answer, LeaseLost | JobNotFound | JobNotInflight), f"a live lease gave {answer!r}"
+        if settles and not isinstance(answer, LongshoreError):
+            self.settles(claim)
+
+    def settles(self, claim: Claim) -> None:
+        assert (claim.uid, claim.epoch) not in self.settled, f"{claim} was settled twice"
+        self.settled.add((claim.uid, claim.epoch))
+
+    def claim(self, chance: Random) -> Claim | None:
+        """A claim, mostly one that is still good."""
+        live = [claim for claim in self.claims[-12:] if self.stale(claim) is None]
+        among = self.claims if rarely(chance) or not live else live
+        return chance.choice(among) if among else None
+
+    def job(self, chance: Random, wanted: Collection[JobStatus]) -> str:
+        """The id of a job, mostly of one in these statuses."""
+        lives = [life for life in self.history.lives.values() if not life.removed]
+        fitting = [life.id for life in lives if life.status in wanted]
+        return chance.choice(IDS if rarely(chance) or not fitting else fitting)
+
+    def all_jobs(self, which: int) -> list[Job]:
+        jobs: list[Job] = []
+        cursor = None
+        while True:
+            page = self.run(self.stores[which].list_jobs(JobFilter(), limit=50, cursor=cursor))
+            jobs += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return jobs
+
+    def claimable_now(self, wanted: Sequence[str], among: Sequence[str] | None) -> list[Job]:
+        """A reference for the claim: who may start, in order, by the jobs as anybody can read them."""
+        now = self.clock.now()
+
+        def moment(value: Any) -> datetime | None:
+            return cast("datetime | None", value)
+
+        def due(job: Job) -> bool:
+            run_at, expires_at = moment(job.run_at), moment(job.expires_at)
+            return job.status in ELIGIBLE and not (run_at and run_at > now) and not (expires_at and expires_at <= now)
+
+        def order(job: Job) -> tuple[Any, ...]:
+            came = job.last_retry_at or job.created_at
+            eligible = max(came, moment(job.run_at) or came) if came else now
+            return (job.priority, 0, -job.uid) if job.lifo else (job.priority, 1, eligible, job.uid)
+
+        jobs = self.all_jobs(0)
+        line = [job for job in jobs if due(job) and set(wanted) <= set(job.tags)]
+        line = [job for job in line if job.queue not in self.paused and (among is None or job.queue in among)]
+        holding = Counter(job.queue for job in jobs if job.status in HOLDS_CAPACITY)
+        by_key = Counter((job.queue, job.concurrency_key) for job in jobs if job.status in HOLDS_CAPACITY)
+        chosen = []
+        for job in sorted(line, key=order):
+            limits, pair = self.limits[job.queue], (job.queue, job.concurrency_key)
+            if limits["running"] is not None and holding[job.queue] >= limits["running"]:
+                continue
+            if job.concurrency_key and limits["per_key"] is not None and by_key[pair] >= limits["per_key"]:
+                continue
+            holding[job.queue] += 1
+            by_key[pair] += 1
+            chosen.append(job)
+        return chosen
+
+    # -- jobs come in
+
+    @step(6)
+    def enqueue(self, chance: Random) -> None:
+        jobs = [new_job(chance) for _ in range(chance.randint(1, 4))]
+        if not rarely(chance):
+            lives = [life for life in self.history.lives.values() if not life.removed]
+            over = [life.id for life in lives if life.status in FINAL]
+            if len(lives) > len(IDS) - 3 and over:
+                self.ask("delete_jobs", (), over[:4])
+            free = [name for name in IDS if self.life_of(name) is None]
+            jobs = [job.replace(id=name) for job, name in zip(jobs, free, strict=False)]
+        answer = self.ask("enqueue_jobs", jobs)
+        if isinstance(answer, LongshoreError):
+            return
+        for job, job_id in zip(jobs, answer, strict=True):
+            if job.idempotency_key is not None:
+                self.check_key((job.queue, job.idempotency_key), job_id)
+
+    def check_key(self, pair: tuple[str, str], job_id: str) -> None:
+        removed = self.keys_removed.get(pair)
+        if pair in self.keys_given and (removed is None or removed > self.clock.now() - KEY_TTL):
+            assert job_id == self.keys_given[pair], f"key {pair} stood for {self.keys_given[pair]!r}, now {job_id!r}"
+        else:
+            self.keys_given[pair] = job_id
+            self.keys_removed.pop(pair, None)
+
+    # -- workers take them
+
+    @step(8)
+    def dequeue(self, chance: Random) -> None:
+        wanted = some(chance, TAGS, 2) if chance.randrange(2) else []
+        among = some(chance, QUEUES, 2) or None if rarely(chance) else None
+        limit, worker, lease = chance.randint(1, 4), chance.choice(WORKERS), chance.choice((10, 30, 30, None))
+        expected = None if self.ever_rated else self.claimable_now(wanted, among)[:limit]
+        jobs = self.ask("dequeue_jobs", worker, wanted, limit, queues=among, lease=lease)
+        if expected is not None:
+            taken, wanted_ids = [job.id for job in jobs], [job.id for job in expected]
+            assert taken == wanted_ids, f"claimed {taken}, but {wanted_ids} stand first in line"
+        for memory, sqlite in zip(*self.answers, strict=True):
+            fits = set(wanted) <= set(memory.tags) and (among is None or memory.queue in among)
+            assert fits, f"claimed {brief(memory)} for {wanted} in {among}"
+            assert memory.status is JobStatus.RUNNING, f"claimed {brief(memory)}"
+            self.lease_ends[memory.uid, memory.epoch] = memory.lease.expires_at
+            self.claims.append(Claim(memory.id, memory.uid, memory.epoch, (memory.lease, sqlite.lease)))
+
+    @step(2)
+    def extend(self, chance: Random) -> None:
+        held = [claim for _ in range(chance.randint(1, 3)) if (claim := self.claim(chance)) is not None]
+        by_id = {claim.job_id: claim for claim in held}
+        live = {job_id for job_id, claim in by_id.items() if self.stale(claim) is None}
+        renewed = self.ask("extend_leases", by_id, chance.choice((10, LONG)))
+        assert renewed.keys() == live, f"renewed {renewed.keys()}, live are {live}"
+        for job_id, lease in renewed.items():
+            self.lease_ends[by_id[job_id].uid, by_id[job_id].epoch] = lease.expires_at
+
+    @step(2)
+    def write_note(self, chance: Random) -> None:
+        claim = self.claim(chance)
+        verb, value = chance.choice((("set_progress", 5), ("append_log", "a line"), ("save_checkpoint", {"at": 1})))
+        if claim is None or rarely(chance):
+            self.ask(verb, chance.choice(IDS), value)
+        else:
+            self.fenced(claim, verb, claim.job_id, value, lease=claim, settles=False)
+
+    # -- they end
+
+    @step(8)
+    def settle(self, chance: Random) -> None:
+        claim = self.claim(chance)
+        error, retry_at = words(chance), soon(chance)
+        if claim is None:
+            return
+        name, args, kwargs = chance.choice((ENDINGS[0], *ENDINGS))(error, retry_at)
+        if rarely(chance):
+            self.fenced(claim, "release_lease", claim.job_id, claim, run_at=retry_at, reason=error)
+        else:
+            self.fenced(claim, name, claim.job_id, *args, lease=claim, **kwargs)
+
+    @step(3)
+    def settle_many(self, chance: Random) -> None:
+        held = [claim for _ in range(chance.randint(1, 4)) if (claim := self.claim(chance)) is not None]
+        reports = [(claim, not rarely(chance)) for claim in held]
+        outcomes = [
+            Outcome(
+                claim.job_id,
+                cast("Lease", claim) if fenced else None,  # each store gets its own lease in place of the claim
+                chance.choice(("complete", "fail", "bury", "stop", "release")),
+                b"1",
+                words(chance),
+                soon(chance),
+            )
+            for claim, fenced in reports
+        ]
+        stale = {claim.job_id for claim, fenced in reports if fenced and self.stale(claim) is not None}
+        times = Counter(claim.job_id for claim, _ in reports)
+        report = self.ask("settle_jobs", outcomes)
+        for claim, fenced in reports:
+            if fenced and times[claim.job_id] == 1:
+                if claim.job_id in stale:
+                    assert claim.job_id in report.refused, f"{claim} is stale and settled"
+                elif claim.job_id in report.settled:
+                    self.settles(claim)
+
+    @step(3)
+    def settle_without_a_lease(self, chance: Random) -> None:
+        name, args, kwargs = chance.choice(ENDINGS)(words(chance), soon(chance))
+        self.ask(name, self.job(chance, {JobStatus.UNKNOWN_RETRY, *HOLDS_CAPACITY}), *args, **kwargs)
+
+    @step(3)
+    def move_by_hand(self, chance: Random) -> None:
+        status = chance.choice(list(JobStatus))
+        job_id = self.job(chance, {source for source, target in LEGAL_PAIRS if target is status})
+        answer = self.ask("update_job_status", job_id, status, b"by hand", words(chance))
+        if not isinstance(answer, LongshoreError) and status is JobStatus.RUNNING:
+            now = self.run(self.stores[0].get_job(job_id))
+            assert now.lease is not None
+            self.lease_ends[now.uid, now.epoch] = now.lease.expires_at
+
+    # -- they are called off, or their workers vanish
+
+    @step(3)
+    def cancel(self, chance: Random) -> None:
+        wanted = {JobStatus.RUNNING, JobStatus.WAITING_CHILDREN, *ELIGIBLE}
+        named = [self.job(chance, wanted) for _ in range(chance.randint(0, 2))]
+        queue = chance.choice((None, *QUEUES))
+        self.ask("cancel_jobs", some(chance, TAGS, 2) if rarely(chance) else [], named, queue=queue)
+
+    @step(1)
+    def acknowledge(self, chance: Random) -> None:
+        claim = self.claim(chance)
+        if claim is not None:
+            self.ask("cancel_jobs", (), [claim.job_id])
+            self.fenced(claim, "acknowledge_cancellation", claim.job_id, rarely(chance), lease=claim)
+
+    @step(3)
+    def sweep(self, chance: Random) -> None:
+        self.ask("reclaim_expired_leases", chance.choice((1, 1000)))
+
+    @step(1)
+    def vanish(self, chance: Random) -> None:
+        if rarely(chance):
+            self.ask("reset_running_jobs", queue=chance.choice((None, *QUEUES)))
+        else:
+            self.ask("mark_worker_unresponsive", chance.choice(WORKERS))
+
+    # -- operators
+
+    @step(4)
+    def operate(self, chance: Random) -> None:
+        verb = chance.randrange(4)
+        if verb == 0:
+            self.ask("retry_job", self.job(chance, {JobStatus.DEAD}), reset=chance.random() < 0.5, actor="somebody")
+        elif verb == 1:
+            self.ask("promote_job", self.job(chance, ELIGIBLE))
+        elif verb == 2:
+            self.ask("accept_jobs", [self.job(chance, {JobStatus.CREATED}) for _ in range(chance.randint(1, 2))])
+        else:
+            self.ask("delete_jobs", (), [self.job(chance, FINAL) for _ in range(chance.randint(1, 3))])
+
+    @step(2)
+    def set_limits(self, chance: Random) -> None:
+        self.limit(chance.choice(QUEUES), chance.choice(LIMITS), chance.choice(LIMITS))
+
+    def limit(self, queue: str, running: Any, per_key: Any) -> None:
+        self.ask("set_limits", queue, running=running, per_key=per_key)
+        for name, value in (("running", running), ("per_key", per_key)):
+            if value is not UNCHANGED:
+                self.limits[queue][name] = value
+        self.history.limit(queue, **self.limits[queue])
+
+    @step(1)
+    def set_rates(self, chance: Random) -> None:
+        if self.ever_rated or rarely(chance):  # without rates the claim has a reference: see `claimable_now`
+            self.rate(chance.choice(QUEUES), chance.choice(RATES), chance.choice(RATES))
+
+    def rate(self, queue: str, rate: Any, per_key: Any) -> None:
+        self.ask("set_limits", queue, rate=rate, rate_per_key=per_key)
+        for rated, value in ((self.rates, rate), (self.key_rates, per_key)):
+            if value is None:
+                rated.pop(queue, None)
+            elif value is not UNCHANGED:
+                self.ever_rated = True
+                rated[queue] = Rated(value, Counter())
+
+    @step(2)
+    def pause_or_resume(self, chance: Random) -> None:
+        self.pause(chance.choice(QUEUES), rarely(chance) and rarely(chance))
+
+    def pause(self, queue: str, paused: bool) -> None:
+        self.ask("pause_queue" if paused else "resume_queue", queue)
+        (self.paused.add if paused else self.paused.discard)(queue)
+
+    # -- time
+
+    @step(6)
+    def time_passes(self, chance: Random) -> None:
+        days = chance.choice((1, 8, 31)) if rarely(chance) and rarely(chance) else 0
+        by = timedelta(days=days, seconds=chance.choice((1, SHORT, 10, 31, LONG)))
+        self.told.append(f"clock.advance({by!r})")
+        self.clock.advance(by)
+
+    @step(1)
+    def plan(self, chance: Random) -> None:
+        name, queue, tags = chance.choice(("s1", "s2")), chance.choice(QUEUES), tuple(some(chance, TAGS, 2))
+        pattern = Job(type="t", queue=queue, tags=tags, expires_at=LONG, concurrency_key="k")
+        if rarely(chance):
+            self.ask("remove_schedule", name)
+        else:
+            planned = Schedule(id=name, job=pattern, repeat=chance.choice(REPEATS), paused=rarely(chance))
+            self.ask("put_schedule", planned)
+
+    @step(2)
+    def fire(self, chance: Random) -> None:
+        limit = chance.choice((1, 100))
+        self.ask("fire_due_schedules", limit)
+        self.ask("fire_due_schedules", limit)
+
+    @step(2)
+    def keep_house(self, chance: Random) -> None:
+        chore, queue = chance.randrange(5), chance.choice(QUEUES)
+        if chore == 0:
+            finished, dead, events = (chance.choice(KEPT) for _ in range(3))
+            self.ask("set_retention", queue, finished=finished, dead=dead, events=events)
+        elif chore == 1:
+            self.ask("cleanup_expired_jobs", LONG, queue=queue)
+        elif chore == 2:
+            self.ask("delete_jobs", some(chance, TAGS, 2), queue=queue)
+        elif chore == 3:
+            self.ask("heartbeat_worker", WorkerInfo(id=chance.choice(WORKERS), running=chance.randrange(3)))
+        else:
+            self.ask("apply_retention")
+
+    # -- looking
+
+    @step(2)
+    def search(self, chance: Random) -> None:
+        wanted = JobFilter(
+            statuses=some(chance, list(JobStatus), 2),
+            queues=some(chance, QUEUES, 1),
+            tags=some(chance, TAGS, 2) if rarely(chance) else (),
+            ids=some(chance, IDS, 3) if rarely(chance) else (),
+            text=chance.choice(("a", "n")) if rarely(chance) else "",
+            data={"n": 1} if rarely(chance) else {},
+            concurrency_key="k" if rarely(chance) else None,
+            assignee_id="w1" if rarely(chance) else None,
+        )
+        cursor = None
+        for _ in range(3):
+            cursor = self.look("list_jobs", wanted, limit=chance.randint(1, 3), cursor=cursor).next_cursor
+            if cursor is None:
+                break
+
+    def look_at_everything(self) -> None:
+        """All that can be read is the same, adds up, and is kept in order inside the file."""
+        jobs = self.all_jobs(0)
+        for memory, sqlite in zip(jobs, self.all_jobs(1), strict=True):
+            assert shown(sqlite) == shown(memory), f"SQLite has {brief(sqlite)}, memory {brief(memory)}"
+        for job in jobs:
+            self.look("get_job", job.id)
+            self.look("read_logs", job.id)
+            self.check_counters(job)
+        counts = self.look("count_jobs")
+        recount = Counter(job.status for job in jobs)
+        assert all(count == recount[status] for status, count in counts.items()), f"{counts} are really {recount}"
+        for queue in QUEUES:
+            self.look("count_jobs", queue)
+            self.look("get_job_stats", ["x"], queue=queue)
+        for tagged in ([], ["x"], ["x", "y"]):
+            self.look("get_job_stats", tagged)
+        for verb in ("list_queues", "get_schedules", "list_workers"):
+            self.look(verb)
+        faults = internal_faults(self.inside)
+        assert not faults, "\n".join(faults)
+
+    def check_counters(self, job: Job) -> None:
+        now = (job.executions, job.epoch, job.retry_count, job.crashes)
+        before = self.counters.get(job.uid, (0, 0, 0, 0))
+        assert all(new >= old for new, old in zip(now, before, strict=True)), f"{job.id}: {before} became {now}"
+        assert job.max_crashes is None or job.crashes <= job.max_crashes + 1, f"{job.id}: {job.crashes} crashes"
+        self.counters[job.uid] = now
+
+    def all_can_come_to_an_end(self) -> None:
+        """With nothing in the way, every job that was accepted can be claimed or is over."""
+        for queue in QUEUES:
+            self.pause(queue, False)
+            self.limit(queue, None, None)
+            self.rate(queue, None, None)
+        for _ in range(2):
+            self.clock.advance(2 * LONG)
+            self.ask("reclaim_expired_leases", 1000)
+        while self.ask("dequeue_jobs", "w1", limit=100, lease=None):
+            pass
+        jobs = self.all_jobs(1)
+        left = [job.id for job in jobs if job.status in ELIGIBLE]
+        assert not left, f"nobody can claim {left}"
+        self.history.at_rest(jobs, self.clock.now(), self.run(self.sqlite.count_jobs()))
+        self.history.verify()
+
+
+WEIGHTED: Sequence[str] = [name for name, weight in STEPS.items() for _ in range(weight)]
+
+
+def walk(steps: Iterable[tuple[str, int]]) -> tuple[str, list[str]] | None:
+    """Takes these steps from the beginning; what went wrong and the calls that led there, or None."""
+    stores = TwoStores()
+    try:
+        for name, seed in steps:
+            stores.happen(name, Random(seed))
+        stores.finish()
+    except AssertionError as error:
+        return str(error), stores.told
+    finally:
+        stores.close()
+    return None
+
+
+def random_steps(seed: int, count: int) -> list[tuple[str, int]]:
+    """So many steps, each with the seed of its own choices, so that any of them can be left out."""
+    chance = Random(seed)
+    return [(chance.choice(WEIGHTED), chance.randrange(2**32)) for _ in range(count)]
+
+
+def fewest(steps: list[tuple[str, int]], wrong: str, tries: int = 400) -> list[tuple[str, int]]:
+    """Fewer steps that fail alike: halves, quarters, and so on are left out as long as that goes well."""
+
+    def kind(told: str) -> str:
+        return "".join(letter for letter in told[:24] if letter.isalpha())
+
+    size = len(steps) // 2
+    while size and tries:
+        start = 0
+        while start < len(steps) and tries:
+            tries -= 1
+            fewer = steps[:start] + steps[start + size :]
+            found = walk(fewer)
+            if found is not None and kind(found[0]) == kind(wrong):
+                steps = fewer
+            else:
+                start += size
+        size //= 2
+    return steps
