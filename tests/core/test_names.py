@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import LONGEST_NAME, RULE, check_name, check_names, check_optional_name, new_id
+from longshore.core.names import LONGEST_NAME, RULE, check_name, check_names, new_id
 
 CONTROL = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 SURROGATES = [chr(code) for code in (0xD800, 0xDBFF, 0xDC00, 0xDFFF)]
@@ -111,13 +111,6 @@ def test_what_is_no_list_of_names_is_refused(values: object) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         check_names("tags", values)
     assert refusal.value.field == "tags"
-
-
-def test_an_optional_name_may_be_absent_but_not_empty() -> None:
-    assert check_optional_name("key", None) is None
-    assert check_optional_name("key", "k") == "k"
-    with pytest.raises(InvalidArgument):
-        check_optional_name("key", "")
 
 
 def test_a_fresh_id_is_a_uuid_of_version_seven_and_a_good_name() -> None:

@@ -49,6 +49,13 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
+def nested_objects(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth - 1):
+        value = {"a": value}
+    return value
+
+
 @given(JSON)
 def test_what_goes_in_comes_back_the_same_to_the_sign_of_zero(value: Any) -> None:
     # M-JOB-04
@@ -127,7 +134,8 @@ def test_what_json_does_not_have_is_refused_with_the_path_to_it(value: Any, path
 
 @pytest.mark.parametrize("depth", [1, DEEPEST])
 def test_a_value_as_deep_as_allowed_is_kept(depth: int) -> None:
-    assert read_json("payload", check_json("payload", nested(depth))) == nested(depth)
+    for value in (nested(depth), nested_objects(depth)):
+        assert read_json("payload", check_json("payload", value)) == value
 
 
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 10_000])
@@ -135,6 +143,8 @@ def test_a_value_nested_deeper_is_refused_on_both_ways_and_never_exhausts_the_st
     with pytest.raises(InvalidArgument, match="deeper than 100") as refusal:
         check_json("payload", nested(depth))
     assert refusal.value.field.startswith("payload[0][0]")
+    with pytest.raises(InvalidArgument, match="deeper than 100"):
+        check_json("payload", nested_objects(depth))
     for encoded in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
         with pytest.raises(InvalidArgument, match="deeper than 100"):
             read_json("payload", encoded)

@@ -135,10 +135,16 @@ def test_the_last_assignee_and_the_first_start_are_never_forgotten(status: S, ve
 # -- it comes in
 
 
+def arrived(record: Record) -> list[EventRow]:
+    events: list[EventRow] = []
+    transitions.arrive(record, NOW, events)
+    return events
+
+
 def test_a_new_job_takes_its_place_and_is_told_with_no_status_before_it() -> None:
     # M-TR-01 M-QUE-02
     record = new_record(eligible_at=0, place=0)
-    (event,) = transitions.arrive(record, NOW)
+    (event,) = arrived(record)
     assert (event.event, event.from_status, event.to_status) == ("job.added", None, S.INITIAL_PENDING)
     assert (event.job_seq, event.occurred_at, record.job_seq) == (1, NOW, 1)
     assert (record.eligible_at, record.place) == (BORN, BORN)
@@ -161,7 +167,7 @@ def test_a_new_job_lands_where_its_dependencies_and_its_time_say(
 ) -> None:
     # M-TR-02 M-TR-03 M-EV-08 O-ST-01
     record = new_record(status=status, deps_left=deps_left, run_at=run_at)
-    events = transitions.arrive(record, NOW)
+    events = arrived(record)
     assert record.status is lands_in
     assert [event.event for event in events] == told
     assert [event.job_seq for event in events] == list(range(1, len(told) + 1))
