@@ -242,6 +242,13 @@ def test_a_size_is_allowed_up_to_its_limit_and_the_refusal_says_both(check: Call
         check("result", b"x" * (101 - quotes), limit=100)
 
 
+def test_a_payload_may_have_sixteen_mebibytes_and_not_a_byte_more() -> None:
+    largest = bytes(16 * 1024 * 1024)
+    assert check_bytes("payload", largest) is largest
+    with pytest.raises(InvalidArgument, match="16777216"):
+        check_bytes("payload", largest + b"x")
+
+
 # -- checkpoints
 
 

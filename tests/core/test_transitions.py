@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core import transitions
-from longshore.core.change import Change, EventRow
+from longshore.core.change import Change, EventRow, added
 from longshore.core.errors import InvalidTransition, JobNotInflight
 from longshore.core.lifecycle import JobStatus, Verb
 from longshore.core.moments import LATEST, SECOND
@@ -136,9 +136,9 @@ def test_the_last_assignee_and_the_first_start_are_never_forgotten(status: S, ve
 
 
 def arrived(record: Record) -> list[EventRow]:
-    events: list[EventRow] = []
-    transitions.arrive(record, NOW, events)
-    return events
+    more: list[EventRow] = []
+    transitions.arrive(record, NOW, more)
+    return [added(record, NOW), *more]
 
 
 def test_a_new_job_takes_its_place_and_is_told_with_no_status_before_it() -> None:
