@@ -14,10 +14,10 @@ from longshore.backends.contract import Capabilities, WorkerInfo
 from longshore.backends.stored import StoredBackend
 from longshore.backends.transaction import KEY_TTL, Edge, KeyState, QueueState, Transaction
 from longshore.backends.view import LogEnds, Tally, View
-from longshore.core.change import Change, EventRow
+from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, micros_of
 from longshore.core.cron import Schedule
-from longshore.core.errors import QueueClosed
+from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.filtering import JobFilter, matches
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
@@ -140,8 +140,12 @@ class _Store:
         return self._last_uid - count + 1
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
+        taken = [record.id for record in records if record.id in self._jobs]
+        if taken:
+            self._last_uid = records[0].uid - 1
+            raise DuplicateJob(taken)
         self._jobs.update({record.id: copy_of(record) for record in records})
-        self._append(events)
+        self._append([*(added(record, self.now) for record in records), *events])
 
     def save(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -172,9 +176,6 @@ class _Store:
         stored = {(record.queue, record.idempotency_key): record.id for record in self._jobs.values()}
         known = removed | stored
         return {pair: known[pair] for pair in pairs if pair in known}
-
-    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
-        return {job_id for job_id in job_ids if job_id in self._jobs}
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         known = {t.record.id: t.record.status for t in self._remembered()}

@@ -1,7 +1,8 @@
 """The port under the verbs: what a store must be able to do inside one write transaction.
 
 The verbs in `backends/verbs` are written once on top of it, and decide everything before they write: a verb that
-raises has written nothing. A store hands out copies of its records, so that a change exists only once it is saved.
+raises a LongshoreError has written nothing. A store hands out copies of its records, so that a change exists only once
+it is saved.
 """
 
 from __future__ import annotations
@@ -131,7 +132,10 @@ class Transaction(Protocol):
         ...
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
-        """Stores new jobs with their events."""
+        """Stores new jobs, each with `job.added` as its first event, and then the further events.
+
+        Raises DuplicateJob with the ids that stored jobs have, in the order of the batch; nothing of it stays then.
+        """
         ...
 
     def save(self, changes: Sequence[Change]) -> None:
@@ -149,10 +153,6 @@ class Transaction(Protocol):
     # -- identity
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """Job ids behind (queue, idempotency key): of jobs stored, or removed less than `KEY_TTL` ago."""
-        ...
-
-    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that a stored job has."""
         ...
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from longshore.core.errors import InvalidTransition, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
 from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
-from longshore.core.record import Record
+from longshore.core.record import Record, copy_of
 
 
 class EventRow(NamedTuple):
@@ -63,10 +63,10 @@ class Change:
             record.lease_owner = record.lease_token = record.lease_expires_at = None
         if target in ELIGIBLE:
             record.stand_in_line(self.now)
-        elif target in FINAL:
+        else:
             record.parked = False
-            if record.finalized_at is None:
-                record.finalized_at = self.now
+        if target in FINAL and record.finalized_at is None:
+            record.finalized_at = self.now
         self._write(event, source, target, detail, actor)
 
     def tell(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
@@ -120,6 +120,13 @@ def event_of(
         None if detail is None else json.dumps(detail, ensure_ascii=False),
     )
     return tuple.__new__(EventRow, row)  # several per job: EventRow(...) would cost twice this
+
+
+def added(record: Record, now: int) -> EventRow:
+    """The first event of a new job."""
+    first = copy_of(record)
+    first.job_seq = 0
+    return event_of(first, now, "job.added", None, record.status)
 
 
 def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus) -> None:

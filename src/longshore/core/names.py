@@ -30,11 +30,6 @@ def check_name(field: str, value: object) -> str:
     return value
 
 
-def check_optional_name(field: str, value: object) -> str | None:
-    """A good name, or None."""
-    return None if value is None else check_name(field, value)
-
-
 def check_names(field: str, values: object) -> tuple[str, ...]:
     """Good names in the order given, each once. A bare string is refused: it would be read letter by letter."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):

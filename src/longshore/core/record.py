@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from longshore.core.backoff import backoff_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job, Lease
+from longshore.core.job import DEFAULT_QUEUE, Job, Lease
 from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus, check_status
 from longshore.core.moments import (
     check_datetime,
@@ -21,7 +21,7 @@ from longshore.core.moments import (
     optional_moment,
     optional_span,
 )
-from longshore.core.names import check_name, check_names, check_optional_name
+from longshore.core.names import check_name, check_names
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 
@@ -122,7 +122,7 @@ def record_of(job: object, now: int) -> Record:
     if not isinstance(job, Job):
         raise InvalidArgument("job", f"must be a Job, not {type(job).__name__}")
     job_id = check_name("id", job.id)
-    status = check_status("status", job.status)
+    status = job.status if type(job.status) is JobStatus else check_status("status", job.status)
     if status is not JobStatus.INITIAL_PENDING and status is not JobStatus.CREATED:
         raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {status}")
     if job.on_dependency_failure not in _POLICIES:
@@ -138,7 +138,7 @@ def record_of(job: object, now: int) -> Record:
         raise InvalidArgument("lifo", f"must be True or False, not {type(job.lifo).__name__}")
     record = Record()
     record.id = job_id
-    record.queue = str(check_name("queue", job.queue))
+    record.queue = "default" if job.queue is DEFAULT_QUEUE else check_name("queue", job.queue)
     record.type = check_name("type", job.type)
     record.payload = check_bytes("payload", job.payload)
     if job.tags != ():
@@ -156,10 +156,14 @@ def record_of(job: object, now: int) -> Record:
     record.max_attempts = check_number("max_attempts", job.max_attempts)
     if job.max_crashes is not None:
         record.max_crashes = check_number("max_crashes", job.max_crashes)
-    record.idempotency_key = check_optional_name("idempotency_key", job.idempotency_key)
-    record.concurrency_key = check_optional_name("concurrency_key", job.concurrency_key)
-    record.parent_id = check_optional_name("parent_id", job.parent_id)
-    record.schedule_id = check_optional_name("schedule_id", job.schedule_id)
+    if job.idempotency_key is not None:
+        record.idempotency_key = check_name("idempotency_key", job.idempotency_key)
+    if job.concurrency_key is not None:
+        record.concurrency_key = check_name("concurrency_key", job.concurrency_key)
+    if job.parent_id is not None:
+        record.parent_id = check_name("parent_id", job.parent_id)
+    if job.schedule_id is not None:
+        record.schedule_id = check_name("schedule_id", job.schedule_id)
     record.on_dependency_failure = job.on_dependency_failure
     record.depends_on = depends_on
     record.deps_total = len(depends_on)

@@ -18,17 +18,17 @@ UPDATE_LEASE = 30_000_000
 """A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
 
 
-def arrive(record: Record, now: int) -> list[EventRow]:
-    """A new job takes its place in the status it has; returns what is told of it."""
+def arrive(record: Record, now: int, events: list[EventRow]) -> None:
+    """A new job takes its place in the status it has. Its first event, `job.added`, is the store's to write with the
+    row; what else is told of it is added to the events."""
     if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
         record.status = JobStatus.WAITING_CHILDREN
     record.stand_in_line(now)
-    events = [event_of(record, now, "job.added", None, record.status)]
+    record.job_seq = 1
     if record.status is JobStatus.WAITING_CHILDREN:
         events.append(event_of(record, now, "job.waiting_children", detail={"waiting_for": record.deps_left}))
     elif record.waits(now) and record.status is JobStatus.INITIAL_PENDING:
         events.append(event_of(record, now, "job.delayed", detail={"until": record.run_at}))
-    return events
 
 
 def accept(change: Change) -> None:

@@ -111,12 +111,13 @@ SELECT status, sum(jobs), sum(retries) FROM queue_counts WHERE ?1 IS NULL OR que
 SELECT queue, status, jobs FROM queue_counts WHERE jobs > 0
 
 -- name: insert_job
--- What a new job cannot have yet is left to the defaults of the table.
+-- What a new job cannot have yet is left to the defaults of the table. An id in use shows in the number of changes.
 INSERT INTO jobs (
     uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
     idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
     status, run_at, eligible_at, place, job_seq, updated_at, tags
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
 
 -- name: save_job
 -- The fence: the row must still be the version this change was made from, or nothing is written.
@@ -193,7 +194,8 @@ SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at
 ORDER BY uid DESC LIMIT 1
 
 -- name: ids_taken
-SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?))
+-- Those that were there before the batch that begins with this uid.
+SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND uid < ?
 
 -- name: statuses
 SELECT id, status FROM jobs WHERE id IN (SELECT value FROM json_each(?))
@@ -286,6 +288,12 @@ SELECT uid, tags FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1
 
 -- name: insert_event
 INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_added_events
+-- The first event of every job of the batch, in one statement; the batch is all that has its uid or a later one.
+INSERT INTO job_events
+SELECT ?1 + uid - ?2, uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', ?3, NULL
+FROM jobs WHERE uid >= ?2 ORDER BY uid
 
 -- name: event_columns
 n, job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,

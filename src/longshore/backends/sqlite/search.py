@@ -20,8 +20,10 @@ _READ_AT_ONCE = 500
 _FEW = 20_000
 """Up to here all jobs in a status are fetched through its index and sorted; beyond, the newest are met soon enough."""
 
-# which index leads straight to the jobs of a queue in a status, and the condition that lets it be used
-_UNSTARTED = "queue = ? AND status = 'INITIAL_PENDING' AND parked = {parked}"
+# which index leads straight to the jobs of a queue in a status; a partial index is used only if told its own words
+_IN_LINE = "status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0"
+_UNSTARTED = f"queue = ? AND status = 'INITIAL_PENDING' AND {_IN_LINE}"
+_PARKED = "queue = ? AND status = 'INITIAL_PENDING' AND parked = 1"
 _RUNNING = "queue = ? AND status = 'RUNNING' AND lease_token IS NOT NULL"
 _COMPLETED = "queue = ? AND status = 'COMPLETED' AND finalized_at IS NOT NULL"
 _OTHER = "queue = ? AND status = '{status}' AND status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED')"
@@ -76,8 +78,8 @@ def _newest_in(
     """The newest in one queue and status: by its index, or for a crowd by walking back from the newest of all."""
     if status is JobStatus.INITIAL_PENDING and count <= _FEW:
         places = [
-            ("jobs INDEXED BY jobs_claimable", _UNSTARTED.format(parked=0)),
-            ("jobs INDEXED BY jobs_parked", _UNSTARTED.format(parked=1)),
+            ("jobs INDEXED BY jobs_claimable", _UNSTARTED),
+            ("jobs INDEXED BY jobs_parked", _PARKED),
         ]
     elif status is JobStatus.RUNNING:
         places = [("jobs INDEXED BY jobs_held", _RUNNING)]

@@ -17,7 +17,7 @@ from longshore.backends.sqlite.view import SQL, STATUS, Row, tags_text
 from longshore.backends.transaction import KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
-from longshore.core.errors import BackendUnavailable
+from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.moments import from_micros, to_micros
 from longshore.core.record import Record
@@ -33,6 +33,10 @@ _saved_columns = attrgetter(
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid",
 )  # fmt: skip
+
+
+class ChangedUnderneath(RuntimeError):
+    """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
 
 class SQLiteTransaction(SQLiteLine):
@@ -110,11 +114,25 @@ class SQLiteTransaction(SQLiteLine):
         return first
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
-        self._many(SQL.insert_job, map(_inserted, records))
+        if not records:
+            return
+        with self._connection:  # a savepoint: if an id is taken, nothing of this batch stays and the others' writes do
+            self._insert_rows(records)
         self._many(SQL.insert_tag, (row for record in records if record.tags for row in _tag_rows(record)))
+        self._connection.execute(SQL.insert_added_events, (self._next_event, records[0].uid, self.now))
+        self._next_event += len(records)
         self._events(events)
         counts = Counter((record.queue, record.status) for record in records)
         self._many(SQL.add_to_count, ((*key, jobs, 0) for key, jobs in counts.items()))
+
+    def _insert_rows(self, records: Sequence[Record]) -> None:
+        before = self._connection.total_changes()
+        self._many(SQL.insert_job, map(_inserted, records))
+        if self._connection.total_changes() - before != len(records):
+            self._next_uid = records[0].uid
+            names = json.dumps([record.id for record in records])
+            taken = {job_id for (job_id,) in self._rows(SQL.ids_taken, names, records[0].uid)}
+            raise DuplicateJob([record.id for record in records if record.id in taken])
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
@@ -131,7 +149,7 @@ class SQLiteTransaction(SQLiteLine):
 
     def _saved_all(self, changes: Sequence[Change], before: int) -> None:
         if self._connection.total_changes() - before != len(changes):
-            raise BackendUnavailable("a job changed under a write transaction; the file is written by something else")
+            raise ChangedUnderneath("a job changed under a write transaction: the file is written by something else")
         self._many(SQL.save_tag, (row for change in changes for row in _changed_tag_rows(change.record)))
         self._record(changes)
 
@@ -172,9 +190,6 @@ class SQLiteTransaction(SQLiteLine):
             if found is not None:
                 known[pair] = found[0]
         return known
-
-    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
-        return {job_id for (job_id,) in self._rows(SQL.ids_taken, json.dumps(job_ids))}
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         names = json.dumps(list(job_ids))

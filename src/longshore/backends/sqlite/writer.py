@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import apsw
 
 from longshore.backends.sqlite.connection import Opener, explain
-from longshore.backends.sqlite.transaction import SQLiteTransaction
-from longshore.core.errors import LongshoreError, QueueClosed
+from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
+from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
 LONGEST_BATCH = 0.05
 """Seconds of work one commit may gather: whoever comes next waits no longer than this and one verb."""
@@ -134,16 +134,16 @@ class Writer:
             while monotonic() <= ends and (request := self._take()) is not None:
                 if not request.answer.cancelled():
                     begun.append(request)
-                    outcomes.append(self._perform(connection, transaction, request))
+                    outcomes.append(self._perform(transaction, request))
             transaction.finish()
             changed = connection.total_changes() != changes
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if len(begun) <= 1:
-                raise
-            return [self._commit_alone(request) for request in begun]
+            if len(begun) > 1:
+                return [self._commit_alone(request) for request in begun]
+            raise
         if changed:  # a claim that found nothing must not wake whoever waits to claim
             self._on_commit()
         return outcomes
@@ -154,26 +154,25 @@ class Writer:
             connection, transaction = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             transaction.begin()
-            outcome = self._perform(connection, transaction, request)
+            outcome = self._perform(transaction, request)
             transaction.finish()
             connection.execute("COMMIT")
         except BaseException as error:
-            self._close_connection()
+            self._close_connection()  # which takes back what it began
             return _Outcome(request, None, self._explained(error))
         self._on_commit()
         return outcome
 
-    def _perform(self, connection: apsw.Connection, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
-        before = connection.total_changes()
+    def _perform(self, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
         transaction.now = self._clock()
         try:
             return _Outcome(request, request.operation(transaction), None)
         except LongshoreError as error:
-            if connection.total_changes() != before:
-                raise
             return _Outcome(request, None, error)
 
     def _explained(self, error: BaseException) -> BaseException:
+        if isinstance(error, ChangedUnderneath):
+            return BackendUnavailable(f"{self._path}: {error}")
         return explain(self._path, error) if isinstance(error, apsw.Error) else error
 
     def _deliver(self, outcomes: list[_Outcome]) -> None:

@@ -94,11 +94,11 @@ class _Line:
         for record in self._merged():
             if len(self.blocked) == MOST_PASSED or len(self.outlived) == MOST_PASSED:
                 break
-            if record.expires_at is not None and record.expires_at <= self.tx.now:
-                self.outlived.append(record)
-                continue
             if not self._key_has_room(record):
                 self.blocked.append(record)
+                continue
+            if record.expires_at is not None and record.expires_at <= self.tx.now:
+                self.outlived.append(record)
                 continue
             self.room[record.queue] -= 1
             self.taken[record.queue] += 1

@@ -9,7 +9,7 @@ from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
-from longshore.core.change import Change
+from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
@@ -39,13 +39,16 @@ def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
 def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """Stores records that are checked already."""
     fresh, answers = _without_known_keys(tx, records)
-    _refuse_duplicates(tx, fresh)
+    _refuse_twins(fresh)
     uid = tx.new_uids(len(fresh))
     for record in fresh:
         record.uid = uid
         uid += 1
     edges = edges_for(tx, fresh)
-    tx.insert(fresh, [event for record in fresh for event in transitions.arrive(record, tx.now)])
+    events: list[EventRow] = []
+    for record in fresh:
+        transitions.arrive(record, tx.now, events)
+    tx.insert(fresh, events)
     if edges:
         tx.add_edges(edges)
         doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
@@ -73,13 +76,11 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
     return fresh, answers
 
 
-def _refuse_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
-    ids = [record.id for record in records]
-    taken = tx.ids_taken(ids)
-    if len(set(ids)) != len(ids):
-        taken |= {job_id for job_id, times in Counter(ids).items() if times > 1}
-    if taken:
-        raise DuplicateJob([job_id for job_id in dict.fromkeys(ids) if job_id in taken])
+def _refuse_twins(records: Sequence[Record]) -> None:
+    """Ids that come twice in the batch; those that are stored already are met when it is inserted."""
+    if len({record.id for record in records}) != len(records):
+        times = Counter(record.id for record in records)
+        raise DuplicateJob([job_id for job_id, count in times.items() if count > 1])
 
 
 def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:

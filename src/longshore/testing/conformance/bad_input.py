@@ -117,7 +117,7 @@ class TestBadInput:
             *(("max_crashes", value) for value in (-1, 2**31, True, 1.5)),
             *(("lifo", value) for value in (1, 0, "yes", None)),
             *(("on_dependency_failure", value) for value in ("", "fail", None)),
-            *(("options", value) for value in ([], "{}", 5)),
+            *(("options", value) for value in ((), "{}", 5)),
         ],
     )
     async def test_a_field_of_the_wrong_kind_is_refused_by_name(self, backend: Backend, field: str, value: Any) -> None:

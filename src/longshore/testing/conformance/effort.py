@@ -54,7 +54,7 @@ async def _full_keys(backend: Backend, clock: HeldClock, count: int) -> None:
 
 # what is stored, what is asked, and which row of the specification it is about
 BOUNDED: dict[str, tuple[Fill, Call]] = {
-    "get_job": (_waiting, lambda b: b.get_job("j7")),
+    "get_job": (_waiting, lambda b: b.get_job("rare 4")),  # stored last
     "dequeue_jobs among the waiting": (_waiting, lambda b: b.dequeue_jobs("w", limit=5)),
     "dequeue_jobs behind the future": (_future, lambda b: b.dequeue_jobs("w", limit=5)),
     "dequeue_jobs behind the finished": (_finished, lambda b: b.dequeue_jobs("w", limit=5)),

@@ -26,11 +26,15 @@ class BreakableClock(HeldClock):
     def __init__(self) -> None:
         super().__init__()
         self.readings = 0
+        self.on_reading: Callable[[], None] | None = None
+        """Called by whoever asks for the time, in the store's own thread: to stage a race inside a transaction."""
         self._error: Exception | None = None
 
     def now(self) -> datetime:
         """The time it was last set to, unless it is broken."""
         self.readings += 1
+        if self.on_reading is not None:
+            self.on_reading()
         if self._error is not None:
             raise self._error
         return super().now()

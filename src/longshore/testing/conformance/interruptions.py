@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -90,6 +91,35 @@ class TestInterruptions:
         await audit(backend)
         await enqueue(backend, "afterwards", queue="afterwards")
         assert (await claim(backend, "worker-2", queues=["afterwards"])).id == "afterwards"
+
+    async def test_a_call_cancelled_before_its_answer_came_takes_none_of_its_neighbours_along(
+        self, backend: Backend, clock: BreakableClock
+    ) -> None:
+        # B-ERR-01 X-117
+        await backend.count_jobs()
+        loop, here, cancelled = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
+        tasks = [asyncio.ensure_future(backend.enqueue_job(new_job(f"j{number}"))) for number in range(30)]
+
+        def cancel() -> None:
+            for task in tasks[::2]:
+                task.cancel()
+            cancelled.set()
+
+        def cancel_in_the_midst() -> None:
+            if clock.readings < asked + 10 or cancelled.is_set():
+                return
+            if threading.get_ident() == here:
+                cancel()
+            else:
+                loop.call_soon_threadsafe(cancel)
+                cancelled.wait(10)
+
+        asked = clock.readings
+        clock.on_reading = cancel_in_the_midst
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=20)
+        assert cancelled.is_set()
+        assert answers[1::2] == [f"j{number}" for number in range(1, 30, 2)]
+        assert all(isinstance(answer, str | asyncio.CancelledError) for answer in answers)
 
     async def test_a_call_cancelled_before_it_began_does_nothing(self, backend: Backend) -> None:
         # B-ERR-01
