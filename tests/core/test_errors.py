@@ -55,7 +55,8 @@ def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attribute
 
 
 def test_the_two_ways_to_lose_a_lease_are_told_apart_in_words() -> None:
-    assert str(LeaseLost("j1", "expired")) != str(LeaseLost("j1", "mismatch"))
+    assert "ran out" in str(LeaseLost("j1", "expired"))
+    assert "claimed again" in str(LeaseLost("j1", "mismatch"))
 
 
 @pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
@@ -84,6 +85,7 @@ def test_many_duplicates_are_all_carried_and_the_first_ten_are_told() -> None:
     assert "'job-9'" in str(error)
     assert "'job-10'" not in str(error)
     assert "90 more" in str(error)
+    assert "more" not in str(DuplicateJob(ids[:10]))
 
 
 @pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
