@@ -203,6 +203,7 @@ class TwoStores:
         self.events_so_far = 1
         self.known: dict[int, Job] = {}
         self.counters: dict[int, tuple[int, ...]] = {}
+        self.retried: set[int] = set()
         self.claims: list[Claim] = []
         self.lease_ends: dict[tuple[int, int], datetime | None] = {}
         self.settled: set[tuple[int, int]] = set()
@@ -307,6 +308,7 @@ class TwoStores:
             self.count_start(event, job.concurrency_key)
         elif event.event == "job.retried":
             self.counters.pop(event.job_uid, None)
+            self.retried.add(event.job_uid)
         elif event.event == "job.removed" and job.idempotency_key is not None:
             pair = (job.queue, job.idempotency_key)
             if self.keys_given.get(pair) == job.id:
@@ -697,7 +699,8 @@ class TwoStores:
         now = (job.executions, job.epoch, job.retry_count, job.crashes)
         before = self.counters.get(job.uid, (0, 0, 0, 0))
         assert all(new >= old for new, old in zip(now, before, strict=True)), f"{job.id}: {before} became {now}"
-        assert job.max_crashes is None or job.crashes <= job.max_crashes + 1, f"{job.id}: {job.crashes} crashes"
+        bounded = job.max_crashes is None or job.crashes <= job.max_crashes + 1
+        assert bounded or job.uid in self.retried, f"{job.id}: {job.crashes} crashes"
         self.counters[job.uid] = now
 
     def all_can_come_to_an_end(self) -> None:
