@@ -243,7 +243,7 @@ class TestClaiming:
     # -- what it leaves on the record
 
     async def test_a_claim_names_the_new_owner_and_the_time(self, backend: Backend, clock: HeldClock) -> None:
-        # B-DEQ-07 B-DEQ-08 B-CON-04 T-REC-07
+        # B-DEQ-07 B-DEQ-08 B-CON-04 T-REC-07 X-70 X-115
         await enqueue(backend, "j1")
         clock.advance(5)
         first = await claim(backend, "worker-1")

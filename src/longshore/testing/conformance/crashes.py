@@ -54,7 +54,7 @@ class TestCrashes:
     async def test_a_running_job_goes_back_to_the_queue_and_the_crash_is_counted(
         self, backend: Backend, clock: HeldClock, crash: Crash
     ) -> None:
-        # B-MWU-02 B-MWU-04 B-RST-01 B-RST-03 T-M4-03 X-14 X-40 X-46 X-62
+        # B-MWU-02 B-MWU-04 B-RST-01 B-RST-03 T-M4-03 X-14 X-40 X-46 X-62 X-70
         job = await job_in(backend, S.RUNNING, run_at=0)
         await crash(backend, clock)
         back = await backend.get_job(job.id)

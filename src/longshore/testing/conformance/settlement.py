@@ -197,6 +197,7 @@ class TestSettlement:
         await backend.fail_job(job.id, "busy", retry_at=clock.now() + seconds(60))
         assert (await backend.get_job(job.id)).run_at == clock.now() + seconds(60)
         clock.advance(59)
+        await backend.set_progress(job.id, 50)  # an update of another kind moves no backoff
         assert await backend.dequeue_jobs("worker-1") == []
         clock.advance(1)
         again = await claim(backend)

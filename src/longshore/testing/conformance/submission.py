@@ -241,6 +241,13 @@ class TestSubmission:
         assert await claimable(backend) == ["j1"]
         assert (await story(backend, "j1"))[:2] == ["job.added", "job.accepted"]
 
+    async def test_a_repeated_key_of_a_created_job_gives_it_back_and_does_not_accept_it(self, backend: Backend) -> None:
+        #
+        await enqueue(backend, "first", status=S.CREATED, idempotency_key="k")
+        async with nothing_changes(backend):
+            assert await backend.enqueue_job(new_job("second", idempotency_key="k")) == "first"
+        assert await claimable(backend) == []
+
     async def test_accepting_takes_all_or_none(self, backend: Backend) -> None:
         await backend.enqueue_jobs([new_job("a", status=S.CREATED), new_job("b", status=S.CREATED), new_job("c")])
         async with refused(backend, JobNotFound):
