@@ -1,0 +1,59 @@
+"""The statements of the SQLite store guard themselves, whatever the code above them believes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longshore import Job
+from longshore.backends.sqlite.connection import open_connection, prepare
+from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
+from longshore.backends.verbs.submission import enqueue_jobs
+from longshore.core import transitions
+from longshore.core.change import Change
+
+NOW = 1_767_268_800_000_000
+
+
+@pytest.fixture
+def transaction(tmp_path: Path) -> Iterator[SQLiteTransaction]:
+    """An open write transaction with one job waiting."""
+    path = tmp_path / "jobs.db"
+    prepare(path, busy_seconds=1)
+    connection = open_connection(path, busy_seconds=1)
+    connection.execute("BEGIN IMMEDIATE")
+    transaction = SQLiteTransaction(connection)
+    transaction.begin()
+    transaction.now = NOW
+    enqueue_jobs(transaction, [Job(id="j1", type="t")])
+    yield transaction
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def claimed(transaction: SQLiteTransaction, worker: str) -> Change:
+    """A claim of the job as it is stored now, not yet written."""
+    change = Change(transaction.jobs_by_id(["j1"])["j1"], NOW)
+    transitions.claim(change, worker, f"token of {worker}", NOW + 30_000_000)
+    return change
+
+
+def test_a_change_made_from_an_older_version_of_the_row_is_not_written(transaction: SQLiteTransaction) -> None:
+    # B-IMP-02 X-33
+    first, second = claimed(transaction, "worker-1"), claimed(transaction, "worker-2")
+    transaction.save([first])
+    with pytest.raises(ChangedUnderneath):
+        transaction.save([second])
+    assert transaction.jobs_by_id(["j1"])["j1"].lease_owner == "worker-1"
+
+
+def test_a_job_that_was_claimed_is_not_claimed_again_by_a_statement(transaction: SQLiteTransaction) -> None:
+    # B-DEQ-12 B-IMP-03
+    first, second = claimed(transaction, "worker-1"), claimed(transaction, "worker-2")
+    transaction.claim([first])
+    with pytest.raises(ChangedUnderneath):
+        transaction.claim([second])
+    record = transaction.jobs_by_id(["j1"])["j1"]
+    assert (record.lease_owner, record.epoch) == ("worker-1", 1)
