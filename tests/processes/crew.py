@@ -1,0 +1,106 @@
+"""Starts real processes on one file, hears what they tell, and ends them: by a word, or by kill -9."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30
+"""Seconds to wait for a line before something must be wrong."""
+
+Line = tuple[str, list[Any]]
+
+
+class Hand:
+    """One process; its lines arrive in `told` (all of them) and one by one from the crew."""
+
+    def __init__(self, crew: Crew, role: str, path: Path, name: str, *more: str) -> None:
+        self.name = name
+        self.told: list[Line] = []
+        self._crew = crew
+        command = [sys.executable, "-m", "tests.processes.dockhand", role, str(path), name, *more]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self._errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._hear, daemon=True),
+            threading.Thread(target=self._hear_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _hear(self) -> None:
+        assert self.process.stdout is not None
+        for text in self.process.stdout:
+            what, *values = json.loads(text)
+            self.told.append((what, values))
+            self._crew.lines.put((self, what, values))
+        self._crew.lines.put((self, "over", []))
+
+    def _hear_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors += list(self.process.stderr)
+
+    def kill(self) -> None:
+        """As the kernel would: no goodbye."""
+        self.process.kill()
+        self._join()
+
+    def dismiss(self) -> None:
+        """Lets it finish what it is at."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._join()
+        assert self.process.returncode == 0, "".join(self._errors) + str(self.told[-3:])
+
+    def _join(self) -> None:
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def heard(self, what: str) -> list[list[Any]]:
+        """What it told of one kind."""
+        return [values for kind, values in self.told if kind == what]
+
+
+class Crew:
+    """All processes of one test; none outlives it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.hands: list[Hand] = []
+        self.lines: queue.Queue[tuple[Hand, str, list[Any]]] = queue.Queue()
+
+    def hire(self, role: str, name: str, *more: str) -> Hand:
+        """Starts one more."""
+        self.hands.append(Hand(self, role, self.path, name, *more))
+        return self.hands[-1]
+
+    def next_line(self) -> tuple[Hand, str, list[Any]]:
+        """Whatever any of them tells next."""
+        return self.lines.get(timeout=PATIENCE)
+
+    def heard(self, what: str) -> list[list[Any]]:
+        """What all of them told of one kind."""
+        return [values for hand in self.hands for values in hand.heard(what)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        for hand in self.hands:
+            if hand.process.poll() is None:
+                hand.kill()

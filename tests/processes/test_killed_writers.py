@@ -1,0 +1,150 @@
+"""Real processes on one file: killed without a word, or writing all at once; nothing promised is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.errors import BackendUnavailable
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from tests.backends.audit import audit
+from tests.checker import History
+from tests.processes.crew import Crew
+
+EXPECTED_REFUSALS = {"LeaseLost", "JobNotInflight"}
+"""What a process hears whose machine was so busy that its lease ran out; anything else is an error."""
+
+
+def check_promises(crew: Crew, jobs: dict[str, Job], history: History) -> None:
+    """The clients' own logs against what is stored."""
+    assert not crew.heard("error")
+    acknowledged = [job_id for (ids,) in crew.heard("enqueued") for job_id in ids]
+    tried = {job_id for (ids,) in crew.heard("trying") for job_id in ids}
+    lost = [job_id for job_id in acknowledged if job_id not in jobs]
+    assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged jobs are gone: {lost[:5]}"
+    assert len(acknowledged) == len(set(acknowledged))
+    assert jobs.keys() <= tried, "jobs that nobody enqueued"
+    claims = Counter((job_id, epoch) for (pairs,) in crew.heard("claimed") for job_id, epoch in pairs)
+    assert max(claims.values()) == 1, "one claim was given to two"
+    settled = Counter((job_id, epoch) for (rows,) in crew.heard("settled") for job_id, epoch, _ in rows)
+    assert max(settled.values()) == 1, "one claim was settled twice"
+    assert settled.keys() <= claims.keys()
+    completed = [job_id for (rows,) in crew.heard("settled") for job_id, _, status in rows if status == "COMPLETED"]
+    assert len(completed) == len(set(completed)), "a job was completed twice"
+    undone = [job_id for job_id in completed if jobs[job_id].status is not JobStatus.COMPLETED]
+    assert not undone, f"completed, and then not: {undone}"
+    assert {kind for _, _, kind in crew.heard("refused")} <= EXPECTED_REFUSALS
+    lives = {life.id: life for life in history.lives.values()}
+    for (job_id, epoch), times in settled.items():
+        assert lives[job_id].ended[epoch] == times
+
+
+async def look_at(path: Path) -> tuple[dict[str, Job], History]:
+    async with SQLiteBackend(path) as backend:
+        jobs, history = await audit(backend)
+        return {job.id: job for job in jobs}, history
+
+
+async def work_off(path: Path) -> None:
+    """What the killed left behind can still be done, every bit of it."""
+    async with SQLiteBackend(path) as backend:
+        await backend.reset_running_jobs()
+        while jobs := await backend.dequeue_jobs("the last one", limit=1000):
+            for job in jobs:
+                await backend.complete_job(job.id, lease=job.lease)
+        left = {status: number for status, number in (await backend.count_jobs()).items() if number}
+        assert left.keys() == {JobStatus.COMPLETED}
+
+
+@pytest.mark.prove
+def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path: Path, seed: int, proving: bool) -> None:
+    kills = 60 if proving else 6
+    chance = Random(seed)
+    path = tmp_path / "jobs.db"
+    with Crew(path) as crew:
+        crew.hire("both", "p0")
+        patience = {"p0": chance.randint(20, 200)}
+        killed = 0
+        crew.hire("both", "steady")
+        while killed < kills:
+            hand, what, values = crew.next_line()
+            assert what != "error", values
+            if hand.name == "steady":
+                continue
+            patience[hand.name] -= 1
+            if patience[hand.name] == 0:
+                hand.kill()
+                killed += 1
+                patience[f"p{killed}"] = chance.randint(20, 200)
+                crew.hire("both", f"p{killed}")
+        for hand in crew.hands:
+            if hand.process.returncode is None:
+                hand.dismiss()
+        jobs, history = asyncio.run(look_at(path))
+        check_promises(crew, jobs, history)
+        print(f"{killed} kills, {len(jobs)} jobs, {history.events} events, seed {seed}")
+        assert killed == kills
+    asyncio.run(work_off(path))
+    asyncio.run(look_at(path))
+
+
+@pytest.mark.prove
+def test_many_processes_write_one_file_and_each_job_has_one_owner(tmp_path: Path, proving: bool) -> None:
+    """No caller ever hears that the database is locked."""
+    writers, claimers, calls = (6, 4, 300) if proving else (2, 2, 120)
+    path = tmp_path / "jobs.db"
+    with Crew(path) as crew:
+        busy = {crew.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
+        workers = [crew.hire("claimer", f"claimer{number}") for number in range(claimers)]
+        settled = enqueued = 0
+        while busy or settled < enqueued:
+            hand, what, values = crew.next_line()
+            assert what not in ("error", "refused"), values
+            if what == "over":
+                busy.discard(hand)
+            elif what == "enqueued":
+                enqueued += len(values[0])
+            elif what == "settled":
+                settled += sum(status == "COMPLETED" for _, _, status in values[0])
+        for hand in [*workers, *(hand for hand in crew.hands if hand not in workers)]:
+            hand.dismiss()
+        jobs, history = asyncio.run(look_at(path))
+        check_promises(crew, jobs, history)
+    assert len(jobs) == enqueued == settled
+    assert {job.status for job in jobs.values()} == {JobStatus.COMPLETED}
+
+
+async def test_callers_wait_while_another_process_holds_the_file_and_then_get_their_answers(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="before", type="t"))
+        with Crew(path) as crew:
+            holder = crew.hire("holder", "holder")
+            assert await asyncio.to_thread(crew.next_line) == (holder, "held", [])
+            callers = [asyncio.create_task(backend.enqueue_job(Job(id=f"j{number}", type="t"))) for number in range(20)]
+            done, _ = await asyncio.wait(callers, timeout=0.5)
+            assert not done
+            assert (await backend.get_job("before")).id == "before"  # whoever only looks does not wait
+            await asyncio.to_thread(holder.dismiss)
+            assert await asyncio.gather(*callers) == [f"j{number}" for number in range(20)]
+
+
+async def test_a_file_held_for_too_long_is_a_clear_error_and_then_all_is_well_again(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path, busy_seconds=0.2) as backend:
+        await backend.enqueue_job(Job(id="before", type="t"))
+        with Crew(path) as crew:
+            holder = crew.hire("holder", "holder")
+            assert await asyncio.to_thread(crew.next_line) == (holder, "held", [])
+            with pytest.raises(BackendUnavailable, match="locked by another process for too long"):
+                await backend.enqueue_job(Job(id="refused", type="t"))
+            await asyncio.to_thread(holder.dismiss)
+        await backend.enqueue_job(Job(id="after", type="t"))
+        jobs, _ = await audit(backend)
+        assert {job.id for job in jobs} == {"before", "after"}
