@@ -53,6 +53,7 @@ class SQLiteBackend(StoredBackend):
         self._preparing = threading.Lock()
         self._closed = False
         self._process = os.getpid()
+        self._seen: dict[tuple[str, int], int] = {}
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
@@ -103,7 +104,7 @@ class SQLiteBackend(StoredBackend):
         with explained(self.path):
             connection.execute("BEGIN")  # one snapshot for a look of several statements
             try:
-                return look(SQLiteView(connection), *args, **kwargs)
+                return look(SQLiteView(connection, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
 

@@ -29,6 +29,8 @@ STATUS: dict[str | None, Any] = {None: None} | {status.value: status for status 
 
 Row = tuple[Any, ...]
 
+_FOLLOWERS_REMEMBERED = 1_000
+
 
 def record_of_row(row: Row) -> Record:
     """A row of `job_columns` as a record; dependencies are kept elsewhere and filled in by `SQLiteView`."""
@@ -46,10 +48,15 @@ def tags_text(tags: tuple[str, ...]) -> str:
 
 
 class SQLiteView:
-    """Everything that only looks, on one connection."""
+    """Everything that only looks, on one connection.
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    `seen` remembers, for followers of one queue, up to where the log has nothing more for them: else a quiet queue's
+    follower would read through a busy queue's events again at every look.
+    """
+
+    def __init__(self, connection: apsw.Connection, seen: dict[tuple[str, int], int] | None = None) -> None:
         self._connection = connection
+        self._seen = {} if seen is None else seen
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return self._connection.execute(statement, values)
@@ -115,12 +122,18 @@ class SQLiteView:
         if job_id is not None:
             rows = self._rows(SQL.events_of_job, after, job_id, queue, limit)
         elif queue is not None:
-            rows = self._rows(SQL.events_of_queue, after, queue, limit)
+            return self._events_of_queue(after, limit, queue)
         else:
             rows = self._rows(SQL.events, after, limit)
-        found = []
-        for number, uid, id_, seq, of, type_, event, source, target, *rest in rows:
-            found.append((number, EventRow(uid, id_, seq, of, type_, event, STATUS[source], STATUS[target], *rest)))
+        return _numbered(rows)
+
+    def _events_of_queue(self, after: int, limit: int, queue: str) -> list[tuple[int, EventRow]]:
+        begin = self._seen.get((queue, after), after)
+        found = _numbered(self._rows(SQL.events_of_queue, begin, queue, limit))
+        if len(found) < limit:
+            if len(self._seen) >= _FOLLOWERS_REMEMBERED:
+                self._seen.clear()
+            self._seen[queue, found[-1][0] if found else after] = self.log_ends(queue).last
         return found
 
     # -- queues, schedules, workers
@@ -166,3 +179,10 @@ def queue_of_row(row: Row) -> QueueState:
         dead,
         events,
     )
+
+
+def _numbered(rows: Iterable[Row]) -> list[tuple[int, EventRow]]:
+    found = []
+    for number, uid, id_, seq, of, type_, event, source, target, *rest in rows:
+        found.append((number, EventRow(uid, id_, seq, of, type_, event, STATUS[source], STATUS[target], *rest)))
+    return found
