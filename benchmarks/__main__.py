@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,24 +36,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="longshore-bench-", dir=arguments.directory) as folder:
         if _lies_in_memory(Path(folder)):
             print("these databases lie in memory, where commits cost nothing: name a folder on a disk with --directory")
-        findings = measured(Databases(Path(folder), scale), arguments.only or list(SCENARIOS))
-    print(f"\n{table.today()}, {table.machine()}; {table.load()}\n\n{table.plain(findings)}")
+        findings, busy = measured(Databases(Path(folder), scale), arguments.only or list(SCENARIOS))
+    print(f"\n{table.today()}, {table.machine()}; {busy}\n\n{table.plain(findings)}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(table.data(findings), indent=2, ensure_ascii=False) + "\n")
+        arguments.json.write_text(json.dumps(table.data(findings, busy), indent=2, ensure_ascii=False) + "\n")
     if arguments.write:
-        arguments.write.write_text(table.page(findings))
+        arguments.write.write_text(table.page(findings, busy))
     return 0
 
 
-def measured(databases: Databases, names: Sequence[str]) -> list[Finding]:
-    """What the scenarios found, each printed at once."""
+def measured(databases: Databases, names: Sequence[str]) -> tuple[list[Finding], str]:
+    """What the scenarios found, each printed at once, and how busy the machine was."""
     check_agreement(databases)
     findings: list[Finding] = []
+    averages: list[float] = []
     for name in names:
         for finding in SCENARIOS[name](databases):
             print(" · ".join(cell.replace("`", "") for cell in table.cells(finding) if cell), flush=True)
             findings.append(finding)
-    return findings
+        averages.append(os.getloadavg()[0])
+    return findings, table.load(averages)
 
 
 def _lies_in_memory(folder: Path) -> bool:

@@ -14,7 +14,7 @@ import apsw
 from benchmarks.measuring import Spread
 from benchmarks.reporting import Finding
 
-_HEADS = ("what", "unit", "product", "bare SQL", "compared with", "ratio", "target", "", "CPU µs/job")
+_HEADS = ("what", "unit", "product", "bare SQL", "compared with", "ratio", "target", "result", "CPU µs/job")
 
 _PAGE = """# Benchmarks
 
@@ -27,9 +27,11 @@ SQLite with write-ahead logging and `synchronous=FULL`, the event log on, files 
 
 Every figure is the median of its rounds, with the least and the most in parentheses; single calls (in ms) have their
 95th percentile as well. The sides of a comparison take turns within one run, because machines are shared and their
-speed wanders: trust the ratios more than the rates. The last column is processor time per job (per call, for looks),
-which other processes disturb least: the product's, all threads together, and in parentheses the part that kept the
-caller's event loop busy; bare SQL's; and what share of the product's it is.
+speed wanders: trust the ratios more than the rates. On a machine that is busy with other work even the ratios go
+wrong (waiting for a core or the disk counts alike on both sides, and the verdicts near a target become chance); the
+date's line says how busy it was. The last column is processor time per job (per call, for looks), which other processes
+disturb least: the product's, all threads together, and in parentheses the part that kept the caller's event loop busy;
+bare SQL's; and what share of the product's it is.
 
 *Bare SQL* writes the same rows into the same tables with the same durability, event and count rows included, with
 apsw and no code of Longshore: prepared tuples, one transaction for each batch, no threads, no event loop. Every run
@@ -46,9 +48,12 @@ def machine() -> str:
     )
 
 
-def load() -> str:
-    """How busy the machine is, the benchmarks themselves included: they keep about one core busy."""
-    return f"load average {os.getloadavg()[1]:.1f} over the last five minutes"
+def load(averages: Sequence[float]) -> str:
+    """How busy the machine was while it measured, from the load after each scenario; the benchmarks are about one."""
+    least, most = min(averages), max(averages)
+    text = f"load average {least:.1f} to {most:.1f} meanwhile"
+    busy = most > (os.cpu_count() or 1)
+    return f"{text}, at times more than it has cores: only the processor times are to be trusted" if busy else text
 
 
 def today() -> str:
@@ -82,17 +87,17 @@ def plain(findings: Sequence[Finding]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def page(findings: Sequence[Finding]) -> str:
+def page(findings: Sequence[Finding], busy: str) -> str:
     """For the documentation."""
     rows = [_HEADS, tuple("---" for _ in _HEADS), *(cells(finding) for finding in findings)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return _PAGE.format(date=today(), machine=machine(), load=load(), table=table)
+    return _PAGE.format(date=today(), machine=machine(), load=busy, table=table)
 
 
-def data(findings: Sequence[Finding]) -> dict[str, Any]:
+def data(findings: Sequence[Finding], busy: str) -> dict[str, Any]:
     """For programs."""
     measured = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
-    return {"date": today(), "machine": machine(), "load": load(), "findings": measured}
+    return {"date": today(), "machine": machine(), "load": busy, "findings": measured}
 
 
 def _cpu(finding: Finding) -> str:
