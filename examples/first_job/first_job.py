@@ -70,7 +70,7 @@ async def main() -> None:
         await work_until_done(backend)
         print("\nthe history of the job that failed first:")
         for event in await backend.read_events(job_id=ids[1]):
-            moved = f"{event.from_status} -> {event.to_status}" if event.to_status else ""
+            moved = f"{event.from_status or 'new'} -> {event.to_status}" if event.to_status else ""
             print(f"  {event.job_seq}  {event.event:<14} {moved} {event.detail.get('error', '')}")
         print("\nall jobs in the file:")
         for status, jobs in (await backend.count_jobs()).items():

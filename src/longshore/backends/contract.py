@@ -210,7 +210,11 @@ class Backend(ABC):
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> Freed:
-        """A move by hand along the table; touches no counter. The same status again is no change and no error."""
+        """A move by hand along the table; touches no counter. The same status again is no change and no error.
+
+        To RUNNING it takes a lease of 30 seconds without an owner, so that the sweep can find it; it may start a job
+        early or in a paused queue, but never beyond a limit.
+        """
 
     @abstractmethod
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
