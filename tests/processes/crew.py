@@ -52,22 +52,23 @@ class Hand:
     def kill(self) -> None:
         """As the kernel would: no goodbye."""
         self.process.kill()
-        self._join()
+        self.wait()
 
     def dismiss(self) -> None:
         """Lets it finish what it is at."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self._join()
-        assert self.process.returncode == 0, "".join(self._errors) + str(self.told[-3:])
+        assert self.wait() == 0, "".join(self._errors) + str(self.told[-3:])
 
-    def _join(self) -> None:
-        self.process.wait(PATIENCE)
+    def wait(self) -> int:
+        """Its exit code, once it is over and all it told was heard."""
+        code = self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join(PATIENCE)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
+        return code
 
     def heard(self, what: str) -> list[list[Any]]:
         """What it told of one kind."""
@@ -102,5 +103,4 @@ class Crew:
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
         for hand in self.hands:
-            if hand.process.poll() is None:
-                hand.kill()
+            hand.kill()

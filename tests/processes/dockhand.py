@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import threading
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 from longshore.backends.contract import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
@@ -109,6 +112,34 @@ def holder(path: Path) -> None:
     tell("let go")
 
 
+async def waiter(path: Path) -> None:
+    """Waits for one change."""
+    async with SQLiteBackend(path) as backend:
+        waiting = asyncio.create_task(backend.wait_for_change(20))
+        await backend.count_jobs()  # by now the wait has begun
+        tell("waiting")
+        tell("changed", await waiting)
+
+
+def migrator(path: Path, dies_at: int) -> None:
+    """Makes the file, and is killed before a statement of the making; 0 counts the statements instead."""
+    statements = 0
+
+    def before_each(_cursor: object, _statement: str, _values: object) -> bool:
+        nonlocal statements
+        statements += 1
+        if statements == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    def watch(connection: apsw.Connection) -> None:
+        connection.set_exec_trace(before_each)
+
+    apsw.connection_hooks.append(watch)
+    SQLiteBackend(path).new_connection().close()
+    tell("statements", statements)
+
+
 def main() -> None:
     role, path, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     try:
@@ -120,6 +151,10 @@ def main() -> None:
             asyncio.run(writer(path, name, Stop(), int(sys.argv[4])))
         elif role == "claimer":
             asyncio.run(claimer(path, name, Stop()))
+        elif role == "waiter":
+            asyncio.run(waiter(path))
+        elif role == "migrator":
+            migrator(path, int(sys.argv[4]))
     except* LongshoreError as errors:
         for error in errors.exceptions:
             tell("error", type(error).__name__, str(error))

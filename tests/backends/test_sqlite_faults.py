@@ -1,0 +1,405 @@
+"""Disks that fill up, break or forbid writing, and files that are damaged or not ours: told plainly, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import apsw
+import pytest
+
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.backends.sqlite.connection import MIGRATIONS
+from longshore.core.clock import HeldClock
+from longshore.core.errors import BackendUnavailable, LongshoreError
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from tests.backends.audit import all_jobs, audit, jobs_after_a_restart
+from tests.backends.disks import BreakingDisk, mounted
+
+NOBODY = 65_534
+
+
+async def fill(path: Path, jobs: int, clock: HeldClock | None = None) -> None:
+    """A queue with so many jobs, some of them done, closed properly."""
+    async with SQLiteBackend(path, clock=clock) as backend:
+        await backend.enqueue_jobs([Job(id=f"j{n}", type="t", tags=("x",), payload=b'"data"') for n in range(jobs)])
+        for job in await backend.dequeue_jobs("w", limit=jobs // 3):
+            await backend.complete_job(job.id, b"42", lease=job.lease)
+
+
+async def enqueue_until_refused(backend: SQLiteBackend, most: int = 500) -> tuple[list[str], BackendUnavailable]:
+    """What was acknowledged, and the refusal that came after it."""
+    acknowledged: list[str] = []
+    for number in range(most):
+        try:
+            acknowledged.append(await backend.enqueue_job(Job(id=f"n{number}", type="t", payload=b" " * 3_000)))
+        except BackendUnavailable as refusal:
+            return acknowledged, refusal
+    raise AssertionError(f"{most} jobs and no refusal")
+
+
+# -- the disk is full
+
+
+async def test_a_full_disk_is_told_plainly_and_room_made_is_room_used(tmp_path: Path) -> None:
+    clock = HeldClock()
+    limit = 60
+    connections: list[apsw.Connection] = []
+
+    def small(connection: apsw.Connection) -> None:
+        connections.append(connection)
+        connection.pragma("max_page_count", limit)
+
+    apsw.connection_hooks.append(small)
+    try:
+        async with SQLiteBackend(tmp_path / "jobs.db", clock=clock) as backend:
+            acknowledged, refusal = await enqueue_until_refused(backend)
+            assert "the disk is full" in str(refusal)
+            assert "Nothing was stored" in str(refusal)
+            stored = {job.id for job in await all_jobs(backend)}
+            assert stored == set(acknowledged)
+            limit = 10_000  # somebody made room
+            for connection in connections:
+                try:
+                    connection.pragma("max_page_count", limit)
+                except apsw.ConnectionClosedError:
+                    continue
+            await backend.enqueue_job(Job(id="after", type="t"))
+            await audit(backend, clock)
+    finally:
+        apsw.connection_hooks.remove(small)
+
+
+async def test_one_who_needs_no_room_is_served_while_the_disk_is_full(tmp_path: Path) -> None:
+    """A group commit that does not fit is taken apart: only those who do not fit are refused."""
+    limit = 60
+
+    def small(connection: apsw.Connection) -> None:
+        connection.pragma("max_page_count", limit)
+
+    apsw.connection_hooks.append(small)
+    try:
+        async with SQLiteBackend(tmp_path / "jobs.db") as backend:
+            await backend.enqueue_job(Job(id="small", type="t"))
+            (claimed,) = await backend.dequeue_jobs("w")
+            await enqueue_until_refused(backend)
+            large = Job(id="large", type="t", payload=b" " * 50_000)
+            refused, done = await asyncio.gather(
+                backend.enqueue_job(large), backend.complete_job("small", lease=claimed.lease), return_exceptions=True
+            )
+            assert isinstance(refused, BackendUnavailable)
+            assert done == {"w": 1}
+    finally:
+        apsw.connection_hooks.remove(small)
+
+
+# -- the disk breaks
+
+
+@contextmanager
+def breaking(kind: type[Exception], at: int, *, lasting: bool = False) -> Iterator[BreakingDisk]:
+    """A disk whose call number `at` fails, or all from there on."""
+    disk = BreakingDisk(
+        "breaking", lambda _kind, number: kind("injected") if number == at or (lasting and number > at) else None
+    )
+    with mounted(disk, "breaking"):
+        yield disk
+
+
+async def some_life(backend: SQLiteBackend, acknowledged: dict[str, JobStatus]) -> None:
+    """A few of each kind of write; whatever is refused is only missing from what is acknowledged."""
+
+    async def enqueue(number: int) -> None:
+        job_id = await backend.enqueue_job(Job(id=f"j{number}", type="t", payload=b" " * 400))
+        acknowledged.setdefault(job_id, JobStatus.INITIAL_PENDING)
+
+    for start in range(0, 24, 4):
+        await asyncio.gather(*(enqueue(start + more) for more in range(4)), return_exceptions=True)
+        try:
+            for job in await backend.dequeue_jobs("w", limit=2, lease=None):
+                await backend.complete_job(job.id, lease=job.lease)
+                acknowledged[job.id] = JobStatus.COMPLETED
+        except BackendUnavailable:
+            continue
+
+
+def check_kept(acknowledged: dict[str, JobStatus], stored: dict[str, Job]) -> None:
+    assert not acknowledged.keys() - stored.keys()
+    for job_id, status in acknowledged.items():
+        assert status is not JobStatus.COMPLETED or stored[job_id].status is JobStatus.COMPLETED
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("kind", [apsw.IOError, apsw.FullError])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+def test_an_error_at_any_write_or_sync_is_never_acknowledged(
+    kind: type[Exception], lasting: bool, tmp_path: Path, seed: int, proving: bool
+) -> None:
+    clock = HeldClock()
+
+    async def live(path: Path, acknowledged: dict[str, JobStatus]) -> None:
+        backend = SQLiteBackend(path, clock=clock, vfs="breaking")
+        await some_life(backend, acknowledged)
+        await backend.close()
+
+    with breaking(kind, 0) as disk:
+        asyncio.run(live(tmp_path / "whole.db", {}))
+        calls = disk.calls
+    points = range(1, calls + 1)
+    for at in points if proving else sorted(Random(seed).sample(points, 12)):
+        acknowledged: dict[str, JobStatus] = {}
+        path = tmp_path / f"{at}.db"
+        with breaking(kind, at, lasting=lasting):
+            asyncio.run(live(path, acknowledged))
+        stored = jobs_after_a_restart(path, clock)
+        check_kept(acknowledged, stored)
+        assert lasting or acknowledged, f"call {at} failed once, and nobody was served after it"
+    print(f"{calls} calls, seed {seed}")
+
+
+async def test_after_one_error_the_same_backend_goes_on(tmp_path: Path) -> None:
+    told: list[str] = []
+    with breaking(apsw.IOError, 130) as disk:
+        async with SQLiteBackend(tmp_path / "jobs.db", vfs="breaking") as backend:
+            for number in range(30):
+                try:
+                    await backend.enqueue_job(Job(id=f"j{number}", type="t"))
+                except BackendUnavailable as error:
+                    told.append(str(error))
+        assert disk.calls > 130
+    assert len(told) == 1
+    assert "the disk reports an error" in told[0]
+    async with SQLiteBackend(tmp_path / "jobs.db") as backend:
+        await audit(backend)
+
+
+@pytest.mark.prove
+def test_a_migration_that_breaks_anywhere_is_made_whole_by_the_next_start(
+    tmp_path: Path, seed: int, proving: bool
+) -> None:
+    clock = HeldClock()
+
+    async def start(path: Path) -> None:
+        async with SQLiteBackend(path, clock=clock, vfs="breaking") as backend:
+            await backend.enqueue_job(Job(id="first", type="t"))
+
+    with breaking(apsw.IOError, 0) as disk:
+        asyncio.run(start(tmp_path / "whole.db"))
+        calls = disk.calls
+    points = range(1, calls + 1)
+    refusals = 0
+    for at in points if proving else sorted(Random(seed).sample(points, 15)):
+        path = tmp_path / f"{at}.db"
+        with breaking(apsw.IOError, at, lasting=True):
+            try:
+                asyncio.run(start(path))
+            except BackendUnavailable:
+                refusals += 1
+        jobs_after_a_restart(path, clock)
+    assert refusals > 10
+
+
+# -- the place is wrong
+
+
+async def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
+    async with SQLiteBackend(tmp_path / "missing" / "jobs.db") as backend:
+        with pytest.raises(BackendUnavailable, match=f"the folder {tmp_path}/missing does not exist; make it first"):
+            await backend.enqueue_job(Job(type="t"))
+    assert not (tmp_path / "missing").exists()
+
+
+async def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+    async with SQLiteBackend(tmp_path) as backend:
+        with pytest.raises(BackendUnavailable, match="is a folder; name a file"):
+            await backend.count_jobs()
+
+
+@pytest.fixture
+def lent_folder() -> Iterator[Path]:
+    """A folder that its user may be kept from writing to, even where the tests run as the superuser."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
+        folder.chmod(0o700)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def forbid(place: Path) -> None:
+    """Its owner may look, and no more."""
+    place.chmod(0o500 if place.is_dir() else 0o400)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without the superuser's right to write anywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("forbidden", ["file", "folder", "both"])
+async def test_what_may_not_be_written_is_told_and_left_as_it_is(forbidden: str, lent_folder: Path) -> None:
+    path = lent_folder / "jobs.db"
+    with as_nobody():
+        await fill(path, 3)
+        before = path.read_bytes()
+        forbid(path if forbidden == "file" else lent_folder)
+        if forbidden == "both":
+            forbid(path)
+        async with SQLiteBackend(path) as backend:
+            with pytest.raises(BackendUnavailable, match=r"cannot be (written|opened)") as refusal:
+                await backend.enqueue_job(Job(type="t"))
+        assert str(path) in str(refusal.value)
+        assert path.read_bytes() == before
+
+
+async def test_a_new_file_in_a_folder_that_may_not_be_written_is_told(lent_folder: Path) -> None:
+    with as_nobody():
+        forbid(lent_folder)
+        async with SQLiteBackend(lent_folder / "jobs.db") as backend:
+            with pytest.raises(BackendUnavailable, match="cannot be opened: look at its path and permissions"):
+                await backend.enqueue_job(Job(type="t"))
+        assert names_in(lent_folder) == []
+
+
+# -- the file is not what it should be
+
+
+def damaged(damage: str, path: Path) -> str:
+    """Makes the file one that must be refused, and returns the words to expect."""
+    whole = path.read_bytes()
+    if damage == "zeroed header":
+        path.write_bytes(bytes(100) + whole[100:])
+        return "is not a database; it was left as it is"
+    if damage == "plain text":
+        path.write_text("dear diary, " * 1_000)
+        return "is not a database; it was left as it is"
+    if damage == "cut in half":
+        path.write_bytes(whole[: len(whole) // 2])
+        return "is damaged; it was left as it is"
+    if damage == "another program's":
+        path.unlink()
+        connection = apsw.Connection(str(path))
+        connection.execute("CREATE TABLE mail (body TEXT); INSERT INTO mail VALUES ('hello')")
+        connection.close()
+        return "is a database of another program; name a file of its own"
+    if damage == "newer":
+        connection = apsw.Connection(str(path))
+        connection.pragma("user_version", len(MIGRATIONS) + 1)
+        connection.close()
+        return "made by a newer Longshore"
+    if damage == "gone, its log left behind":
+        path.unlink()
+        Path(f"{path}-wal").write_bytes(b"what was not yet in the file")
+        return "is gone but its log jobs.db-wal is there"
+    assert damage == "empty, its log left behind"
+    path.write_bytes(b"")
+    Path(f"{path}-wal").write_bytes(b"what was not yet in the file")
+    return "is gone but its log jobs.db-wal is there"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "zeroed header",
+        "plain text",
+        "cut in half",
+        "another program's",
+        "newer",
+        "gone, its log left behind",
+        "empty, its log left behind",
+    ],
+)
+async def test_a_file_that_is_not_a_queue_in_good_health_is_refused_and_left_as_it_is(
+    damage: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.db"
+    await fill(path, 300)
+    words = damaged(damage, path)
+
+    def state() -> dict[str, str]:
+        files = (file for file in tmp_path.iterdir() if not file.name.endswith("-shm"))
+        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.stat().st_size}
+
+    before = state()
+    calls: list[Callable[[SQLiteBackend], object]] = [
+        lambda backend: backend.enqueue_job(Job(id="new", type="t", tags=("x",))),
+        lambda backend: backend.dequeue_jobs("w", limit=100),
+        lambda backend: backend.list_jobs(JobFilter(), limit=1000),
+    ]
+    refusals = []
+    for call in calls:
+        async with SQLiteBackend(path) as backend:
+            try:
+                await call(backend)  # type: ignore[misc]  # each of them is a coroutine
+            except BackendUnavailable as refusal:
+                refusals.append(str(refusal))
+    assert refusals, "nothing was refused"
+    assert all(str(path) in told and words in told for told in refusals), refusals
+    if damage != "cut in half":  # where part of it can be read, what can be done is done
+        assert len(refusals) == len(calls)
+        assert state() == before
+
+
+@pytest.mark.prove
+def test_flipped_bytes_are_refused_in_plain_words_or_do_no_harm(tmp_path: Path, seed: int, proving: bool) -> None:
+    """Never an error that is not ours, never a file that shrank to a new empty one."""
+    path = tmp_path / "jobs.db"
+    asyncio.run(fill(path, 100))
+    whole = path.read_bytes()
+    told = 0
+
+    async def use(damaged_path: Path) -> int:
+        refused = 0
+        async with SQLiteBackend(damaged_path) as backend:
+            calls: list[Callable[[], object]] = [
+                lambda: backend.list_jobs(JobFilter(), limit=1000),
+                lambda: backend.count_jobs(),
+                lambda: backend.get_job_stats(["x"]),
+                lambda: backend.dequeue_jobs("w", limit=50),
+                lambda: backend.dequeue_jobs("w", ["x"], limit=50),
+                lambda: backend.reclaim_expired_leases(),
+                lambda: backend.read_events(),
+                lambda: backend.enqueue_job(Job(id="one more", type="t", tags=("x",))),
+                lambda: backend.cancel_jobs(["x"]),
+            ]
+            for call in calls:
+                try:
+                    await call()  # type: ignore[misc]  # each of them is a coroutine
+                except LongshoreError:
+                    refused += 1
+        return refused
+
+    for number in range(500 if proving else 40):
+        chance = Random(seed + number)
+        image = bytearray(whole)
+        for _ in range(chance.randint(1, 20)):
+            image[chance.randrange(len(image))] ^= 1 << chance.randrange(8)
+        one = tmp_path / f"{number}.db"
+        one.write_bytes(image)
+        try:
+            told += asyncio.run(use(one)) > 0
+        except Exception as error:
+            raise AssertionError(f"seed {seed + number}: {error!r} reached the caller") from error
+        assert one.stat().st_size >= len(whole) // 2
+    print(f"{told} told, seed {seed}")
+    assert told

@@ -1,0 +1,64 @@
+"""A copy of the file while other processes write it: one moment of the queue, whole, with a log of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
+from longshore.core.job import Job
+from tests.backends.audit import audit
+from tests.processes.crew import Crew
+
+LARGE = 6_000
+"""Jobs of two pages each: many times what a copy takes in one step."""
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir() if not file.name.endswith(("-wal", "-shm", "-wake")))
+
+
+async def test_a_backup_made_while_others_write_comes_to_an_end_and_is_one_moment_of_the_queue(tmp_path: Path) -> None:
+    path, copied_to = tmp_path / "jobs.db", tmp_path / "copy.db"
+    async with SQLiteBackend(path) as backend:
+        for start in range(0, LARGE, 1_000):
+            batch = range(start, start + 1_000)
+            await backend.enqueue_jobs([Job(id=f"before{n}", type="t", payload=b" " * 8_000) for n in batch])
+        cursor = (await backend.read_events(limit=1))[0].cursor
+        with Crew(path) as crew:
+            hands = [crew.hire("writer", name, "1000000") for name in ("one", "two")]
+            while not all(hand.heard("enqueued") for hand in hands):
+                await asyncio.to_thread(crew.next_line)
+            await asyncio.wait_for(backend.backup(copied_to), timeout=20)
+            written = len(crew.heard("enqueued"))
+            for hand in hands:
+                assert hand.process.poll() is None
+                await asyncio.to_thread(hand.dismiss)
+            assert len(crew.heard("enqueued")) > written  # they wrote all the while, and after
+            with pytest.raises(InvalidArgument, match="exists already; name a new file"):
+                await backend.backup(copied_to)
+            async with SQLiteBackend(copied_to) as copy:
+                jobs, _ = await audit(copy)
+                ids = {job.id for job in jobs}
+                assert {f"before{n}" for n in range(LARGE)} <= ids
+                for hand in hands:  # of each writer the first so many calls, none of them in part
+                    calls = [set(call) for (call,) in hand.heard("trying")]
+                    there = [call <= ids for call in calls]
+                    assert there == sorted(there, reverse=True)
+                    assert all(call.isdisjoint(ids) for call, whole in zip(calls, there, strict=True) if not whole)
+                with pytest.raises(CursorExpired, match="another event log"):
+                    await copy.read_events(cursor)
+                assert await copy.dequeue_jobs("w", limit=3)
+    assert names_in(tmp_path) == ["copy.db", "jobs.db"]
+
+
+async def test_a_backup_that_cannot_be_made_leaves_nothing_that_looks_like_one(tmp_path: Path) -> None:
+    async with SQLiteBackend(tmp_path / "jobs.db") as backend:
+        await backend.enqueue_job(Job(id="j", type="t"))
+        with pytest.raises(BackendUnavailable, match="cannot be opened"):
+            await backend.backup(tmp_path / "missing" / "copy.db")
+        assert (await backend.get_job("j")).id == "j"
+    assert names_in(tmp_path) == ["jobs.db"]

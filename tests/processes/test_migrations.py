@@ -1,0 +1,42 @@
+"""Many processes open a file that does not exist yet, and one is killed between any two statements of making it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from longshore.core.clock import HeldClock
+from tests.backends.audit import jobs_after_a_restart
+from tests.processes.crew import Crew
+
+
+def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with Crew(path) as crew:
+        hands = [crew.hire("writer", f"hand{number}", "3") for number in range(6)]
+        for hand in hands:
+            hand.dismiss()
+        assert not crew.heard("error")
+        promised = {job_id for (ids,) in crew.heard("enqueued") for job_id in ids}
+    assert promised <= jobs_after_a_restart(path, HeldClock()).keys()
+
+
+@pytest.mark.prove
+def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_file_that_the_next_one_completes(
+    tmp_path: Path, seed: int, proving: bool
+) -> None:
+    with Crew(tmp_path / "whole.db") as crew:
+        counter = crew.hire("migrator", "counter", "0")
+        counter.dismiss()
+        ((statements,),) = counter.heard("statements")
+    assert statements > 20
+    points = range(1, statements + 1)
+    for number in points if proving else Random(seed).sample(points, 6):
+        path = tmp_path / f"{number}.db"
+        with Crew(path) as crew:
+            victim = crew.hire("migrator", "victim", str(number))
+            assert victim.wait() == -signal.SIGKILL
+        jobs_after_a_restart(path, HeldClock())

@@ -1,0 +1,70 @@
+"""Another process commits, and whoever waits here is told: by a datagram, or by looking where there can be none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.job import Job
+from tests.processes.crew import Crew
+
+LONG = 20
+"""Seconds: a wait that ends only because it was told to."""
+
+
+def touch(name: str) -> None:
+    Path(name).touch()
+
+
+@pytest.mark.parametrize("how", ["a datagram", "looking"])
+async def test_a_commit_of_another_process_wakes_whoever_waits_here(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    if how == "looking":
+        touch(f"{path}-wake")  # a file where the folder for the sockets would be
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        waiting = asyncio.create_task(backend.wait_for_change(LONG))
+        with Crew(path) as crew:
+            writer = crew.hire("writer", "writer", "1")
+            assert await waiting
+            await asyncio.to_thread(writer.dismiss)
+            assert (await backend.get_job("writer-0-0")).queue == "q"
+
+
+async def test_a_commit_here_wakes_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        with Crew(path) as crew:
+            waiter = crew.hire("waiter", "waiter")
+            assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+            await backend.enqueue_job(Job(id="second", type="t"))
+            assert await asyncio.to_thread(crew.next_line) == (waiter, "changed", [True])
+            await asyncio.to_thread(waiter.dismiss)
+
+
+async def test_a_cursor_shows_at_once_what_another_process_wrote_before_the_wait(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        cursor = (await backend.read_events())[-1].cursor
+        with Crew(path) as crew:
+            writer = crew.hire("writer", "writer", "1")
+            await asyncio.to_thread(writer.wait)
+        assert await backend.wait_for_change(LONG, after=cursor)
+
+
+async def test_a_process_that_was_killed_while_it_waited_is_no_burden_to_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        with Crew(path) as crew:
+            waiter = crew.hire("waiter", "waiter")
+            assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+            await asyncio.to_thread(waiter.kill)
+        for number in range(5):
+            await backend.enqueue_job(Job(id=f"after{number}", type="t"))
+        assert await backend.wait_for_change(0, after=(await backend.read_events(limit=1))[0].cursor)
