@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 
 class Bell:
@@ -13,6 +14,8 @@ class Bell:
         self._lock = threading.Lock()
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
         self.rings = 0
+        self.on_wait: Callable[[], None] | None = None
+        """Called each time somebody has begun to wait: whoever listens on the bell's behalf may have gone to sleep."""
 
     @property
     def awaited(self) -> bool:
@@ -39,6 +42,8 @@ class Bell:
             if self.rings != rings:
                 return True
             self._waiting.add(waiter)
+        if self.on_wait is not None:
+            self.on_wait()
         try:
             async with asyncio.timeout(timeout):
                 await future

@@ -60,7 +60,7 @@ class MemoryBackend(StoredBackend):
         if self._closed:
             raise QueueClosed("this backend was closed; open a new one with connect(url)")
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         self._refuse_if_closed()
 
     async def close(self) -> None:
@@ -247,7 +247,7 @@ class _Store:
     def unpark(self, _queue: str, _key: str, _count: int) -> int:
         return 0
 
-    def keys_waking(self, _queue: str) -> list[KeyState]:
+    def keys_waking(self, _queue: QueueState) -> list[KeyState]:
         return []
 
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:

@@ -216,12 +216,12 @@ class StoredBackend(Backend):
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
         micros = check_duration("timeout", timeout, positive=False)
         rings = self._bell.rings
-        self._listen()
+        await self._listen()
         if after is not None and await self._read(looking.goes_on_after, after):
             return True
         return await self._bell.wait(rings, micros / SECOND)
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         """Called before a wait: refuses if closed, and begins to listen for other processes where there are any."""
 
     # -- an operator acts

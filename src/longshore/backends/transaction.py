@@ -212,8 +212,8 @@ class Transaction(Protocol):
         """
         ...
 
-    def keys_waking(self, queue: str, /) -> list[KeyState]:
-        """Keys with parked jobs whose rate lets them go on now."""
+    def keys_waking(self, queue: QueueState, /) -> list[KeyState]:
+        """Keys with parked jobs whose rate lets them go on now, or that a clock since set back left in the future."""
         ...
 
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:

@@ -16,7 +16,7 @@ import apsw
 
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
-from longshore.backends.sqlite.connection import explained, open_connection, prepare
+from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.view import SQL, SQLiteView
@@ -101,16 +101,17 @@ class SQLiteBackend(StoredBackend):
         if connection is None:
             connection = self._connections.mine = self._open()
             self._opened.append(connection)
-        with explained(self.path):
+        with explained(self.path, connection):
             connection.execute("BEGIN")  # one snapshot for a look of several statements
             try:
                 return look(SQLiteView(connection, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         self._refuse_if_closed()
-        self._notice.listen()
+        if not self._notice.listening:
+            await asyncio.get_running_loop().run_in_executor(self._readers, self._notice.listen)
 
     async def _enqueue_within(self, _jobs: Sequence[Job], connection: object) -> list[str]:
         self._refuse_if_closed()
@@ -148,14 +149,16 @@ class SQLiteBackend(StoredBackend):
         with explained(destination):
             source, copy = self._open(), apsw.Connection(str(unfinished))
             try:
+                source.execute("BEGIN")  # one snapshot: else every commit meanwhile would begin the copy anew
+                source.execute(SQL.meta).fetchall()
                 with copy.backup("main", source, "main") as backup:
                     while not backup.done:
                         backup.step(1_000)
                 copy.execute(SQL.begin_new_log)
                 copy.pragma("journal_mode", "DELETE")
             finally:
-                copy.close()
-                source.close()
+                close_quietly(copy)
+                close_quietly(source)
         unfinished.rename(destination)
 
     async def close(self) -> None:
@@ -170,7 +173,7 @@ class SQLiteBackend(StoredBackend):
         self._notice.close()
         self._readers.shutdown()
         for connection in self._opened:
-            connection.close()
+            close_quietly(connection)
 
 
 def _log_step(micros: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ from time import monotonic
 import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
-from longshore.core.errors import BackendUnavailable
+from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
 """Written into the file's header ("Long"), so that somebody else's database is recognised as such."""
@@ -68,7 +70,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None) -> None:
             for migration in MIGRATIONS:
                 _apply(connection, migration)
         finally:
-            connection.close()
+            close_quietly(connection)
 
 
 def _apply(connection: apsw.Connection, migration: Migration) -> None:
@@ -109,6 +111,8 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
         raise BackendUnavailable(f"{path} is a database of another program; name a file of its own for the queue")
 
 
+_DAMAGED = "is damaged; it was left as it is. Restore a backup, or recover what can be read"
+
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.BusyError, "is locked by another process for too long; look for one that holds a transaction open"),
     (apsw.LockedError, "is locked by another process for too long; look for one that holds a transaction open"),
@@ -116,24 +120,53 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
     (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
     (apsw.NotADBError, "is not a database; it was left as it is"),
-    (apsw.CorruptError, "is damaged; it was left as it is. Restore a backup, or recover what can be read"),
+    (apsw.CorruptError, _DAMAGED),
     (apsw.IOError, "cannot be read or written: the disk reports an error"),
     (apsw.PermissionsError, "cannot be written: permission denied"),
 )
 
 
+class DamagedRow(ValueError):
+    """A row holds what was never written to it."""
+
+
+_UNREADABLE = (DamagedRow, UnicodeDecodeError, json.JSONDecodeError, OverflowError)
+"""What reading a row raises when its bytes are not the ones that were written."""
+
+
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explained(path: Path, connection: apsw.Connection | None = None) -> Iterator[None]:
     """Turns SQLite's errors into one plain sentence that names the file."""
     try:
         yield
-    except apsw.Error as error:
-        raise explain(path, error) from error
+    except Exception as error:
+        told = explain(path, error, connection)
+        if told is error:
+            raise
+        raise told from error
 
 
-def explain(path: Path, error: apsw.Error) -> BackendUnavailable:
-    """The sentence for one error."""
-    for kind, words in _WORDS:
-        if isinstance(error, kind):
-            return BackendUnavailable(f"{path} {words} ({error})")
-    return BackendUnavailable(f"{path} cannot be used: {error}")
+def explain(path: Path, error: BaseException, connection: apsw.Connection | None = None) -> BaseException:
+    """The sentence for one error; what is neither SQLite's nor damage comes back as it is."""
+    if isinstance(error, LongshoreError):
+        return error
+    if isinstance(error, apsw.Error):
+        words = next((words for kind, words in _WORDS if isinstance(error, kind)), "cannot be used")
+        return BackendUnavailable(f"{path} {words} ({error})")
+    if isinstance(error, _UNREADABLE) or (connection is not None and not _is_sound(connection)):
+        return BackendUnavailable(f"{path} {_DAMAGED} ({error})")
+    return error
+
+
+def _is_sound(connection: apsw.Connection) -> bool:
+    """Asked after an error nobody expected: a bug of ours, or a file that is not what it was?"""
+    try:
+        return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except apsw.Error:
+        return False
+
+
+def close_quietly(connection: apsw.Connection) -> None:
+    """Closes a connection that is given up in any case; an error of its last checkpoint must not hide another."""
+    with contextlib.suppress(apsw.Error):
+        connection.close(True)

@@ -117,8 +117,10 @@ class SQLiteLine(SQLiteView):
         self._many(SQL.save_tag_parked, ((1, tag, uid) for uid, tags in parked if tags for tag in json.loads(tags)))
         return len(parked)
 
-    def keys_waking(self, queue: str) -> list[KeyState]:
-        return [_key_of_row(row) for row in self._rows(SQL.keys_waking, queue, self.now)]
+    def keys_waking(self, queue: QueueState) -> list[KeyState]:
+        window = 0 if queue.rate_per_key is None else queue.rate_per_key.per_micros
+        rows = self._rows(SQL.keys_waking, queue.name, self.now, self.now + window)
+        return [_key_of_row(row) for row in rows]
 
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
         self._unpark(self._connection.execute(SQL.all_parked, (queue.name,)).fetchall())

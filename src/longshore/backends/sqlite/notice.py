@@ -7,14 +7,13 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
 import apsw
 
 from longshore.backends.bell import Bell
-from longshore.backends.sqlite.connection import Opener
+from longshore.backends.sqlite.connection import Opener, close_quietly
 
 POLL_SECONDS = 0.025
 """How often the file's version is looked at while somebody waits: cheap, and the most a lost hint can cost."""
@@ -41,17 +40,23 @@ class Notice:
         self._peers: list[str] = []
         self._peers_until = 0.0
         self._lock = threading.Lock()
+        bell.on_wait = self._awaited.set
+
+    @property
+    def listening(self) -> bool:
+        """Whether it listens already."""
+        return self._thread is not None
 
     def listen(self) -> None:
-        """Begins to listen, if it does not yet; called before every wait."""
+        """Begins to listen. What is committed after this returns is noticed."""
         with self._lock:
             if self._thread is None and not self._closed:
-                receiver = self._bind()
+                connection = self._open()
+                watch = _Watch(connection, connection.pragma("data_version"), self._bind())
                 self._thread = threading.Thread(
-                    target=self._watch, args=(receiver,), name="longshore-sqlite-notice", daemon=True
+                    target=self._watch, args=(watch,), name="longshore-sqlite-notice", daemon=True
                 )
                 self._thread.start()
-        self._awaited.set()
 
     def tell(self) -> None:
         """Hints to the other processes that something was committed."""
@@ -108,33 +113,47 @@ class Notice:
         receiver.settimeout(POLL_SECONDS)
         return receiver
 
-    def _watch(self, receiver: socket.socket | None) -> None:
-        connection: apsw.Connection | None = None
-        pause: Callable[[], object] = (
-            (lambda: _drain(receiver)) if receiver else (lambda: threading.Event().wait(POLL_SECONDS))
-        )
+    def _watch(self, watch: _Watch) -> None:
+        while not self._closed:
+            if not self._bell.awaited:
+                self._awaited.wait()
+                self._awaited.clear()
+            hinted = watch.pause()
+            try:
+                news = watch.file_changed() or hinted
+            except apsw.Error:  # whoever waits is woken to meet the error, and the next look may go better
+                news = True
+            if news:
+                self._bell.ring()
+        watch.close()
+
+
+class _Watch:
+    """What the thread looks at: its own connection, and the socket if there is one."""
+
+    def __init__(self, connection: apsw.Connection, version: object, receiver: socket.socket | None) -> None:
+        self._connection = connection
+        self._version = version
+        self._receiver = receiver
+        self._clock = threading.Event()
+
+    def pause(self) -> bool:
+        """Waits for a hint, but no longer than a poll interval; True if one came."""
+        if self._receiver is None:
+            return self._clock.wait(POLL_SECONDS)
         try:
-            connection = self._open()
-            version = connection.pragma("data_version")
-            while not self._closed:
-                if not self._bell.awaited:
-                    self._awaited.wait()
-                    self._awaited.clear()
-                hinted = pause()
-                found = connection.pragma("data_version")
-                if found != version or hinted is True:
-                    version = found
-                    self._bell.ring()
-        finally:
-            if receiver is not None:
-                receiver.close()
-            if connection is not None:
-                connection.close()
+            self._receiver.recv(1)
+        except TimeoutError:
+            return False
+        return True
 
+    def file_changed(self) -> bool:
+        """Whether anybody has committed since the last look."""
+        before, self._version = self._version, self._connection.pragma("data_version")
+        return self._version != before
 
-def _drain(receiver: socket.socket) -> bool:
-    try:
-        receiver.recv(1)
-    except TimeoutError:
-        return False
-    return True
+    def close(self) -> None:
+        """Lets go of both."""
+        if self._receiver is not None:
+            self._receiver.close()
+        close_quietly(self._connection)

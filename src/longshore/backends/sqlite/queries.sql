@@ -249,8 +249,12 @@ INSERT OR REPLACE INTO queues ({queue_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 
 SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys WHERE queue = ? AND key = ?
 
 -- name: keys_waking
+-- Those whose time has come, and those further off than any window: the clock was set back since.
 SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys
-WHERE queue = ? AND wakes_at <= ?
+WHERE queue = ?1 AND wakes_at <= ?2
+UNION ALL
+SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys
+WHERE queue = ?1 AND wakes_at > ?3
 
 -- name: put_key
 INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -116,8 +116,7 @@ class SQLiteTransaction(SQLiteLine):
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
         if not records:
             return
-        with self._connection:  # a savepoint: if an id is taken, nothing of this batch stays and the others' writes do
-            self._insert_rows(records)
+        self._insert_rows(records)
         self._many(SQL.insert_tag, (row for record in records if record.tags for row in _tag_rows(record)))
         self._connection.execute(SQL.insert_added_events, (self._next_event, records[0].uid, self.now))
         self._next_event += len(records)
@@ -126,13 +125,19 @@ class SQLiteTransaction(SQLiteLine):
         self._many(SQL.add_to_count, ((*key, jobs, 0) for key, jobs in counts.items()))
 
     def _insert_rows(self, records: Sequence[Record]) -> None:
+        """Under a savepoint: if an id is taken, nothing of this batch stays, and what others wrote before it does."""
+        self._connection.execute("SAVEPOINT batch")
         before = self._connection.total_changes()
         self._many(SQL.insert_job, map(_inserted, records))
-        if self._connection.total_changes() - before != len(records):
-            self._next_uid = records[0].uid
-            names = json.dumps([record.id for record in records])
-            taken = {job_id for (job_id,) in self._rows(SQL.ids_taken, names, records[0].uid)}
-            raise DuplicateJob([record.id for record in records if record.id in taken])
+        if self._connection.total_changes() - before == len(records):
+            self._connection.execute("RELEASE batch")
+            return
+        names = json.dumps([record.id for record in records])
+        taken = {job_id for (job_id,) in self._rows(SQL.ids_taken, names, records[0].uid)}
+        self._connection.execute("ROLLBACK TO batch")
+        self._connection.execute("RELEASE batch")
+        self._next_uid = records[0].uid
+        raise DuplicateJob([record.id for record in records if record.id in taken])
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()

@@ -10,6 +10,7 @@ import apsw
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, worker_of
+from longshore.backends.sqlite.connection import DamagedRow
 from longshore.backends.sqlite.search import search
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import QueueState
@@ -24,8 +25,16 @@ from longshore.core.moments import from_micros
 from longshore.core.record import Record
 
 SQL = Statements("longshore.backends.sqlite")
-STATUS: dict[str | None, Any] = {None: None} | {status.value: status for status in JobStatus}
-"""A dict, because asking the enum costs ten times as much and every row asks."""
+
+
+class _Statuses(dict[str | None, Any]):
+    """Statuses by their stored names: a dict, because asking the enum costs ten times as much and every row asks."""
+
+    def __missing__(self, name: object) -> None:
+        raise DamagedRow(f"a row has the status {name!r}")
+
+
+STATUS = _Statuses({None: None} | {status.value: status for status in JobStatus})
 
 Row = tuple[Any, ...]
 

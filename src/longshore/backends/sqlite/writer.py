@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from longshore.backends.sqlite.connection import Opener, explain
+from longshore.backends.sqlite.connection import Opener, close_quietly, explain
 from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
@@ -90,8 +90,8 @@ class Writer:
             try:
                 outcomes = self._commit_batch(begun)
             except BaseException as error:  # whatever it is, whoever waits must hear of it, and the next ones be served
-                self._close_connection()
                 told = self._explained(error)
+                self._close_connection()
                 outcomes = [_Outcome(request, None, told) for request in begun or self._take_all()]
             self._deliver(outcomes)
         self._close_connection()
@@ -107,7 +107,7 @@ class Writer:
         """After an error nobody expected the next batch begins on a new connection."""
         connection, self._connection, self._transaction = self._connection, None, None
         if connection is not None:
-            connection.close()
+            close_quietly(connection)
 
     def _take_all(self) -> list[_Request]:
         with self._wake:
@@ -158,8 +158,9 @@ class Writer:
             transaction.finish()
             connection.execute("COMMIT")
         except BaseException as error:
+            told = self._explained(error)
             self._close_connection()  # which takes back what it began
-            return _Outcome(request, None, self._explained(error))
+            return _Outcome(request, None, told)
         self._on_commit()
         return outcome
 
@@ -173,7 +174,7 @@ class Writer:
     def _explained(self, error: BaseException) -> BaseException:
         if isinstance(error, ChangedUnderneath):
             return BackendUnavailable(f"{self._path}: {error}")
-        return explain(self._path, error) if isinstance(error, apsw.Error) else error
+        return explain(self._path, error, self._connection)
 
     def _deliver(self, outcomes: list[_Outcome]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = defaultdict(list)

@@ -45,15 +45,18 @@ def dequeue_jobs(
     let another step forward.
     """
     expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
-    for state in tx.queue_states(queues).values():
+    states = tx.queue_states(queues)
+    for state in states.values():
         if state.rate_per_key is not None:
-            refill(tx, state, tx.keys_waking(state.name))
-    line, chosen = _first_in_line(tx, queues, tags, limit)
+            refill(tx, state, tx.keys_waking(state))
+    line = _Line(tx, states, tags, limit)
+    chosen = line.first(limit)
     while line.outlived:
         write(tx, [expired(record, tx.now) for record in line.outlived])
         if len(line.outlived) == MOST_PASSED:
             return Claim([], exhausted=False)
-        line, chosen = _first_in_line(tx, queues, tags, limit)
+        line = _Line(tx, tx.queue_states(queues), tags, limit)
+        chosen = line.first(limit)
     tx.park(line.blocked)
     changes = []
     for record in chosen:
@@ -64,13 +67,6 @@ def dequeue_jobs(
         tx.claim(changes)
     line.keep_accounts()
     return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PASSED)
-
-
-def _first_in_line(
-    tx: Transaction, queues: Sequence[str] | None, tags: Sequence[str], limit: int
-) -> tuple[_Line, list[Record]]:
-    line = _Line(tx, tx.queue_states(queues), tags, limit)
-    return line, line.first(limit)
 
 
 class _Line:
