@@ -1,0 +1,96 @@
+"""How SQLite answers the statements that must stay fast: through the index made for them, reading nothing in vain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import apsw
+import pytest
+
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.backends.sqlite.view import SQL
+
+INDEXES = {
+    "claimable": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "next_priority": "jobs_claimable (queue=? AND priority>?)",
+    "tagged_claimable": "job_tags_claimable (tag=? AND queue=? AND priority=? AND place<?)",
+    "next_tagged_priority": "job_tags_claimable (tag=? AND queue=? AND priority>?)",
+    "waiting_with_tag": "job_tags_claimable (tag=?)",
+    "leases_ended": "jobs_held (lease_owner=? AND lease_expires_at<?)",
+    "jobs_held_by": "jobs_held (lease_owner=?)",
+    "jobs_outlived": "jobs_expiring (expires_at<?)",
+    "jobs_ended_before": "jobs_by_end (queue=? AND status=? AND finalized_at<?)",
+    "open_edges": "job_dependencies_open (depends_on=?)",
+    "first_parked": "jobs_parked (queue=? AND concurrency_key=? AND tags=?)",
+    "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",
+    "job_of_key": "jobs_by_key (queue=? AND idempotency_key=?)",
+    "removed_job_of_key": "tombstones_by_key (queue=? AND idempotency_key=?)",
+    "job_by_id": "jobs_by_id (id=?)",
+    "events_of_job": "job_events_by_job (job_id=? AND rowid>?)",
+    "schedules_due": "schedules_due (next_run_at<?)",
+}
+
+GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones", "concurrency_keys", "first")
+"""Tables that grow with the work done (`first` is how statements call job_tags); none is ever walked through."""
+
+WALKED = {
+    "jobs_held": "the index holds only what runs now, and all of it is wanted",
+    "holding_by_key": "the index holds only what runs now, and it is asked only when limits change",
+    "any_open_edge": "asks for one row of an index that holds only what waits",
+}
+SORTED = {
+    "jobs_held": "all that runs now, once",
+    "jobs_held_by": "all that one worker holds, once",
+    "open_edges": "those who wait for the jobs that just ended, from several walks of the index",
+    "edges_from": "one job's own dependencies",
+    "dependencies_of": "one job's own dependencies",
+    "jobs_created_before": "jobs stored and never accepted: few, and looked for only by retention",
+    "removed_statuses": "the few ids that were asked for",
+    "tallies": "one row per queue and status",
+    "tallies_with_tag": "grouped by status: twelve rows",
+    "tallies_with_tags": "grouped by status: twelve rows",
+    "holding_by_key": "grouped by key, when limits change",
+}
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    opened = SQLiteBackend(tmp_path_factory.mktemp("plans") / "jobs.db").new_connection()
+    yield opened
+    opened.close()
+
+
+def plan(connection: apsw.Connection, name: str) -> list[str]:
+    """SQLite's own account, a line for each table it visits."""
+    statement: str = getattr(SQL, name)
+    numbered = re.findall(r"\?(\d+)", statement)
+    values = max(map(int, numbered)) if numbered else statement.count("?")
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", (None,) * values)]
+
+
+def statements() -> list[str]:
+    """All that can be run; the others are pieces of these."""
+    return sorted(name for name in SQL.names() if re.match("SELECT|INSERT|UPDATE|DELETE", getattr(SQL, name)))
+
+
+@pytest.mark.parametrize("name", sorted(INDEXES))
+def test_what_must_be_fast_leans_on_its_index(name: str, connection: apsw.Connection) -> None:
+    lines = plan(connection, name)
+    assert any(INDEXES[name] in line and line.startswith("SEARCH") for line in lines), lines
+
+
+@pytest.mark.parametrize("name", statements())
+def test_no_statement_walks_through_a_table_that_grows(name: str, connection: apsw.Connection) -> None:
+    walked = [line for line in plan(connection, name) if re.match(rf"SCAN ({'|'.join(GROWING)})\b", line)]
+    assert bool(walked) == (name in WALKED), walked
+
+
+@pytest.mark.parametrize("name", statements())
+def test_no_statement_sorts_what_an_index_has_in_order(name: str, connection: apsw.Connection) -> None:
+    sorted_apart = [line for line in plan(connection, name) if "TEMP B-TREE" in line]
+    assert bool(sorted_apart) == (name in SORTED), sorted_apart
+
+
+def test_a_guard_for_a_statement_that_is_gone_is_noticed() -> None:
+    assert INDEXES.keys() | WALKED.keys() | SORTED.keys() <= set(statements())
