@@ -29,6 +29,8 @@ class Life:
     execution: int = 0
     failures: int = 0
     crashes: int = 0
+    crashes_told: bool = True
+    """Not any more once it crashed while it was being cancelled: that is told without a number."""
     not_before: int | None = None
     ended: Counter[int] = field(default_factory=Counter)
     """How often each claim came to an end."""
@@ -145,13 +147,15 @@ class History:
         life.execution = event.execution
         if event.event == "job.retried" and event.detail.get("reset"):
             life.failures = life.crashes = 0
-        for name, known in (("failures", life.failures), ("crashes", life.crashes)):
-            told_now = event.detail.get(name)
-            # a crash that buries tells the failures there were; it adds none
-            if told_now is not None and not known <= told_now <= known + 1:
-                self.wrong.append(f"{told}: {name} went from {known} to {told_now}")
+        # a crash that buries tells of the failures there were, and is none itself
+        failed = "failures" in event.detail and event.to_status is not None
+        for name, known in (("failures", life.failures + failed), ("crashes", life.crashes + 1)):
+            if event.detail.get(name, known) != known:
+                self.wrong.append(f"{told}: {name} are {event.detail[name]}, should be {known}")
         life.failures = event.detail.get("failures", life.failures)
         life.crashes = event.detail.get("crashes", life.crashes)
+        if event.from_status is JobStatus.CANCELLING and event.to_status is JobStatus.UNKNOWN_STOPPED:
+            life.crashes_told = False
 
     def _judge_time(self, event: JobEvent, life: Life, told: str) -> None:
         if event.event == "job.active":
@@ -189,6 +193,8 @@ class History:
         told = f"job {job.id!r} (uid {job.uid})"
         if (job.status, job.epoch, job.executions) != (life.status, life.epoch, life.execution):
             self.wrong.append(f"{told}: stands at {job.status}, claim {job.epoch}; the log ends at {life.status}")
+        if job.retry_count != life.failures or (life.crashes_told and job.crashes != life.crashes):
+            self.wrong.append(f"{told}: {job.retry_count} failures and {job.crashes} crashes, the log tells of others")
         if job.status in HOLDS_CAPACITY:
             if job.lease is None:
                 self.wrong.append(f"{told}: is {job.status} with no lease")

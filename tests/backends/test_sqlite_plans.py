@@ -9,9 +9,11 @@ import apsw
 import pytest
 
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.sqlite.view import SQL
+from longshore.backends.sqlite.statements import SQL
 
 INDEXES = {
+    "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "look_ahead": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "claimable": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "next_priority": "jobs_claimable (queue=? AND priority>?)",
     "tagged_claimable": "job_tags_claimable (tag=? AND queue=? AND priority=? AND place<?)",
@@ -22,7 +24,7 @@ INDEXES = {
     "jobs_outlived": "jobs_expiring (expires_at<?)",
     "jobs_ended_before": "jobs_by_end (queue=? AND status=? AND finalized_at<?)",
     "open_edges": "job_dependencies_open (depends_on=?)",
-    "first_parked": "jobs_parked (queue=? AND concurrency_key=? AND tags=?)",
+    "first_parked": "jobs_parked (queue=? AND concurrency_key=?)",
     "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",
     "job_of_key": "jobs_by_key (queue=? AND idempotency_key=?)",
     "removed_job_of_key": "tombstones_by_key (queue=? AND idempotency_key=?)",

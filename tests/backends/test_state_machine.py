@@ -14,7 +14,7 @@ from tests.conftest import PROVING
 
 PARTS = 4
 """The walks are spread over so many tests, for test processes to share."""
-WALKS, STEPS = (100, 400) if PROVING else (4, 200)
+WALKS, STEPS = (100, 400) if PROVING else (6, 250)
 
 
 class AnythingHappens(RuleBasedStateMachine):

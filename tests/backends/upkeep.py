@@ -19,7 +19,7 @@ GROUP BY queue, status HAVING sum(kept) <> sum(real) OR sum(kept_retries) <> sum
 
 _TAGS = f"""
 WITH real AS (
-    SELECT value AS tag, uid, queue, priority, place, status IN {_ELIGIBLE} AND parked = 0 AS claimable, status,
+    SELECT value AS tag, uid, queue, priority, place, status IN {_ELIGIBLE} AS claimable, status,
         retry_count
     FROM jobs, json_each(iif(tags = '', '[]', tags))
 )
@@ -53,15 +53,14 @@ WITH real AS (
     FROM jobs WHERE concurrency_key IS NOT NULL GROUP BY queue, concurrency_key
 ),
 told AS (
-    SELECT real.*, coalesce(k.holding, 0) AS kept_holding, coalesce(k.parked, 0) AS kept_parked, k.wakes_at,
+    SELECT real.*, coalesce(k.holding, 0) AS kept_holding, k.wakes_at,
         q.per_key, q.key_rate_count
     FROM real JOIN queues AS q ON q.name = real.queue
     LEFT JOIN concurrency_keys AS k ON k.queue = real.queue AND k.key = real.key
     WHERE q.per_key IS NOT NULL OR q.key_rate_count IS NOT NULL
 )
-SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kept, ' || holding || ' real; parked '
-    || kept_parked || ' kept, ' || parked || ' real'
-FROM told WHERE kept_holding <> holding OR kept_parked <> parked
+SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kept, ' || holding || ' real'
+FROM told WHERE kept_holding <> holding
 UNION ALL
 SELECT 'key ' || key || ' of ' || queue || ' has room and strands ' || parked || ' parked jobs' FROM told
 WHERE parked > 0 AND wakes_at IS NULL AND in_line < min(parked + in_line, coalesce(per_key, 1) - holding)

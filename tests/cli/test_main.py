@@ -69,6 +69,15 @@ def test_a_store_that_cannot_be_opened_is_one_line_and_exit_code_3(tmp_path: Pat
     assert "does not exist" in done.stderr
 
 
+def test_a_mistyped_file_is_not_made_and_not_backed_up(tmp_path: Path) -> None:
+    missing = f"sqlite:///{tmp_path / 'typo.db'}"
+    for command in (["stats", "--url", missing], ["backup", "--url", missing, str(tmp_path / "copy.db")]):
+        done = longshore(*command)
+        assert done.returncode == 3
+        assert "there is no" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_hostile_url_reaches_the_terminal_inert() -> None:
     done = longshore("stats", "--url", "\x1b]8;;http://evil\x1b\\click")
     assert done.returncode == 2

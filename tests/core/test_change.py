@@ -124,7 +124,7 @@ def test_a_change_remembers_where_the_job_was() -> None:
     change = Change(record_in(S.RUNNING, retry_count=3, parked=True), NOW)
     change.move(S.FAILED_RETRY, "job.failed")
     change.record.retry_count += 1
-    assert (change.was, change.was_retries, change.was_owner, change.was_parked) == (S.RUNNING, 3, "worker-1", True)
+    assert (change.was, change.was_retries, change.was_owner) == (S.RUNNING, 3, "worker-1")
 
 
 def test_one_jobs_events_are_numbered_without_a_gap_across_changes() -> None:

@@ -490,8 +490,8 @@ ODD_SCHEDULES: list[tuple[dict[str, Any], str]] = [
     ({"job": Job(type="t", idempotency_key="k")}, "schedule.job.idempotency_key"),
     ({"job": Job(type="t", run_at=NOON)}, "schedule.job.run_at"),
     ({"job": Job(type="t", expires_at=NOON)}, "schedule.job.expires_at"),
-    ({"job": Job(type="")}, "type"),
-    ({"job": None}, "job"),
+    ({"job": Job(type="")}, "schedule.job.type"),
+    ({"job": None}, "schedule.job"),
 ]
 
 

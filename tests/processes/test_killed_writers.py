@@ -142,7 +142,7 @@ async def test_a_file_held_for_too_long_is_a_clear_error_and_then_all_is_well_ag
         with Crew(path) as crew:
             holder = crew.hire("holder", "holder")
             assert await asyncio.to_thread(crew.next_line) == (holder, "held", [])
-            with pytest.raises(BackendUnavailable, match="locked by another process for too long"):
+            with pytest.raises(BackendUnavailable, match="locked for too long"):
                 await backend.enqueue_job(Job(id="refused", type="t"))
             await asyncio.to_thread(holder.dismiss)
         await backend.enqueue_job(Job(id="after", type="t"))

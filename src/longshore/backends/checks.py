@@ -57,7 +57,7 @@ def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, 
     """What to cancel or delete: never everything by accident."""
     checked_tags, checked_ids = check_names("tags", tags), check_names("job_ids", job_ids)
     if not checked_tags and not checked_ids:
-        raise InvalidArgument("tags", "and job_ids are both empty: name at least one, for this would mean every job")
+        raise InvalidArgument("tags, job_ids", "are both empty: name at least one, for this would mean every job")
     return checked_tags, checked_ids, optional_queue(queue)
 
 

@@ -151,13 +151,17 @@ class Backend(ABC):
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        """Claims up to `limit` jobs that carry all `tags`, in order of priority and age; `lease=None` never ends."""
+        """Claims up to `limit` jobs that carry all `tags`: by priority, then LIFO jobs, then the longest eligible.
+
+        `queues=None` means all queues, `lease=None` a lease that never ends. Jobs it meets past their `expires_at` are
+        ended.
+        """
 
     @abstractmethod
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
         """Renews many leases at once, from now. A job absent from the answer is lost; drop it.
 
-        The new lease tells whether a cancellation was asked for.
+        The new lease tells whether a cancellation was asked for. One without an end stays without.
         """
 
     @abstractmethod
@@ -213,7 +217,7 @@ class Backend(ABC):
         """A move by hand along the table; touches no counter. The same status again is no change and no error.
 
         To RUNNING it takes a lease of 30 seconds without an owner, so that the sweep can find it; it may start a job
-        early or in a paused queue, but never beyond a limit.
+        early, in a paused queue or beyond a rate, but never beyond how many may run at once.
         """
 
     @abstractmethod
@@ -278,7 +282,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
-        """Waits until something changed, or `timeout` passed (False).
+        """Waits until something changed, or `timeout` passed (False). True may be a false alarm: look, then wait again.
 
         With a cursor it answers at once if the log already goes on after it.
         """
@@ -369,7 +373,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def list_workers(self) -> list[WorkerInfo]:
-        """The workers heard of, by id, with when they were last seen."""
+        """The workers heard of in the last day, by id, with when they were last seen."""
 
     # -- it is over
 

@@ -7,8 +7,8 @@ import re
 from longshore.backends.view import LogEnds
 from longshore.core.errors import CursorExpired, InvalidArgument
 
-_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,19})(?:-([0-9]{1,19}))?")
-_JOB = re.compile(r"j([0-9]{1,19})")
+_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_JOB = re.compile(r"j([0-9]{1,18})")
 
 
 def event_cursor(ends: LogEnds, number: int) -> str:

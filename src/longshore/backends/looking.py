@@ -97,9 +97,9 @@ def read_events(view: View, after: str | None, limit: int, queue: str | None, jo
 
 
 def goes_on_after(view: View, after: str) -> bool:
-    """Whether the log has anything after this cursor."""
+    """Whether the log has anything after this cursor, be it pruned already: reading on will tell."""
     ends = view.log_ends(None)
-    return ends.last > event_number(after, ends)
+    return ends.last > event_number(after, ends._replace(pruned_through=0))
 
 
 def _event_of(ends: LogEnds, number: int, row: EventRow) -> JobEvent:

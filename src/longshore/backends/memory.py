@@ -12,7 +12,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities, WorkerInfo
 from longshore.backends.stored import StoredBackend
-from longshore.backends.transaction import KEY_TTL, Edge, KeyState, QueueState, Transaction
+from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge, KeyState, QueueState, Transaction
 from longshore.backends.view import LogEnds, Tally, View
 from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, micros_of
@@ -103,7 +103,8 @@ class _Store:
         return {job_id: copy_of(self._jobs[job_id]) for job_id in job_ids if job_id in self._jobs}
 
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
-        return {record.uid: record for record in self._where(lambda record: record.uid in set(uids))}
+        wanted = set(uids)
+        return {record.uid: record for record in self._where(lambda record: record.uid in wanted)}
 
     def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
         return self._where(lambda r: set(tags) <= set(r.tags) and queue in (None, r.queue))
@@ -191,10 +192,7 @@ class _Store:
 
     # -- dependencies
 
-    def add_edges(self, edges: Sequence[Edge]) -> None:
-        self.set_edges(edges)
-
-    def set_edges(self, edges: Sequence[Edge]) -> None:
+    def put_edges(self, edges: Sequence[Edge]) -> None:
         for edge in edges:
             self._edges[edge.dependent_uid, edge.depends_on] = edge
 
@@ -227,10 +225,10 @@ class _Store:
         self.version += 1
         self._queues[state.name] = dataclasses.replace(state)
 
-    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
+    def candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now
-            return due and record.queue == queue and set(tags) <= set(record.tags)
+            return due and record.queue == queue.name and set(tags) <= set(record.tags)
 
         return iter(sorted(self._where(waits), key=standing_order))
 
@@ -239,10 +237,13 @@ class _Store:
 
     def put_keys(self, _queue: QueueState, states: Sequence[KeyState]) -> None:
         for state in states:
-            self._keys[state.queue, state.key] = dataclasses.replace(state, parked=0)
+            self._keys[state.queue, state.key] = dataclasses.replace(state)
 
     def park(self, records: Sequence[Record]) -> None:
         """Nothing to do: this store has no index to keep short."""
+
+    def park_ahead(self, _queue: QueueState, _among: int) -> int:
+        return 0
 
     def unpark(self, _queue: str, _key: str, _count: int) -> int:
         return 0
@@ -298,6 +299,13 @@ class _Store:
 
     def put_worker(self, worker: WorkerInfo) -> None:
         self._workers[worker.id] = dataclasses.replace(worker, seen_at=from_micros(self.now))
+
+    def forget_workers(self, limit: int) -> int:
+        heard = {w.id: to_micros(w.seen_at) for w in self._workers.values() if w.seen_at is not None}
+        gone = [name for name, seen in heard.items() if seen <= self.now - KEEP_WORKERS][:limit]
+        for name in gone:
+            del self._workers[name]
+        return len(gone)
 
     def forget_tombstones(self, limit: int) -> int:
         old = [uid for uid, t in self._tombstones.items() if t.removed_at <= self.now - KEY_TTL][:limit]

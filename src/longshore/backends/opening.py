@@ -15,14 +15,16 @@ _KNOWN = "sqlite:///jobs.db (sqlite:////… for an absolute path) or memory://"
 def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     """The backend behind a URL; nothing is opened before its first use.
 
-    `clock` replaces the store's own clock, for tests.
+    `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
+    other writers, and `create=True`, whether to make the file if there is none.
     """
     if not isinstance(url, str):
         raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
-        if rest or options:
+        if rest:
             raise InvalidArgument("url", "memory:// takes nothing more: each one is a store of its own")
+        _refuse_unknown(options, ())
         from longshore.backends.memory import MemoryBackend
 
         return MemoryBackend(clock)
@@ -32,5 +34,12 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
             raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {url!r}")
         from longshore.backends.sqlite.backend import SQLiteBackend
 
+        _refuse_unknown(options, ("busy_seconds", "create", "vfs"))
         return SQLiteBackend(unquote(parts.path[1:]), clock=clock, **options)
     raise InvalidArgument("url", f"{scheme or url!r} is no backend known here; use {_KNOWN}")
+
+
+def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            raise InvalidArgument(name, f"is no option of this backend; it has {', '.join(known) or 'none'}")

@@ -65,7 +65,15 @@ def schedule_of(text: str) -> Schedule:
     for kept, moments in ((times, ("start", "end")), (body, _MOMENTS)):
         for name in moments:
             kept[name] = None if kept[name] is None else from_micros(kept[name])
-    return Schedule(job=Job(id=body["id"], **pattern), repeat=Repeat(**times), **body)
+    return Schedule(job=Job(id=body["id"], **pattern), repeat=_repeat_as_stored(times), **body)
+
+
+def _repeat_as_stored(fields: dict[str, Any]) -> Repeat:
+    """Without the checks: what was good when it was stored must stay readable, whatever a newer zone list says."""
+    repeat = object.__new__(Repeat)
+    for spec in dataclasses.fields(Repeat):
+        object.__setattr__(repeat, spec.name, fields.get(spec.name, spec.default))
+    return repeat
 
 
 def worker_text(worker: WorkerInfo) -> str:

@@ -71,7 +71,7 @@ class StoredBackend(Backend):
             return await self._enqueue_within(batch, connection)
         return await self._write(submission.enqueue_jobs, batch)
 
-    async def _enqueue_within(self, _jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:  # noqa: ARG002 - for stores that can
         """Stores the jobs inside the caller's own transaction, where the store can."""
         raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
 
@@ -97,7 +97,7 @@ class StoredBackend(Backend):
         token = secrets.token_hex(16)
         while True:
             claim = await self._write(claiming.dequeue_jobs, assignee_id, wanted, most, names, micros, token)
-            if claim.jobs or claim.exhausted:
+            if claim.jobs or not claim.more:
                 return claim.jobs
 
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:

@@ -24,6 +24,7 @@ KEY_TTL = DAY
 KEEP_FINISHED = 7 * DAY
 KEEP_DEAD = 30 * DAY
 KEEP_EVENTS = 30 * DAY
+KEEP_WORKERS = DAY
 KEEP_CREATED = 7 * DAY
 """A job that was stored and never accepted: nobody is coming for it."""
 
@@ -67,16 +68,15 @@ class KeyState:
     key: str
     holding: int = 0
     window: Window = field(default_factory=Window)
-    parked: int = 0
 
     def room(self, queue: QueueState, now: int) -> int:
         """How many more of this key's jobs may start now."""
         return min(room_under(queue.per_key, self.holding), room_in(queue.rate_per_key, self.window, now))
 
     def wakes_at(self, queue: QueueState, now: int) -> int | None:
-        """When its rate lets it go on, if that is what holds it up."""
+        """When its next window begins and it has more room, if it has used up any of this one."""
         rate = queue.rate_per_key
-        if rate is None or not self.parked or room_in(rate, self.window, now) > 0:
+        if rate is None or self.window.at(rate, now).count == 0:
             return None
         return self.window.end(rate)
 
@@ -160,10 +160,6 @@ class Transaction(Protocol):
         ...
 
     # -- dependencies
-    def add_edges(self, edges: Sequence[Edge]) -> None:
-        """Stores new edges."""
-        ...
-
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         """Edges to these jobs that are not satisfied, by dependent."""
         ...
@@ -172,8 +168,8 @@ class Transaction(Protocol):
         """What this job depends on."""
         ...
 
-    def set_edges(self, edges: Sequence[Edge]) -> None:
-        """Stores the edges' states."""
+    def put_edges(self, edges: Sequence[Edge]) -> None:
+        """Stores new edges, or the new states of known ones."""
         ...
 
     # -- flow control
@@ -189,8 +185,12 @@ class Transaction(Protocol):
         """Stores a queue's settings."""
         ...
 
-    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
-        """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one."""
+    def candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
+        """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
+
+        Jobs of keys that are full already may be left out. With tags, parked jobs are candidates too: which of them
+        step back into line when their key has room is decided without regard to tags.
+        """
         ...
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
@@ -205,15 +205,16 @@ class Transaction(Protocol):
         """Takes jobs of full keys out of the way of claims."""
         ...
 
-    def unpark(self, queue: str, key: str, count: int, /) -> int:
-        """Puts parked jobs of a key back into line, the first `count` of each set of tags; returns how many.
+    def park_ahead(self, queue: QueueState, among: int, /) -> int:
+        """Does so for all jobs of full keys among the first so many in line; returns how many they were."""
+        ...
 
-        By tags, because whoever claims with tags must find the first of those that carry them.
-        """
+    def unpark(self, queue: str, key: str, count: int, /) -> int:
+        """Puts the first `count` parked jobs of a key back into line; returns how many there were."""
         ...
 
     def keys_waking(self, queue: QueueState, /) -> list[KeyState]:
-        """Keys with parked jobs whose rate lets them go on now, or that a clock since set back left in the future."""
+        """Keys whose rate lets them go on from now, or that a clock since set back left in the future."""
         ...
 
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
@@ -264,10 +265,17 @@ class Transaction(Protocol):
         """Stores what a worker says of itself, seen now."""
         ...
 
+    def forget_workers(self, limit: int) -> int:
+        """Drops workers not heard of for `KEEP_WORKERS`."""
+        ...
+
     def forget_tombstones(self, limit: int) -> int:
         """Drops tombstones older than `KEY_TTL`."""
         ...
 
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
-        """Drops the queue's events older than `moment`, from the start of the log."""
+        """Drops the queue's events older than `moment`, from the start of the log; returns how many.
+
+        One call walks only so far along the log. If it stopped for that reason, it returns at least 1: there is more.
+        """
         ...

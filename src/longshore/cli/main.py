@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,7 +32,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 def _within(url: str, use: Callable[[Backend], Awaitable[None]]) -> None:
     async def opened() -> None:
-        async with connect(url) as backend:
+        # a mistyped address must not make an empty file and then report on it
+        options: dict[str, Any] = {"create": False} if url.startswith("sqlite:") else {}
+        async with connect(url, **options) as backend:
             await use(backend)
 
     asyncio.run(opened())

@@ -34,7 +34,7 @@ class EventRow(NamedTuple):
 class Change:
     """A record under way from where it was (`was`, `was_retries`, `was_owner`) to where it is, with its events."""
 
-    __slots__ = ("events", "now", "record", "was", "was_owner", "was_parked", "was_retries")
+    __slots__ = ("events", "now", "record", "was", "was_owner", "was_retries")
 
     def __init__(self, record: Record, now: int) -> None:
         self.record = record
@@ -42,7 +42,6 @@ class Change:
         self.was = record.status
         self.was_retries = record.retry_count
         self.was_owner = record.lease_owner
-        self.was_parked = record.parked
         self.events: list[EventRow] = []
 
     @property

@@ -14,6 +14,7 @@ from cronsim import CronSim, CronSimError
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import (
     LATEST,
     SECOND,
@@ -117,8 +118,15 @@ def check_schedule(schedule: object, now: int) -> Schedule:
         )
     if not isinstance(schedule.repeat, Repeat):
         raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}")
-    record_of(schedule.job, now)
     job = schedule.job
+    if not isinstance(job, Job):
+        raise InvalidArgument("schedule.job", f"must be a Job, not {type(job).__name__}")
+    try:
+        record_of(job, now)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"schedule.job.{error.field}", error.problem) from None
+    if job.status is not JobStatus.INITIAL_PENDING:
+        raise InvalidArgument("schedule.job.status", "must be INITIAL_PENDING: each run is accepted as it is made")
     for name in ("depends_on", "idempotency_key", "run_at"):
         if getattr(job, name):
             raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")

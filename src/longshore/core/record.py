@@ -26,6 +26,7 @@ from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 
 _FRONT = -(2**60)
+"""Before every time there is: the year 1 is -2**56 microseconds."""
 _POLICIES = ("wait", "stop", "ignore")
 
 
@@ -64,7 +65,7 @@ class Record:
     place: int = 0
     """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
     parked: bool = False
-    """Left out of the claim's index because its concurrency key is full; what it means is decided elsewhere."""
+    """Left out of the claim's index because its concurrency key is full; see `backends/verbs/keys.py`."""
     executions: int = 0
     retry_count: int = 0
     crashes: int = 0
@@ -126,7 +127,9 @@ def record_of(job: object, now: int) -> Record:
     if status is not JobStatus.INITIAL_PENDING and status is not JobStatus.CREATED:
         raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {status}")
     if job.on_dependency_failure not in _POLICIES:
-        raise InvalidArgument("on_dependency_failure", f"must be one of {', '.join(_POLICIES)}")
+        raise InvalidArgument(
+            "on_dependency_failure", f"must be one of {', '.join(_POLICIES)}; got {job.on_dependency_failure!r}"
+        )
     run_at = None if job.run_at is None else check_moment("run_at", job.run_at, now)
     delay = None if job.delay is None else check_duration("delay", job.delay, positive=False)
     if run_at is None and delay:

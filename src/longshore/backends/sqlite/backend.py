@@ -18,8 +18,9 @@ from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.notice import Notice
+from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
-from longshore.backends.sqlite.view import SQL, SQLiteView
+from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
 from longshore.backends.stored import StoredBackend
 from longshore.backends.transaction import Transaction
@@ -28,6 +29,7 @@ from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.job import Job
+from longshore.core.moments import SECOND, check_duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,10 +44,17 @@ class SQLiteBackend(StoredBackend):
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
 
     def __init__(
-        self, path: str | Path, *, clock: Clock | None = None, busy_seconds: float = 30, vfs: str | None = None
+        self,
+        path: str | Path,
+        *,
+        clock: Clock | None = None,
+        busy_seconds: float = 30,
+        create: bool = True,
+        vfs: str | None = None,
     ) -> None:
         self.path = Path(path)
-        self._busy_seconds = busy_seconds
+        self._busy_seconds = check_duration("busy_seconds", busy_seconds, positive=False) / SECOND
+        self._create = create
         self._vfs = vfs
         self._clock = micros_of(clock, on_step=_log_step)
         self._bell = Bell()
@@ -53,6 +62,8 @@ class SQLiteBackend(StoredBackend):
         self._preparing = threading.Lock()
         self._closed = False
         self._process = os.getpid()
+        self._releasing = threading.Lock()
+        self._released = False
         self._seen: dict[tuple[str, int], int] = {}
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
@@ -63,7 +74,7 @@ class SQLiteBackend(StoredBackend):
     def _open(self) -> apsw.Connection:
         with self._preparing:
             if not self._prepared:
-                prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs)
+                prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create)
                 self._prepared = True
         return open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs)
 
@@ -92,9 +103,16 @@ class SQLiteBackend(StoredBackend):
         return answer
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._in_reader(partial(self._look, look, args, kwargs))
+
+    async def _in_reader(self, look: Callable[[], R]) -> R:
         self._refuse_if_closed()
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, partial(self._look, look, args, kwargs))
+        try:
+            looking = asyncio.get_running_loop().run_in_executor(self._readers, look)
+        except RuntimeError:  # the readers were let go between the two lines
+            self._refuse_if_closed()
+            raise
+        return await looking
 
     def _look(self, look: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         connection: apsw.Connection | None = getattr(self._connections, "mine", None)
@@ -111,9 +129,10 @@ class SQLiteBackend(StoredBackend):
     async def _listen(self) -> None:
         self._refuse_if_closed()
         if not self._notice.listening:
-            await asyncio.get_running_loop().run_in_executor(self._readers, self._notice.listen)
+            await self._in_reader(self._notice.listen)
 
-    async def _enqueue_within(self, _jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+        """In the caller's thread, as the connection is theirs; short, for it does nothing but insert."""
         self._refuse_if_closed()
         if not isinstance(connection, apsw.Connection):
             raise InvalidArgument(
@@ -123,13 +142,26 @@ class SQLiteBackend(StoredBackend):
             )
         if not connection.in_transaction:
             raise InvalidArgument("connection", "has no transaction open; begin one with BEGIN IMMEDIATE first")
+        if not self._is_ours(connection):
+            raise InvalidArgument("connection", f"is open on {connection.filename}, not on {self.path}")
         with explained(self.path):
-            transaction = SQLiteTransaction(connection)
-            transaction.begin()
-            transaction.now = self._clock()
-            ids = submission.enqueue_jobs(transaction, _jobs)
-            transaction.finish()
+            connection.execute("SAVEPOINT enqueue")
+            try:
+                transaction = SQLiteTransaction(connection)
+                transaction.begin()
+                transaction.now = self._clock()
+                ids = submission.enqueue_jobs(transaction, jobs)
+                transaction.finish()
+            except BaseException:  # all of it or nothing, whatever the caller does with their transaction after this
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK TO enqueue")
+                    connection.execute("RELEASE enqueue")
+                raise
+            connection.execute("RELEASE enqueue")
         return ids
+
+    def _is_ours(self, connection: apsw.Connection) -> bool:
+        return Path(connection.filename).resolve() == self.path.resolve()
 
     def new_connection(self) -> apsw.Connection:
         """A connection to the queue's file for the caller's own tables and transactions; the caller closes it."""
@@ -139,8 +171,7 @@ class SQLiteBackend(StoredBackend):
     async def backup(self, target: str | Path) -> None:
         """Copies the file while it is in use; the copy is complete and has an event log of its own from here on."""
         self._refuse_if_closed()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._readers, self._copy, Path(target))
+        await asyncio.get_running_loop().run_in_executor(None, self._copy, Path(target))
 
     def _copy(self, destination: Path) -> None:
         if destination.exists():
@@ -162,13 +193,19 @@ class SQLiteBackend(StoredBackend):
         unfinished.rename(destination)
 
     async def close(self) -> None:
-        if self._closed:
-            return
         self._closed = True
+        if os.getpid() != self._process:  # the threads, locks and connections are those of the process that forked
+            return
         self._bell.ring()
         await asyncio.get_running_loop().run_in_executor(None, self._release)
 
     def _release(self) -> None:
+        with self._releasing:
+            if not self._released:
+                self._let_go()
+            self._released = True
+
+    def _let_go(self) -> None:
         self._writer.close()
         self._notice.close()
         self._readers.shutdown()

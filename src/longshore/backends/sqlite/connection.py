@@ -53,9 +53,11 @@ def _patience(seconds: float) -> Callable[[int], bool]:
     return wait
 
 
-def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None) -> None:
+def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> None:
     """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm."""
     _refuse_odd_places(path)
+    if not create and not path.exists():
+        raise BackendUnavailable(f"there is no {path}; look at the address")
     with explained(path):
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
@@ -114,8 +116,8 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
 _DAMAGED = "is damaged; it was left as it is. Restore a backup, or recover what can be read"
 
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
-    (apsw.BusyError, "is locked by another process for too long; look for one that holds a transaction open"),
-    (apsw.LockedError, "is locked by another process for too long; look for one that holds a transaction open"),
+    (apsw.BusyError, "is locked for too long; look for a process or connection that holds a transaction open"),
+    (apsw.LockedError, "is locked for too long; look for a process or connection that holds a transaction open"),
     (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; make room and go on"),
     (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
     (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
@@ -152,6 +154,8 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
         return error
     if isinstance(error, apsw.Error):
         words = next((words for kind, words in _WORDS if isinstance(error, kind)), "cannot be used")
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
+            words = "was read in this transaction before somebody else wrote; begin it with BEGIN IMMEDIATE"
         return BackendUnavailable(f"{path} {words} ({error})")
     if isinstance(error, _UNREADABLE) or (connection is not None and not _is_sound(connection)):
         return BackendUnavailable(f"{path} {_DAMAGED} ({error})")
@@ -162,8 +166,10 @@ def _is_sound(connection: apsw.Connection) -> bool:
     """Asked after an error nobody expected: a bug of ours, or a file that is not what it was?"""
     try:
         return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
-    except apsw.Error:
+    except (apsw.CorruptError, apsw.NotADBError):
         return False
+    except apsw.Error:  # it could not be asked just now, which says nothing
+        return True
 
 
 def close_quietly(connection: apsw.Connection) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from longshore.backends.sqlite.view import SQL, Row, SQLiteView, record_of_row
+from longshore.backends.sqlite.statements import SQL
+from longshore.backends.sqlite.view import Row, SQLiteView, record_of_row
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.limits import Window
 from longshore.core.record import Record
@@ -18,6 +19,8 @@ class SQLiteLine(SQLiteView):
     """The part of a write transaction that claims lean on."""
 
     now: int
+    news: bool
+    """Whether this transaction did anything that somebody who waits for a change would want to know of."""
 
     def _many(self, statement: str, rows: Iterable[Row]) -> None:
         self._connection.executemany(statement, rows)
@@ -26,6 +29,7 @@ class SQLiteLine(SQLiteView):
         return [name for (name,) in self._rows(SQL.queues_ever_seen)]
 
     def put_queue(self, state: QueueState) -> None:
+        self.news = True
         rate, key_rate = state.rate, state.rate_per_key
         self._connection.execute(
             SQL.put_queue,
@@ -46,30 +50,46 @@ class SQLiteLine(SQLiteView):
             ),
         )
 
-    def candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
+    def candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
         if tags:
             yield from self._tagged_candidates(queue, tags)
             return
-        priority = _BEFORE_ALL
-        while True:
-            following = self._one(SQL.next_priority, queue, priority)
-            if following is None:
-                return
-            priority = following[0]
-            for row in self._rows(SQL.claimable, queue, priority, self.now, self.now):
+        for priority in self._priorities(queue.name):
+            if queue.limits_keys:
+                rows = self._rows(SQL.claimable_with_room, queue.name, priority, self.now, *self._limits(queue))
+            else:
+                rows = self._rows(SQL.claimable, queue.name, priority, self.now)
+            for row in rows:
                 yield self._whole(record_of_row(row))
 
-    def _tagged_candidates(self, queue: str, tags: Sequence[str]) -> Iterator[Record]:
+    def _priorities(self, queue: str) -> Iterator[int]:
+        """The priorities that anybody in line has, one index seek each."""
+        priority = self._one(SQL.next_priority, queue, _BEFORE_ALL)
+        while priority is not None:
+            yield priority[0]
+            priority = self._one(SQL.next_priority, queue, priority[0])
+
+    def _limits(self, queue: QueueState) -> tuple[int | None, int | None, int]:
+        """From how many held, or started since when, a key of this queue is full."""
+        rate = queue.rate_per_key
+        if rate is None:
+            return queue.per_key, None, 0
+        return queue.per_key, rate.count, self.now - self.now % rate.per_micros
+
+    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
         rarest, *others = self._rarest_first(tags) if len(tags) > 1 else tags
         also = json.dumps(others)
         priority = _BEFORE_ALL
         while True:
-            following = self._one(SQL.next_tagged_priority, rarest, queue, priority)
+            following = self._one(SQL.next_tagged_priority, rarest, queue.name, priority)
             if following is None:
                 return
             priority = following[0]
-            for (uid,) in self._rows(SQL.tagged_claimable, rarest, queue, priority, self.now, also):
-                row = self._one(SQL.claimable_by_uid, uid, self.now)
+            for (uid,) in self._rows(SQL.tagged_claimable, rarest, queue.name, priority, self.now, also):
+                if queue.limits_keys:
+                    row = self._one(SQL.uid_with_room, queue.name, uid, self.now, *self._limits(queue))
+                else:
+                    row = self._one(SQL.claimable_by_uid, uid, self.now)
                 if row is not None:
                     yield self._whole(record_of_row(row))
 
@@ -92,29 +112,38 @@ class SQLiteLine(SQLiteView):
 
     def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
         for state in states:
-            idle = state.holding == 0 and state.parked == 0
-            if idle and (queue.rate_per_key is None or state.window.at(queue.rate_per_key, self.now).count == 0):
+            rate = queue.rate_per_key
+            if state.holding == 0 and (rate is None or state.window.at(rate, self.now).count == 0):
                 self._connection.execute(SQL.delete_key, (state.queue, state.key))
             else:
                 window, wakes_at = state.window, state.wakes_at(queue, self.now)
-                row = (state.queue, state.key, state.holding, window.start, window.count, state.parked, wakes_at)
+                row = (state.queue, state.key, state.holding, window.start, window.count, wakes_at)
                 self._connection.execute(SQL.put_key, row)
 
     def park(self, records: Sequence[Record]) -> None:
-        self._many(SQL.park, ((record.uid,) for record in records))
-        self._many(SQL.save_tag_parked, ((0, tag, record.uid) for record in records for tag in record.tags))
+        if records:
+            self._connection.execute(SQL.park, (json.dumps([record.uid for record in records]),))
+
+    def park_ahead(self, queue: QueueState, among: int) -> int:
+        looked_at: list[Row] = []
+        for priority in self._priorities(queue.name):
+            left = among - len(looked_at)
+            if left <= 0:
+                break
+            looked_at += self._rows(SQL.look_ahead, queue.name, priority, self.now, *self._limits(queue), left)
+        full = [uid for uid, is_full in looked_at if is_full]
+        if full:
+            self._connection.execute(SQL.park, (json.dumps(full),))
+        return len(full)
 
     def unpark(self, queue: str, key: str, count: int) -> int:
-        found: list[Row] = []
-        tags: Row | None = ("",)
-        while tags is not None:
-            found += self._rows(SQL.first_parked, queue, key, tags[0], count)
-            tags = self._one(SQL.next_parked_tags, queue, key, tags[0])
-        return self._unpark(found)
+        return self._unpark(self._rows(SQL.first_parked, queue, key, count))
 
-    def _unpark(self, parked: Sequence[Row]) -> int:
-        self._many(SQL.unpark, ((uid,) for uid, _ in parked))
-        self._many(SQL.save_tag_parked, ((1, tag, uid) for uid, tags in parked if tags for tag in json.loads(tags)))
+    def _unpark(self, rows: Iterable[Row]) -> int:
+        parked = [uid for (uid,) in rows]
+        if parked:
+            self.news = True
+            self._connection.execute(SQL.unpark, (json.dumps(parked),))
         return len(parked)
 
     def keys_waking(self, queue: QueueState) -> list[KeyState]:
@@ -123,7 +152,7 @@ class SQLiteLine(SQLiteView):
         return [_key_of_row(row) for row in rows]
 
     def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
-        self._unpark(self._connection.execute(SQL.all_parked, (queue.name,)).fetchall())
+        self._unpark(self._rows(SQL.all_parked, queue.name))
         states: dict[str, KeyState] = {}
         for key, start, count in [] if new_rate else list(self._rows(SQL.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
@@ -135,5 +164,5 @@ class SQLiteLine(SQLiteView):
 
 
 def _key_of_row(row: Row) -> KeyState:
-    queue, key, holding, start, count, parked = row
-    return KeyState(queue, key, holding, Window(start, count), parked)
+    queue, key, holding, start, count = row
+    return KeyState(queue, key, holding, Window(start, count))

@@ -45,12 +45,12 @@ class Notice:
     @property
     def listening(self) -> bool:
         """Whether it listens already."""
-        return self._thread is not None
+        return self._thread is not None and self._thread.is_alive()
 
     def listen(self) -> None:
         """Begins to listen. What is committed after this returns is noticed."""
         with self._lock:
-            if self._thread is None and not self._closed:
+            if not self.listening and not self._closed:
                 connection = self._open()
                 watch = _Watch(connection, connection.pragma("data_version"), self._bind())
                 self._thread = threading.Thread(
@@ -71,15 +71,17 @@ class Notice:
                 self._hint(peer)
 
     def _hint(self, peer: str) -> None:
-        if self._sender is None:
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._sender.setblocking(False)
         try:
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
             self._sender.sendto(b"", peer)
         except ConnectionRefusedError:  # its process is gone, and left its address behind
             with contextlib.suppress(OSError):
                 Path(peer).unlink()
-        except OSError:  # its inbox is full, so it is awake already; or it just went away
+        except (
+            OSError
+        ):  # its inbox is full, so it is awake already; or it just went away; or we have no socket to spare
             return
 
     def close(self) -> None:
@@ -114,18 +116,15 @@ class Notice:
         return receiver
 
     def _watch(self, watch: _Watch) -> None:
-        while not self._closed:
-            if not self._bell.awaited:
-                self._awaited.wait()
-                self._awaited.clear()
-            hinted = watch.pause()
-            try:
-                news = watch.file_changed() or hinted
-            except apsw.Error:  # whoever waits is woken to meet the error, and the next look may go better
-                news = True
-            if news:
-                self._bell.ring()
-        watch.close()
+        try:
+            while not self._closed:
+                if not self._bell.awaited:
+                    self._awaited.wait()
+                    self._awaited.clear()
+                if watch.anything_new():
+                    self._bell.ring()
+        finally:
+            watch.close()
 
 
 class _Watch:
@@ -137,7 +136,16 @@ class _Watch:
         self._receiver = receiver
         self._clock = threading.Event()
 
-    def pause(self) -> bool:
+    def anything_new(self) -> bool:
+        """Waits a little, and tells whether anybody has committed."""
+        try:
+            hinted = self._pause()
+            return self._file_changed() or hinted
+        except (apsw.Error, OSError):  # whoever waits is woken to meet the error, and the next look may go better
+            self._clock.wait(POLL_SECONDS)
+            return True
+
+    def _pause(self) -> bool:
         """Waits for a hint, but no longer than a poll interval; True if one came."""
         if self._receiver is None:
             return self._clock.wait(POLL_SECONDS)
@@ -147,7 +155,7 @@ class _Watch:
             return False
         return True
 
-    def file_changed(self) -> bool:
+    def _file_changed(self) -> bool:
         """Whether anybody has committed since the last look."""
         before, self._version = self._version, self._connection.pragma("data_version")
         return self._version != before

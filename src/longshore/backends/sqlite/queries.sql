@@ -56,12 +56,26 @@ WHERE queue = ? AND priority > ?
 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
 ORDER BY priority LIMIT 1
 
+-- name: in_line
+queue = ?1 AND priority = ?2 AND place <= ?3 AND eligible_at <= ?3
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+
+-- name: full_keys
+SELECT key FROM concurrency_keys
+WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
+
 -- name: claimable
 -- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
+SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid
+
+-- name: claimable_with_room
+-- Jobs of keys that are full already are passed over here, where it is cheap.
 SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable
-WHERE queue = ? AND priority = ? AND place <= ? AND eligible_at <= ?
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
-ORDER BY place, uid
+WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys})) ORDER BY place, uid
+
+-- name: look_ahead
+SELECT uid, concurrency_key IS NOT NULL AND concurrency_key IN ({full_keys})
+FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid LIMIT ?7
 
 -- name: next_tagged_priority
 SELECT priority FROM job_tags INDEXED BY job_tags_claimable
@@ -79,6 +93,13 @@ ORDER BY place, uid
 
 -- name: claimable_by_uid
 SELECT {job_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
+
+-- name: uid_with_room
+SELECT {job_columns} FROM jobs
+WHERE uid = ?2 AND eligible_at <= ?3 AND (concurrency_key IS NULL OR concurrency_key NOT IN (
+    SELECT key FROM concurrency_keys WHERE queue = ?1 AND key = jobs.concurrency_key
+    AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
+))
 
 -- name: waiting_with_tag
 SELECT count(*) FROM (SELECT 1 FROM job_tags WHERE tag = ? AND claimable = 1 LIMIT ?)
@@ -131,7 +152,7 @@ WHERE uid = ? AND job_seq = ?
 -- name: claim_jobs
 -- One statement for the whole claim: every job in it gets the same owner, token, lease and time.
 UPDATE jobs SET
-    status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
+    status = 'RUNNING', parked = 0, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
     started_at = coalesce(started_at, ?1), assigned_at = ?1, assignee_id = ?2, lease_owner = ?2, lease_token = ?3,
     lease_expires_at = ?4
 WHERE uid IN (SELECT value FROM json_each(?5))
@@ -175,9 +196,6 @@ INSERT INTO job_tags VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: save_tag
 UPDATE job_tags SET place = ?, claimable = ?, status = ?, retry_count = ? WHERE tag = ? AND uid = ?
-
--- name: save_tag_parked
-UPDATE job_tags SET claimable = ? WHERE tag = ? AND uid = ?
 
 -- name: delete_tag
 DELETE FROM job_tags WHERE tag = ? AND uid = ?
@@ -246,18 +264,18 @@ SELECT status, jobs FROM queue_counts WHERE queue = ?
 INSERT OR REPLACE INTO queues ({queue_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: key_state
-SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys WHERE queue = ? AND key = ?
+SELECT queue, key, holding, window_start, window_count FROM concurrency_keys WHERE queue = ? AND key = ?
 
 -- name: keys_waking
 -- Those whose time has come, and those further off than any window: the clock was set back since.
-SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys
+SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
 WHERE queue = ?1 AND wakes_at <= ?2
 UNION ALL
-SELECT queue, key, holding, window_start, window_count, parked FROM concurrency_keys
+SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
 WHERE queue = ?1 AND wakes_at > ?3
 
 -- name: put_key
-INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: delete_key
 DELETE FROM concurrency_keys WHERE queue = ? AND key = ?
@@ -273,22 +291,17 @@ SELECT concurrency_key, count(*) FROM jobs INDEXED BY jobs_held
 WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 
 -- name: park
-UPDATE jobs SET parked = 1 WHERE uid = ?
-
--- name: next_parked_tags
--- One step along the index to the next set of tags that parked jobs of this key carry.
-SELECT tags FROM jobs INDEXED BY jobs_parked
-WHERE queue = ? AND concurrency_key = ? AND parked = 1 AND tags > ? ORDER BY tags LIMIT 1
+UPDATE jobs SET parked = 1 WHERE uid IN (SELECT value FROM json_each(?))
 
 -- name: first_parked
-SELECT uid, tags FROM jobs INDEXED BY jobs_parked
-WHERE queue = ? AND concurrency_key = ? AND parked = 1 AND tags = ? ORDER BY priority, place, uid LIMIT ?
+SELECT uid FROM jobs INDEXED BY jobs_parked
+WHERE queue = ? AND concurrency_key = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
 
 -- name: unpark
-UPDATE jobs SET parked = 0 WHERE uid = ?
+UPDATE jobs SET parked = 0 WHERE uid IN (SELECT value FROM json_each(?))
 
 -- name: all_parked
-SELECT uid, tags FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1
+SELECT uid FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1
 
 -- name: insert_event
 INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -342,6 +355,9 @@ DELETE FROM schedules WHERE id = ?
 
 -- name: put_worker
 INSERT OR REPLACE INTO workers VALUES (?, ?, ?)
+
+-- name: forget_workers
+DELETE FROM workers WHERE id IN (SELECT id FROM workers WHERE seen_at <= ? LIMIT ?)
 
 -- name: workers
 SELECT body FROM workers ORDER BY id

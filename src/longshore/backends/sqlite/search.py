@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from longshore.backends.statements import Statements
+from longshore.backends.sqlite.statements import SQL
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import to_micros
-
-SQL = Statements("longshore.backends.sqlite")
 
 _LISTED = "IN (SELECT value FROM json_each(?))"
 _READ_AT_ONCE = 500

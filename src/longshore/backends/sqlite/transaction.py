@@ -13,8 +13,9 @@ import apsw
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_text, worker_text
 from longshore.backends.sqlite.line import SQLiteLine
-from longshore.backends.sqlite.view import SQL, STATUS, Row, tags_text
-from longshore.backends.transaction import KEY_TTL, Edge
+from longshore.backends.sqlite.statements import SQL
+from longshore.backends.sqlite.view import STATUS, Row, tags_text
+from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
@@ -35,6 +36,10 @@ _saved_columns = attrgetter(
 )  # fmt: skip
 
 
+_WALKED_AT_ONCE = 10_000
+"""Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
+
+
 class ChangedUnderneath(RuntimeError):
     """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
@@ -48,9 +53,11 @@ class SQLiteTransaction(SQLiteLine):
         self._next_uid = 0
         self._next_event = 0
         self._first_of_both = (0, 0)
+        self.news = False
 
     def begin(self) -> None:
         """Reads where uids and events go on; other processes may have taken some since."""
+        self.news = False
         ((_, *numbers),) = self._rows(SQL.meta)
         self._next_uid, self._next_event = numbers
         self._first_of_both = (self._next_uid, self._next_event)
@@ -58,6 +65,7 @@ class SQLiteTransaction(SQLiteLine):
     def finish(self) -> None:
         """Writes back where they go on from here."""
         if self._first_of_both != (self._next_uid, self._next_event):
+            self.news = True
             self._connection.execute(SQL.save_counters, (self._next_uid, self._next_event))
 
     # -- jobs
@@ -204,10 +212,7 @@ class SQLiteTransaction(SQLiteLine):
 
     # -- dependencies
 
-    def add_edges(self, edges: Sequence[Edge]) -> None:
-        self._many(SQL.put_edge, edges)
-
-    def set_edges(self, edges: Sequence[Edge]) -> None:
+    def put_edges(self, edges: Sequence[Edge]) -> None:
         self._many(SQL.put_edge, edges)
 
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
@@ -250,6 +255,7 @@ class SQLiteTransaction(SQLiteLine):
         return [schedule_of(body) for (body,) in self._rows(SQL.schedules_due, self.now, limit)]
 
     def put_schedule(self, schedule: Schedule) -> None:
+        self.news = True
         due = None if schedule.next_run_at is None else to_micros(schedule.next_run_at)
         self._connection.execute(SQL.put_schedule, (schedule.id, schedule.paused, due, schedule_text(schedule)))
 
@@ -261,25 +267,34 @@ class SQLiteTransaction(SQLiteLine):
         seen = _seen(worker, self.now)
         self._connection.execute(SQL.put_worker, (worker.id, self.now, worker_text(seen)))
 
+    def forget_workers(self, limit: int) -> int:
+        self._connection.execute(SQL.forget_workers, (self.now - KEEP_WORKERS, limit))
+        return self._connection.changes()
+
     def forget_tombstones(self, limit: int) -> int:
         self._connection.execute(SQL.forget_tombstones, (self.now - KEY_TTL, limit))
         return self._connection.changes()
 
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
-        """Walks on from where it last stopped, to the first event that is too young: the log is in order of time."""
+        """Walks on from where it last stopped, to the first event that is too young.
+
+        The log is in order of time, unless the clock was set back: then some stay until it has caught up.
+        """
         marks = self._one(SQL.pruned, queue)
         deleted, seen = (0, 0) if marks is None else marks
         old: list[int] = []
+        walked = 0
         for number, of, occurred_at in self._rows(SQL.oldest_events, seen):
-            if occurred_at > moment or len(old) == limit:
+            if occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
                 break
             seen = number
+            walked += 1
             if of == queue:
                 old.append(number)
         self._many(SQL.delete_event, ((number,) for number in old))
         if marks is None or seen != marks[1]:
             self._connection.execute(SQL.put_pruned, (queue, old[-1] if old else deleted, seen))
-        return len(old)
+        return max(len(old), walked == _WALKED_AT_ONCE)
 
 
 def _inserted(record: Record) -> Row:
@@ -291,12 +306,8 @@ def _saved(change: Change) -> Row:
     return (*_saved_columns(record), record.job_seq - len(change.events))
 
 
-def _claimable(record: Record) -> bool:
-    return record.status in ELIGIBLE and not record.parked
-
-
 def _tag_rows(record: Record) -> Iterator[Row]:
-    claimable = _claimable(record)
+    claimable = record.status in ELIGIBLE
     for tag in record.tags:
         yield (
             tag,
@@ -311,7 +322,7 @@ def _tag_rows(record: Record) -> Iterator[Row]:
 
 
 def _changed_tag_rows(record: Record) -> Iterator[Row]:
-    claimable = _claimable(record)
+    claimable = record.status in ELIGIBLE
     for tag in record.tags:
         yield (record.place, claimable, record.status, record.retry_count, tag, record.uid)
 

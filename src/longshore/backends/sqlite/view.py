@@ -12,7 +12,7 @@ from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sqlite.connection import DamagedRow
 from longshore.backends.sqlite.search import search
-from longshore.backends.statements import Statements
+from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import QueueState
 from longshore.backends.view import LogEnds, Tally
 from longshore.core.change import EventRow
@@ -23,8 +23,6 @@ from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.limits import Window, rate_of
 from longshore.core.moments import from_micros
 from longshore.core.record import Record
-
-SQL = Statements("longshore.backends.sqlite")
 
 
 class _Statuses(dict[str | None, Any]):

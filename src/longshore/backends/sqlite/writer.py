@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._news = False
         self._connection: apsw.Connection | None = None
         self._transaction: SQLiteTransaction | None = None
 
@@ -92,8 +94,11 @@ class Writer:
             except BaseException as error:  # whatever it is, whoever waits must hear of it, and the next ones be served
                 told = self._explained(error)
                 self._close_connection()
-                outcomes = [_Outcome(request, None, told) for request in begun or self._take_all()]
+                outcomes = [_Outcome(request, None, copy.copy(told)) for request in begun or self._take_all()]
             self._deliver(outcomes)
+            if self._news:  # a claim that found nothing, or a renewal, must not wake whoever waits to claim
+                self._news = False
+                self._on_commit()
         self._close_connection()
 
     def _opened(self) -> tuple[apsw.Connection, SQLiteTransaction]:
@@ -127,16 +132,14 @@ class Writer:
         connection, transaction = self._opened()
         connection.execute("BEGIN IMMEDIATE")
         try:
-            changes = connection.total_changes()
             transaction.begin()
             outcomes = []
             ends = monotonic() + LONGEST_BATCH
             while monotonic() <= ends and (request := self._take()) is not None:
-                if not request.answer.cancelled():
+                if not (request.answer.cancelled() or request.loop.is_closed()):
                     begun.append(request)
                     outcomes.append(self._perform(transaction, request))
             transaction.finish()
-            changed = connection.total_changes() != changes
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -144,8 +147,7 @@ class Writer:
             if len(begun) > 1:
                 return [self._commit_alone(request) for request in begun]
             raise
-        if changed:  # a claim that found nothing must not wake whoever waits to claim
-            self._on_commit()
+        self._news = self._news or transaction.news
         return outcomes
 
     def _commit_alone(self, request: _Request) -> _Outcome:
@@ -161,7 +163,7 @@ class Writer:
             told = self._explained(error)
             self._close_connection()  # which takes back what it began
             return _Outcome(request, None, told)
-        self._on_commit()
+        self._news = self._news or transaction.news
         return outcome
 
     def _perform(self, transaction: SQLiteTransaction, request: _Request) -> _Outcome:

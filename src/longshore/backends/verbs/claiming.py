@@ -23,11 +23,18 @@ MOST_PASSED = 5_000
 line never blocks other writers."""
 
 
+CROWD = 0.95
+"""The share of jobs in the way from which on they are parked in bulk: below it a claim of 100 passes at most 2,000,
+which costs about as much as claiming them."""
+LOOKED_AHEAD = 1_000
+"""How many are looked at then, at a time: a few milliseconds of parking."""
+
+
 class Claim(NamedTuple):
-    """What one transaction claimed, and whether it saw the line to its end."""
+    """What one transaction claimed, and whether it stopped before the end of the line, with more to be had."""
 
     jobs: list[Job]
-    exhausted: bool
+    more: bool
 
 
 def dequeue_jobs(
@@ -39,7 +46,7 @@ def dequeue_jobs(
     lease: int | None,
     token: str,
 ) -> Claim:
-    """Claims up to `limit` jobs. Not exhausted: there was much to pass, and the line goes on; ask again.
+    """Claims up to `limit` jobs.
 
     A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
     let another step forward.
@@ -49,13 +56,16 @@ def dequeue_jobs(
     for state in states.values():
         if state.rate_per_key is not None:
             refill(tx, state, tx.keys_waking(state))
-    line = _Line(tx, states, tags, limit)
+        crowded = state.limits_keys and state.eligible and state.room(tx.now) and not tags
+        if crowded and _park_crowd(tx, state, limit) >= MOST_PASSED:
+            return Claim([], more=True)
+    line = _Line(tx, states, tags)
     chosen = line.first(limit)
-    while line.outlived:
+    while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
         write(tx, [expired(record, tx.now) for record in line.outlived])
         if len(line.outlived) == MOST_PASSED:
-            return Claim([], exhausted=False)
-        line = _Line(tx, tx.queue_states(queues), tags, limit)
+            return Claim([], more=True)
+        line = _Line(tx, tx.queue_states(queues), tags)
         chosen = line.first(limit)
     tx.park(line.blocked)
     changes = []
@@ -66,23 +76,39 @@ def dequeue_jobs(
     if changes:
         tx.claim(changes)
     line.keep_accounts()
-    return Claim([job_of(record) for record in chosen], exhausted=len(line.blocked) < MOST_PASSED)
+    return Claim([job_of(record) for record in chosen], more=len(line.blocked) == MOST_PASSED)
+
+
+def _park_crowd(tx: Transaction, queue: QueueState, limit: int) -> int:
+    """Parks jobs of full keys at the head of the line: a few in passing, and a crowd in bulk; returns how many.
+
+    Passing over one costs little and parking one costs more, but a parked one is passed over for good. So every claim
+    parks some, and only where nearly all at the head are in the way are they cleared before anything is claimed.
+    """
+    parked = tx.park_ahead(queue, 2 * limit)
+    if parked < CROWD * 2 * limit:
+        return parked
+    while parked < MOST_PASSED:
+        more = tx.park_ahead(queue, LOOKED_AHEAD)
+        parked += more
+        if more < CROWD * LOOKED_AHEAD:
+            break
+    return parked
 
 
 class _Line:
     """The queues' lines merged into one, with the room that each queue and key has left."""
 
-    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str], limit: int) -> None:
+    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str]) -> None:
         self.tx = tx
         self.tags = tags
         self.blocked: list[Record] = []
         self.outlived: list[Record] = []
-        self.queues = {
-            name: state for name, state in states.items() if state.eligible and min(state.room(tx.now), limit) > 0
-        }
-        self.room = {name: state.room(tx.now) for name, state in self.queues.items()}
+        self.room = {name: state.room(tx.now) for name, state in states.items() if state.eligible}
+        self.queues = {name: states[name] for name, room in self.room.items() if room > 0}
         self.taken: dict[str, int] = dict.fromkeys(self.queues, 0)
         self.keys: dict[tuple[str, str], KeyState] = {}
+        self.touched: set[tuple[str, str]] = set()
 
     def first(self, limit: int) -> list[Record]:
         """The first `limit` jobs that may start."""
@@ -91,7 +117,8 @@ class _Line:
             if len(self.blocked) == MOST_PASSED or len(self.outlived) == MOST_PASSED:
                 break
             if not self._key_has_room(record):
-                self.blocked.append(record)
+                if not record.parked:
+                    self.blocked.append(record)
                 continue
             if record.expires_at is not None and record.expires_at <= self.tx.now:
                 self.outlived.append(record)
@@ -104,7 +131,7 @@ class _Line:
         return chosen
 
     def _merged(self) -> Iterator[Record]:
-        sources = [self.tx.candidates(name, self.tags) for name in self.queues]
+        sources = [self.tx.candidates(queue, self.tags) for queue in self.queues.values()]
         if len(sources) == 1:
             queue = next(iter(self.queues))
             for record in sources[0]:
@@ -139,8 +166,8 @@ class _Line:
         if state is None:
             state = self.keys[name] = self.tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
         if state.room(queue, self.tx.now) <= 0:
-            state.parked += 1
             return False
+        self.touched.add(name)
         state.holding += 1
         if queue.rate_per_key is not None:
             window = state.window.at(queue.rate_per_key, self.tx.now)
@@ -154,7 +181,7 @@ class _Line:
                 queue.window = queue.window.at(queue.rate, self.tx.now).after(self.taken[name])
                 self.tx.put_queue(queue)
             if queue.limits_keys:
-                self.tx.put_keys(queue, [state for (of, _), state in self.keys.items() if of == name])
+                self.tx.put_keys(queue, [self.keys[pair] for pair in self.touched if pair[0] == name])
 
 
 def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:

@@ -47,18 +47,18 @@ def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Seque
 
     def dependencies_of(job_id: str) -> Sequence[str]:
         inside = batch.get(job_id)
-        return inside.depends_on if inside else [edge.depends_on for edge in tx.edges_from(job_id)]
+        if inside:
+            return inside.depends_on
+        status = tx.statuses([job_id]).get(job_id)
+        if status is None or status.final:  # it waits for nothing any more
+            return ()
+        return [edge.depends_on for edge in tx.edges_from(job_id) if edge.state != "satisfied"]
 
     for record in dependent:
         if record.id in waited_for or record.id in named:  # nobody waits for it: no path can lead back
             path = find_cycle(record.id, dependencies_of)
             if path:
                 raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
-
-
-def failed_dependency(edges: Sequence[Edge]) -> str | None:
-    """The first dependency that failed under policy `stop`."""
-    return next((edge.depends_on for edge in edges if edge.state == "failed"), None)
 
 
 def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Change]:
@@ -80,12 +80,12 @@ def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Chan
         settled += edges
         change = Change(record, tx.now)
         record.deps_left -= sum(edge.state == "satisfied" for edge in edges)
-        failed = failed_dependency(edges)
+        failed = next((edge.depends_on for edge in edges if edge.state == "failed"), None)
         if record.status is JobStatus.WAITING_CHILDREN:
             if failed is not None:
                 transitions.dependency_failed(change, failed)
             elif record.deps_left == 0:
                 transitions.dependencies_completed(change)
         following.append(change)
-    tx.set_edges(settled)
+    tx.put_edges(settled)
     return following

@@ -32,7 +32,6 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
         state = states[key]
         held, holds = change.was in HOLDS_CAPACITY, change.record.status in HOLDS_CAPACITY
         state.holding += holds - held
-        state.parked -= change.was_parked and not change.record.parked
     refill(tx, queue, states.values())
 
 
@@ -44,8 +43,7 @@ def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> No
     """
     kept = list(states)
     for state in kept:
-        if state.parked:
-            room = state.room(queue, tx.now)
-            if room:
-                state.parked -= tx.unpark(queue.name, state.key, min(room, state.parked))
+        room = state.room(queue, tx.now)
+        if room:
+            tx.unpark(queue.name, state.key, room)
     tx.put_keys(queue, kept)

@@ -8,6 +8,7 @@ from itertools import chain
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.submission import store_records
 from longshore.core.cron import Schedule, check_schedule, due_now, planned_times, skip_missed
+from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import from_micros, optional_moment, to_micros
 from longshore.core.record import Record, job_of, record_of
@@ -49,10 +50,16 @@ def _first_run(schedule: Schedule, now: int) -> int | None:
 
 
 def fire_due_schedules(tx: Transaction, limit: int) -> list[Job]:
-    """Makes the jobs that are due, and moves each schedule on to its next time, in one transaction."""
+    """Makes the jobs that are due, and moves each schedule on to its next time, in one transaction.
+
+    A schedule whose jobs cannot be made any more is paused, so that it never holds up the others.
+    """
     made: list[Record] = []
     for schedule in tx.schedules_due(limit):
-        made += _fire(tx, schedule)
+        try:
+            made += _fire(tx, schedule)
+        except InvalidArgument:  # raised before anything is written: its zone or pattern is no longer good
+            tx.put_schedule(dataclasses.replace(schedule, paused=True, updated_at=from_micros(tx.now)))
     return [job_of(record) for record in made]
 
 

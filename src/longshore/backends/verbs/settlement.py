@@ -14,6 +14,7 @@ from longshore.core.change import Change, check_lease
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.job import Lease
 from longshore.core.lifecycle import JobStatus, Verb
+from longshore.core.limits import room_under
 from longshore.core.moments import Moment, check_moment
 
 S = JobStatus
@@ -100,11 +101,12 @@ def update_job_status(
 def _has_room(tx: Transaction, change: Change) -> bool:
     record = change.record
     queue = tx.queue_states([record.queue])[record.queue]
-    if queue.running_limit is not None and queue.holding >= queue.running_limit:
+    if room_under(queue.running_limit, queue.holding) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:
         return True
-    return tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key].holding < queue.per_key
+    key = tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
+    return room_under(queue.per_key, key.holding) > 0
 
 
 class _Checked(NamedTuple):

@@ -50,7 +50,7 @@ def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
         transitions.arrive(record, tx.now, events)
     tx.insert(fresh, events)
     if edges:
-        tx.add_edges(edges)
+        tx.put_edges(edges)
         doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
         write(tx, _doomed_changes(tx, doomed))
     return answers

@@ -84,6 +84,8 @@ def apply_retention(tx: Transaction, limit: int) -> int:
         removed += _retain(tx, state, limit - removed)
     if removed < limit:
         removed += tx.forget_tombstones(limit - removed)
+    if removed < limit:
+        removed += tx.forget_workers(limit - removed)
     return removed
 
 

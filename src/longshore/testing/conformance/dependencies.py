@@ -297,6 +297,13 @@ class TestDependencies:
             await backend.enqueue_job(new_job("ouroboros", depends_on=("ouroboros",)))
         assert "ouroboros -> ouroboros" in str(caught.value)
 
+    async def test_a_path_that_nobody_waits_along_any_more_is_no_circle(self, backend: Backend) -> None:
+        #
+        await enqueue(backend, "middle", depends_on=["start"])
+        await backend.cancel_jobs(job_ids=["middle"])
+        await enqueue(backend, "end", depends_on=["middle"], on_dependency_failure="ignore")
+        assert (await enqueue(backend, "start", depends_on=["end"])).status is S.WAITING_CHILDREN
+
     async def test_a_circle_in_one_batch_is_refused_with_its_path(self, backend: Backend) -> None:
         #
         batch = [new_job("a", depends_on=("b",)), new_job("b", depends_on=("c",)), new_job("c", depends_on=("a",))]

@@ -412,3 +412,34 @@ class TestLimits:
         left = await backend.count_jobs()
         assert sum(count for status, count in left.items() if not status.final) == 0
         assert settled >= 40
+
+    async def test_a_rate_per_key_gives_its_whole_room_in_every_window_however_little_was_used_before(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        clock.set(datetime(2026, 1, 1, tzinfo=UTC))
+        await backend.set_limits("default", rate_per_key=Rate(5, 60))
+        await fill(backend, 30, "k")
+        for limit in (5, 3, 5, 1, 5, 2, 5):
+            assert len(await take(backend, limit)) == limit
+            clock.advance(60)
+
+    async def test_a_job_past_its_time_does_not_park_the_next_of_its_key_for_ever(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.set_limits("default", per_key=1)
+        await enqueue(backend, "short", concurrency_key="k", expires_at=10)
+        await enqueue(backend, "next", concurrency_key="k")
+        clock.advance(60)
+        assert await take(backend) == ["next"]
+
+    async def test_a_claim_by_tag_finds_the_first_of_a_key_that_has_room_again(self, backend: Backend) -> None:
+        await backend.set_limits("default", per_key=1)
+        await fill(backend, 1, "k")
+        await take(backend)
+        for number in range(5):
+            await enqueue(backend, f"later {number}", concurrency_key="k", tags=[f"order-{number}"])
+        assert await take(backend) == []
+        assert await take(backend, tags=["order-3"]) == []
+        await backend.complete_job("k 0")
+        assert await take(backend, tags=["order-3"]) == ["later 3"]
+        assert await take(backend) == []

@@ -51,8 +51,7 @@ CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
 -- The claim leans on this one: only rows that may be claimed are in it, in the order they are claimed in.
 CREATE INDEX jobs_claimable ON jobs (queue, priority, place)
     WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0;
--- By tags as well: whoever claims with tags must find the first in line among those that carry them.
-CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, tags, priority, place) WHERE parked = 1;
+CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, priority, place) WHERE parked = 1;
 CREATE INDEX jobs_held ON jobs (lease_owner, lease_expires_at) WHERE lease_token IS NOT NULL;
 -- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
 CREATE INDEX jobs_by_status ON jobs (queue, status) WHERE status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED');
@@ -166,7 +165,6 @@ CREATE TABLE concurrency_keys (
     holding INTEGER NOT NULL,
     window_start INTEGER NOT NULL,
     window_count INTEGER NOT NULL,
-    parked INTEGER NOT NULL,
     wakes_at INTEGER,
     PRIMARY KEY (queue, key)
 ) STRICT, WITHOUT ROWID;
