@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -15,7 +17,7 @@ import apsw
 import pytest
 
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.sqlite.connection import MIGRATIONS
+from longshore.backends.sqlite.connection import MIGRATIONS, prepare
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, LongshoreError
 from longshore.core.filtering import JobFilter
@@ -205,6 +207,33 @@ def test_a_migration_that_breaks_anywhere_is_made_whole_by_the_next_start(
                 refusals += 1
         jobs_after_a_restart(path, clock)
     assert refusals > 10
+
+
+def test_two_who_find_the_same_migration_missing_apply_it_once(tmp_path: Path) -> None:
+    """Both have looked before either begins: the second must look again once it has the lock."""
+    both_have_looked = threading.Barrier(2, timeout=20)
+
+    def watch(connection: apsw.Connection) -> None:
+        begun = False
+
+        def before_each(_cursor: object, statement: str, _values: object) -> bool:
+            nonlocal begun
+            if statement.startswith("BEGIN") and not begun:
+                begun = True
+                both_have_looked.wait()
+            return True
+
+        connection.set_exec_trace(before_each)
+
+    path = tmp_path / "jobs.db"
+    apsw.connection_hooks.append(watch)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for started in [threads.submit(prepare, path, busy_seconds=20) for _ in range(2)]:
+                started.result()
+    finally:
+        apsw.connection_hooks.remove(watch)
+    jobs_after_a_restart(path, HeldClock())
 
 
 # -- the place is wrong

@@ -64,3 +64,4 @@ def test_on_a_long_random_walk_sqlite_and_memory_stay_the_same(part: int, seed: 
         if found is not None:
             wrong, told = walk(fewest(steps, found[0], tries=400 if PROVING else 60)) or found
             pytest.fail(f"seed {seed + PARTS * number + part}: {wrong}\n\nafter\n  " + "\n  ".join(told))
+    print(f"{WALKS} walks of {STEPS} steps, from seed {seed + part}")

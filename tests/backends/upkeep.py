@@ -63,7 +63,11 @@ SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kep
 FROM told WHERE kept_holding <> holding
 UNION ALL
 SELECT 'key ' || key || ' of ' || queue || ' has room and strands ' || parked || ' parked jobs' FROM told
-WHERE parked > 0 AND wakes_at IS NULL AND in_line < min(parked + in_line, coalesce(per_key, 1) - holding)
+WHERE parked > 0 AND wakes_at IS NULL
+    -- under a rate the room is not known here, but it is something: a key with none would have a time to wake at
+    AND in_line < min(
+        parked + in_line, coalesce(per_key - holding, 1), iif(key_rate_count IS NULL, parked + in_line, 1)
+    )
 UNION ALL
 SELECT 'parked where no key is limited: ' || real.queue FROM real LEFT JOIN queues AS q ON q.name = real.queue
 WHERE real.parked > 0 AND q.per_key IS NULL AND q.key_rate_count IS NULL
