@@ -81,7 +81,7 @@ def test_many_duplicates_are_all_carried_and_the_first_ten_are_told() -> None:
     # B-ENQS-10 X-02
     ids = [f"job-{number}" for number in range(100)]
     error = DuplicateJob(ids)
-    assert error.job_ids == tuple(ids)
+    assert error.job_ids == list(ids)
     assert "'job-9'" in str(error)
     assert "'job-10'" not in str(error)
     assert "90 more" in str(error)

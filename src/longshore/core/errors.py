@@ -51,7 +51,7 @@ class DuplicateJob(LongshoreError):
             f"ids in use already: {shown}{more}; nothing was stored. Choose other ids, or use an idempotency_key "
             "to make repeating an enqueue safe"
         )
-        self.job_ids = tuple(job_ids)
+        self.job_ids = list(job_ids)
 
 
 class InvalidTransition(LongshoreError):

@@ -142,7 +142,7 @@ class TestSubmission:
         first = await enqueue(backend, "j1", payload=b"1", tags=["a"])
         async with refused(backend, DuplicateJob) as caught:
             await backend.enqueue_job(new_job("j1", payload=b"2", tags=["b"], queue="other"))
-        assert caught.value.job_ids == ("j1",)
+        assert list(caught.value.job_ids) == ["j1"]
         assert await backend.get_job("j1") == first
 
     async def test_an_id_may_come_again_after_its_job_was_removed_but_a_uid_never(self, backend: Backend) -> None:
@@ -170,7 +170,7 @@ class TestSubmission:
         # B-ENQS-03 B-ENQS-07 B-ENQS-08 B-ENQS-10 B-ERR-07 X-02
         async with refused(backend, DuplicateJob) as caught:
             await backend.enqueue_jobs([new_job("a"), new_job("b"), new_job("c"), new_job("b")])
-        assert caught.value.job_ids == ("b",)
+        assert list(caught.value.job_ids) == ["b"]
         assert "'b'" in str(caught.value)
 
     async def test_ids_that_are_stored_already_stop_the_whole_batch_and_all_are_named(self, backend: Backend) -> None:
@@ -178,7 +178,7 @@ class TestSubmission:
         await backend.enqueue_jobs([new_job("a"), new_job("c")])
         async with refused(backend, DuplicateJob) as caught:
             await backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"])
-        assert caught.value.job_ids == ("a", "c")
+        assert list(caught.value.job_ids) == ["a", "c"]
 
     async def test_one_bad_job_stops_the_whole_batch_and_the_error_says_which(self, backend: Backend) -> None:
         # B-ENQS-02 B-ENQS-07 B-ENQS-10
