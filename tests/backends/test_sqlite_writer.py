@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.backends.sqlite.writer import LONGEST_BATCH
 from longshore.backends.transaction import Transaction
 from longshore.core.errors import DuplicateJob, JobNotFound, QueueClosed
 from longshore.core.job import Job
@@ -82,7 +83,7 @@ async def test_all_who_wait_share_one_commit(commits: list[int], backend: SQLite
     gate.open()
     assert await asyncio.gather(*tasks) == [f"j{n}" for n in range(64)]
     await task
-    assert len(commits) <= 3  # one; more only if the machine was so slow that a batch ran out of time
+    assert len(commits) <= 8  # one; more only if the machine was so slow that a batch ran out of time
 
 
 async def test_a_refusal_is_its_callers_alone(backend: SQLiteBackend) -> None:
@@ -144,30 +145,23 @@ async def test_lease_renewals_go_ahead_of_everything_that_waits(backend: SQLiteB
     assert order == ["renewal 1", "renewal 2", *(f"other {n}" for n in range(5))]
 
 
-async def test_a_renewal_that_comes_while_a_long_line_is_written_does_not_wait_for_its_end(
-    backend: SQLiteBackend,
-) -> None:
-    """Each commit gathers for a bounded time, and even within one the renewal is next."""
-    order: list[str] = []
+async def test_one_commit_gathers_no_longer_than_its_bound(commits: list[int], backend: SQLiteBackend) -> None:
+    """So that whoever comes next, a renewal above all, waits for one bounded batch and not for the whole line."""
     slow = threading.Event()
 
-    def long_one(name: str) -> Callable[[Transaction], None]:
-        def work(_tx: Transaction) -> None:
-            order.append(name)
-            slow.wait(0.03)
+    def slow_one(number: int) -> Callable[[Transaction], None]:
+        def work(tx: Transaction) -> None:
+            tx.put_queue(tx.queue_states([f"q{number}"])[f"q{number}"])
+            slow.wait(LONGEST_BATCH / 2)
 
         return work
 
-    (claimed,) = await backend.dequeue_jobs("w")
-    assert claimed.lease is not None
     gate, _ = await held(backend)
-    tasks = await queued(*(backend._write(long_one(f"other {n}")) for n in range(20)))
+    tasks = await queued(*(backend._write(slow_one(number)) for number in range(9)))
+    commits.clear()
     gate.open()
-    await asyncio.gather(*tasks[:2])  # some are written, many wait
-    renewed = await backend.extend_leases({"first": claimed.lease}, 60)
-    assert renewed.keys() == {"first"}
-    assert len(order) < 12
     await asyncio.gather(*tasks)
+    assert len(commits) >= 3  # a slower machine only makes more of them
 
 
 async def test_a_caller_who_gives_up_before_its_turn_has_done_nothing(backend: SQLiteBackend) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import ClassVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -20,6 +21,9 @@ WALKS, STEPS = (100, 400) if PROVING else (6, 250)
 class AnythingHappens(RuleBasedStateMachine):
     """One rule that draws from all steps: as rules of their own, half of them would be switched off in each run."""
 
+    runs: ClassVar[int] = 0
+    steps: ClassVar[int] = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.stores = TwoStores()
@@ -34,6 +38,8 @@ class AnythingHappens(RuleBasedStateMachine):
             raise
 
     def teardown(self) -> None:
+        AnythingHappens.runs += 1
+        AnythingHappens.steps += self.stores.steps
         try:
             if not self.failed:
                 self.stores.finish()
@@ -52,6 +58,10 @@ AnythingHappens.TestCase.settings = (
 @pytest.mark.prove
 class TestSQLiteAgainstMemory(AnythingHappens.TestCase):  # type: ignore[misc,valid-type]  # made at run time
     """SQLite gives the answers, the errors and the events of the store that is the specification."""
+
+    def runTest(self) -> None:  # noqa: N802 - the name unittest looks for
+        super().runTest()
+        print(f"{AnythingHappens.runs} runs, {AnythingHappens.steps} steps")
 
 
 @pytest.mark.prove

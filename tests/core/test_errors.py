@@ -27,7 +27,7 @@ S = JobStatus
 EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (InvalidArgument("queue", "must not be empty"), {"field": "queue"}),
     (JobNotFound("j1"), {"job_id": "j1"}),
-    (DuplicateJob(["j1", "j2"]), {"job_ids": ("j1", "j2")}),
+    (DuplicateJob(["j1", "j2"]), {"job_ids": ["j1", "j2"]}),
     (InvalidTransition("j1", S.RUNNING, S.DEAD), {"job_id": "j1", "status": S.RUNNING, "target": S.DEAD}),
     (JobNotInflight("j1", S.DEAD, S.COMPLETED), {"job_id": "j1", "status": S.DEAD, "target": S.COMPLETED}),
     (LeaseLost("j1", "expired"), {"job_id": "j1", "reason": "expired"}),

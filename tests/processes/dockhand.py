@@ -23,8 +23,8 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 
-LEASE = 3.0
-"""Seconds: long enough for a busy machine, short enough for a killed process's jobs to come round again."""
+SHORT_LEASE, LONG_LEASE = 3.0, 60.0
+"""Seconds: one lets a killed process's jobs come round again, one is never outlived by a machine that is only busy."""
 
 
 def tell(what: str, *values: Any) -> None:
@@ -58,14 +58,14 @@ async def enqueue(backend: SQLiteBackend, name: str, stop: Stop, most: int | Non
         tell("enqueued", await backend.enqueue_jobs([Job(id=job_id, type="t", queue="q") for job_id in ids]))
 
 
-async def work(backend: SQLiteBackend, name: str, stop: Stop) -> None:
+async def work(backend: SQLiteBackend, name: str, stop: Stop, lease: float) -> None:
     """Claims, and settles most of it; sweeps, for others may have been killed."""
     for number in count():
         if stop:
             return
         if number % 20 == 0:
             await backend.reclaim_expired_leases()
-        jobs = await backend.dequeue_jobs(name, limit=3, lease=LEASE)
+        jobs = await backend.dequeue_jobs(name, limit=3, lease=lease)
         if not jobs:
             await backend.wait_for_change(0.05)
             continue
@@ -88,7 +88,7 @@ async def both(path: Path, name: str, stop: Stop) -> None:
         for number in range(3):
             group.create_task(enqueue(backend, f"{name}e{number}", stop, None))
         for number in range(2):
-            group.create_task(work(backend, f"{name}w{number}", stop))
+            group.create_task(work(backend, f"{name}w{number}", stop, SHORT_LEASE))
 
 
 async def writer(path: Path, name: str, stop: Stop, most: int) -> None:
@@ -98,7 +98,7 @@ async def writer(path: Path, name: str, stop: Stop, most: int) -> None:
 
 async def claimer(path: Path, name: str, stop: Stop) -> None:
     async with SQLiteBackend(path) as backend:
-        await work(backend, name, stop)
+        await work(backend, name, stop, LONG_LEASE)
 
 
 def holder(path: Path) -> None:
