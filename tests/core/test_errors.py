@@ -51,7 +51,7 @@ def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attribute
     told = str(error)
     for name, value in attributes.items():
         if name != "reason":
-            assert all(str(part) in told for part in (value if isinstance(value, tuple) else (value,)))
+            assert all(str(part) in told for part in (value if isinstance(value, list) else (value,)))
 
 
 def test_the_two_ways_to_lose_a_lease_are_told_apart_in_words() -> None:
