@@ -165,7 +165,7 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
 def _is_sound(connection: apsw.Connection) -> bool:
     """Asked after an error nobody expected: a bug of ours, or a file that is not what it was?"""
     try:
-        return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+        return connection.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except (apsw.CorruptError, apsw.NotADBError):
         return False
     except apsw.Error:  # it could not be asked just now, which says nothing
