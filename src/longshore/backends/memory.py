@@ -251,8 +251,8 @@ class _Store:
     def keys_waking(self, _queue: QueueState) -> list[KeyState]:
         return []
 
-    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
-        kept = {} if new_rate else self._keys
+    def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
+        kept = {} if new_windows else self._keys
         windows = {pair: state.window for pair, state in kept.items() if pair[0] == queue.name}
         self._keys = {pair: state for pair, state in self._keys.items() if pair[0] != queue.name}
         if queue.limits_keys:

@@ -217,10 +217,10 @@ class Transaction(Protocol):
         """Keys whose rate lets them go on from now, or that a clock since set back left in the future."""
         ...
 
-    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
+    def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
         """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew.
 
-        Where there was no rate before, every key begins a new window; otherwise they go on.
+        With new windows every key's starts are counted from 0; otherwise they go on.
         """
         ...
 

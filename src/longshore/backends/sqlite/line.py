@@ -151,10 +151,10 @@ class SQLiteLine(SQLiteView):
         rows = self._rows(SQL.keys_waking, queue.name, self.now, self.now + window)
         return [_key_of_row(row) for row in rows]
 
-    def recount_keys(self, queue: QueueState, *, new_rate: bool) -> None:
+    def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
         self._unpark(self._rows(SQL.all_parked, queue.name))
         states: dict[str, KeyState] = {}
-        for key, start, count in [] if new_rate else list(self._rows(SQL.windows_of_keys, queue.name)):
+        for key, start, count in [] if new_windows else list(self._rows(SQL.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
         self._connection.execute(SQL.delete_keys, (queue.name,))
         if queue.limits_keys:

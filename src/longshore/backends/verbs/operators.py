@@ -50,11 +50,11 @@ def set_limits(
     state.per_key = state.per_key if per_key is UNCHANGED else per_key
     state.rate = state.rate if rate is UNCHANGED else rate
     state.rate_per_key = state.rate_per_key if rate_per_key is UNCHANGED else rate_per_key
-    if rate_before is None:
+    if _other_windows(rate_before, state.rate):
         state.window = Window()
     tx.put_queue(state)
     if (state.per_key, state.rate_per_key) != before:
-        tx.recount_keys(state, new_rate=before[1] is None)
+        tx.recount_keys(state, new_windows=_other_windows(before[1], state.rate_per_key))
 
 
 def set_retention(
@@ -70,6 +70,11 @@ def set_retention(
     state.keep_dead = state.keep_dead if dead is UNCHANGED else dead
     state.keep_events = state.keep_events if events is UNCHANGED else events
     tx.put_queue(state)
+
+
+def _other_windows(before: Rate | None, after: Rate | None) -> bool:
+    """Whether the windows of the new rate are not those of the old one, so that counting begins anew."""
+    return before is None or after is None or before.per != after.per
 
 
 def _queue(tx: Transaction, name: str) -> QueueState:
