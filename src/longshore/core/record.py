@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -182,12 +183,17 @@ _JobInTheMaking = dataclasses.make_dataclass(
 """A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
 
 
+@lru_cache(maxsize=1024)  # the jobs of one claim share it
+def _lease(token: str, epoch: int, expires_at: int | None, cancelling: bool) -> Lease:
+    return Lease(token, epoch, optional_moment(expires_at), cancelling)
+
+
 def job_of(record: Record) -> Job:
     """The public record."""
     lease = None
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
-        lease = Lease(record.lease_token, record.epoch, optional_moment(record.lease_expires_at), cancelling)
+        lease = _lease(record.lease_token, record.epoch, record.lease_expires_at, cancelling)
     job = _JobInTheMaking(
         id=record.id,
         uid=record.uid,

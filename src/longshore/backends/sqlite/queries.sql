@@ -312,6 +312,13 @@ INSERT INTO job_events
 SELECT ?1 + uid - ?2, uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', ?3, NULL
 FROM jobs WHERE uid >= ?2 ORDER BY uid
 
+-- name: insert_active_events
+-- The events of a whole claim, written just before it: what each job is now, and is about to become.
+INSERT INTO job_events
+SELECT ?1 + claimed.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.active', status, 'RUNNING', epoch + 1,
+    executions + 1, ?2, '', ?3, NULL
+FROM json_each(?4) AS claimed JOIN jobs ON uid = claimed.value
+
 -- name: event_columns
 n, job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,
 occurred_at, detail

@@ -150,21 +150,28 @@ class SQLiteTransaction(SQLiteLine):
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
         self._many(SQL.save_job, (_saved(change) for change in changes))
-        self._saved_all(changes, before)
+        self._expect(len(changes), before)
+        self._save_tags(changes)
+        self._record(changes)
 
     def claim(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
         first = changes[0].record
         uids = json.dumps([change.record.uid for change in changes])
+        self._connection.execute(SQL.insert_active_events, (self._next_event, first.lease_owner, self.now, uids))
+        self._next_event += len(changes)
         lease = (self.now, first.lease_owner, first.lease_token, first.lease_expires_at)
         self._connection.execute(SQL.claim_jobs, (*lease, uids))
-        self._saved_all(changes, before)
+        self._expect(2 * len(changes), before)
+        self._save_tags(changes)
+        self._count(changes)
 
-    def _saved_all(self, changes: Sequence[Change], before: int) -> None:
-        if self._connection.total_changes() - before != len(changes):
+    def _expect(self, changed: int, before: int) -> None:
+        if self._connection.total_changes() - before != changed:
             raise ChangedUnderneath("a job changed under a write transaction: the file is written by something else")
+
+    def _save_tags(self, changes: Sequence[Change]) -> None:
         self._many(SQL.save_tag, (row for change in changes for row in _changed_tag_rows(change.record)))
-        self._record(changes)
 
     def remove(self, changes: Sequence[Change]) -> None:
         records = [change.record for change in changes]
@@ -179,6 +186,10 @@ class SQLiteTransaction(SQLiteLine):
 
     def _record(self, changes: Sequence[Change], *, removed: bool = False) -> None:
         """Events and exact counts, for jobs that changed or went."""
+        self._events([event for change in changes for event in change.events])
+        self._count(changes, removed=removed)
+
+    def _count(self, changes: Sequence[Change], *, removed: bool = False) -> None:
         counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
         for change in changes:
             record = change.record
@@ -189,7 +200,6 @@ class SQLiteTransaction(SQLiteLine):
                 now = counts[record.queue, record.status]
                 now[0] += 1
                 now[1] += record.retry_count
-        self._events([event for change in changes for event in change.events])
         self._many(
             SQL.add_to_count, ((*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries)
         )
