@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore import Job
+from longshore import Job, JobStatus, Outcome, connect
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
 from longshore.backends.verbs.submission import enqueue_jobs
@@ -57,3 +57,20 @@ def test_a_job_that_was_claimed_is_not_claimed_again_by_a_statement(transaction:
         transaction.claim([second])
     record = transaction.jobs_by_id(["j1"])["j1"]
     assert (record.lease_owner, record.epoch) == ("worker-1", 1)
+
+
+async def test_jobs_that_complete_alike_are_written_together_and_each_keeps_its_own_history(tmp_path: Path) -> None:
+    async with connect(f"sqlite:///{tmp_path / 'jobs.db'}") as backend:
+        await backend.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(12)])
+        held = await backend.dequeue_jobs("w", limit=12)
+        outcomes = [Outcome(job.id, job.lease, result=b"even" if n % 2 else None) for n, job in enumerate(held)]
+        released = [Outcome("j0", held[0].lease, "release"), Outcome("j0", None, "complete")]
+        report = await backend.settle_jobs([*released, *outcomes[1:]])
+        assert set(report.settled.values()) == {JobStatus.COMPLETED}
+        for number, job in enumerate(held):
+            stored = await backend.get_job(job.id)
+            assert (stored.status, stored.result) == (JobStatus.COMPLETED, b"even" if number % 2 else None)
+            history = await backend.read_events(job_id=job.id)
+            assert [event.job_seq for event in history] == list(range(1, len(history) + 1))
+            ends = ["job.completed"] if number else ["job.released", "job.completed"]
+            assert [event.event for event in history] == ["job.added", "job.active", *ends]

@@ -158,6 +158,12 @@ UPDATE jobs SET
 WHERE uid IN (SELECT value FROM json_each(?5))
 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 
+-- name: complete_jobs
+UPDATE jobs SET
+    status = 'COMPLETED', result = ?1, error_message = '', finalized_at = ?2, updated_at = ?2, job_seq = job_seq + 1,
+    started_at = coalesce(started_at, ?2), lease_owner = NULL, lease_token = NULL, lease_expires_at = NULL
+WHERE uid IN (SELECT value FROM json_each(?3)) AND status = 'RUNNING'
+
 -- name: save_lease
 UPDATE jobs SET lease_expires_at = ? WHERE uid = ? AND epoch = ?
 
@@ -318,6 +324,12 @@ INSERT INTO job_events
 SELECT ?1 + claimed.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.active', status, 'RUNNING', epoch + 1,
     executions + 1, ?2, '', ?3, NULL
 FROM json_each(?4) AS claimed JOIN jobs ON uid = claimed.value
+
+-- name: insert_completed_events
+INSERT INTO job_events
+SELECT ?1 + done.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.completed', status, 'COMPLETED', epoch,
+    executions, assignee_id, '', ?2, NULL
+FROM json_each(?3) AS done JOIN jobs ON uid = done.value
 
 -- name: event_columns
 n, job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,

@@ -36,6 +36,8 @@ _saved_columns = attrgetter(
 )  # fmt: skip
 
 
+_WORTH_A_STATEMENT = 4
+"""So many jobs that complete with the same result are written together; fewer are not worth the grouping."""
 _WALKED_AT_ONCE = 10_000
 """Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
 
@@ -149,10 +151,21 @@ class SQLiteTransaction(SQLiteLine):
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
-        self._many(SQL.save_job, (_saved(change) for change in changes))
-        self._expect(len(changes), before)
+        alike, others = _completed_alike(changes)
+        for result, uids in alike.items():
+            self._complete(result, uids)
+        self._many(SQL.save_job, (_saved(change) for change in others))
+        self._expect(len(changes) + sum(map(len, alike.values())), before)
         self._save_tags(changes)
-        self._record(changes)
+        self._events([event for change in others for event in change.events])
+        self._count(changes)
+
+    def _complete(self, result: bytes | None, uids: Sequence[int]) -> None:
+        """Jobs that completed with one result, their events first: two statements, however many they are."""
+        names = json.dumps(uids)
+        self._connection.execute(SQL.insert_completed_events, (self._next_event, self.now, names))
+        self._next_event += len(uids)
+        self._connection.execute(SQL.complete_jobs, (result, self.now, names))
 
     def claim(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
@@ -182,14 +195,11 @@ class SQLiteTransaction(SQLiteLine):
         self._many(SQL.delete_tag, ((tag, r.uid) for r in records for tag in r.tags))
         for statement in (SQL.delete_logs, SQL.delete_edges, SQL.delete_job):
             self._many(statement, ((record.uid,) for record in records))
-        self._record(changes, removed=True)
-
-    def _record(self, changes: Sequence[Change], *, removed: bool = False) -> None:
-        """Events and exact counts, for jobs that changed or went."""
         self._events([event for change in changes for event in change.events])
-        self._count(changes, removed=removed)
+        self._count(changes, removed=True)
 
     def _count(self, changes: Sequence[Change], *, removed: bool = False) -> None:
+        """Keeps the counts exact, for jobs that changed or went."""
         counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
         for change in changes:
             record = change.record
@@ -305,6 +315,23 @@ class SQLiteTransaction(SQLiteLine):
         if marks is None or seen != marks[1]:
             self._connection.execute(SQL.put_pruned, (queue, old[-1] if old else deleted, seen))
         return max(len(old), walked == _WALKED_AT_ONCE)
+
+
+def _completed_alike(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
+    """Uids of running jobs that completed, by result, where several have the same; and all the other changes."""
+    plain = [
+        change
+        for change in changes
+        if change.record.status is JobStatus.COMPLETED and change.was is JobStatus.RUNNING and len(change.events) == 1
+    ]
+    if len(plain) < _WORTH_A_STATEMENT:
+        return {}, list(changes)
+    by_result: dict[bytes | None, list[int]] = defaultdict(list)
+    for change in plain:
+        by_result[change.record.result].append(change.record.uid)
+    alike = {result: uids for result, uids in by_result.items() if len(uids) >= _WORTH_A_STATEMENT}
+    done = {uid for uids in alike.values() for uid in uids}
+    return alike, [change for change in changes if change.record.uid not in done]
 
 
 def _inserted(record: Record) -> Row:
