@@ -14,8 +14,8 @@ READY := $(VENV)/.ready
 # benchmarks and examples are checked as soon as they exist
 TYPED := src tests $(wildcard benchmarks examples)
 FAST_TESTS := tests/core tests/house tests/contract
-# the contract on the store that needs no disk; make test runs it on every store
-FAST_STORES := not sqlite
+# the contract on the store that needs neither disk nor server; make test runs it on every store
+FAST_STORES := not sqlite and not postgres
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +61,7 @@ lock: ## compile the lock anew, keeping its versions where they still fit (UPGRA
 	env -u PIP_FIND_LINKS -u UV_FIND_LINKS "$$tool/bin/uv" pip compile --quiet --no-config \
 		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		$(if $(UPGRADE),--upgrade) pyproject.toml requirements/lock.in --output-file requirements/lock.txt
+		$(if $(UPGRADE),--upgrade) --extra postgres pyproject.toml requirements/lock.in --output-file requirements/lock.txt
 
 clean: ## remove the virtual environment and what the tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

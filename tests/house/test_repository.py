@@ -52,7 +52,11 @@ def test_the_lock_holds_requirements_and_comments_only_and_no_address() -> None:
 def test_the_lock_holds_every_dependency_of_the_project_and_every_tool() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     tools = (ROOT / "requirements" / "lock.in").read_text(encoding="utf-8").splitlines()
-    wanted = [*project["project"]["dependencies"], *(line for line in tools if line and not line.startswith("#"))]
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["postgres"],
+        *(line for line in tools if line and not line.startswith("#")),
+    ]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower() for requirement in wanted}
     assert names - locked_requirements().keys() == set(), "run `make lock`"
 
