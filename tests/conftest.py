@@ -1,15 +1,20 @@
-"""What every test may lean on: the seed, the long-form switch, Hypothesis profiles, the specification's tally."""
+"""What every test may lean on: the seed, the long-form switch, Hypothesis profiles, databases, the specification."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.house import specification
+from tests.postgres_run import Clones, PostgresRun, template_from
 
 DEFAULT_SEED = 20_240_229
 SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))
 PROVING = os.environ.get("LONGSHORE_PROVE", "") == "1"
+POSTGRES = os.environ.get("LONGSHORE_TEST_POSTGRES") or None
+POSTGRES_RUN = pytest.StashKey[PostgresRun]()
 
 # Deadlines and the too-slow check measure the machine, not the code; the timeout on every test is the bound.
 settings.register_profile(
@@ -51,3 +56,48 @@ def seed() -> int:
 def proving() -> bool:
     """True in `make prove`: a test marked `prove` then runs its long form."""
     return PROVING
+
+
+# --- PostgreSQL: pytest-xdist's controller leads the run, and the workers know where its desk is ---
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[POSTGRES_RUN] = PostgresRun(POSTGRES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["postgres_desk"] = node.config.stash[POSTGRES_RUN].desk()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if POSTGRES_RUN in config.stash:
+        config.stash[POSTGRES_RUN].close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "postgres_clones" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
+
+
+@pytest.fixture(scope="session")
+def postgres_clones(pytestconfig: pytest.Config) -> Iterator[Clones]:
+    """Databases like the template, for a test that needs more than one; the first to ask starts the run's server."""
+    if hasattr(pytestconfig, "workerinput"):
+        template = template_from(tuple(pytestconfig.workerinput["postgres_desk"]))
+    else:
+        template = pytestconfig.stash[POSTGRES_RUN].template()
+    clones = Clones(template)
+    yield clones
+    clones.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_clones: Clones) -> Iterator[str]:
+    """The address of a database of the test's own, fresh from the template and dropped when the test is over."""
+    url = postgres_clones.add()
+    yield url
+    postgres_clones.drop(url)

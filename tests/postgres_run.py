@@ -1,0 +1,137 @@
+"""The PostgreSQL of one test run: one server and one template for all its processes, a clone for each who asks."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from multiprocessing.connection import Client, Listener
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from tests.postgres_server import Server, at_database, connect, create_database, drop_database
+
+Desk = tuple[str, int, bytes]
+"""Where the other processes of the run ask for the template: host, port and password."""
+
+
+def prepare_template(url: str) -> None:
+    """Brings the empty database at this address into the state in which every test finds its clone."""
+
+
+class Template(NamedTuple):
+    """A database nobody may connect to, so that it can be cloned at any moment."""
+
+    server_url: str
+    name: str
+
+
+class PostgresRun:
+    """Lives in the process that leads the run, and starts the server when the first test asks for a database.
+
+    The run's other processes ask at the desk. That way the server ends with the run, not with the process that happened
+    to need it first, and a run that needs none starts none.
+    """
+
+    def __init__(self, given_url: str | None) -> None:
+        self._given_url = given_url
+        self._prefix = f"longshore_test_{secrets.token_hex(4)}"
+        self._server: Server | None = None
+        self._template: Template | None = None
+        self._one_at_a_time = threading.Lock()
+        self._listener: Listener | None = None
+        self._password = secrets.token_bytes(16)
+        self._attendant = threading.Thread(target=self._attend, name="postgres-desk", daemon=True)
+
+    def template(self) -> Template:
+        """Made at the first call, the server included."""
+        with self._one_at_a_time:
+            if self._template is None:
+                self._template = self._make_template()
+            return self._template
+
+    def desk(self) -> Desk:
+        """Opened at the first call."""
+        if self._listener is None:
+            self._listener = Listener(("127.0.0.1", 0), authkey=self._password)
+            self._attendant.start()
+        host, port = self._listener.address
+        return str(host), int(port), self._password
+
+    def close(self) -> None:
+        """Ends the server; of a given one, only what the run left there is removed."""
+        if self._listener is not None:
+            _ask(self.desk(), "close")
+            self._attendant.join()
+            self._listener.close()
+        if self._server is not None:
+            self._server.remove()
+        elif self._template is not None:
+            with connect(self._template.server_url) as connection:
+                rows = connection.execute("SELECT datname FROM pg_database").fetchall()
+                for name in (row[0] for row in rows if row[0].startswith(self._prefix)):
+                    drop_database(connection, name)
+
+    def _make_template(self) -> Template:
+        if self._given_url is None and self._server is None:
+            self._server = Server()
+            self._server.start()
+        server_url = self._server.url() if self._server else self._given_url
+        assert server_url is not None
+        template = Template(server_url, f"{self._prefix}_template")
+        with connect(server_url) as connection:
+            # an attempt before this one may have failed half-way
+            drop_database(connection, template.name)
+            create_database(connection, template.name)
+            prepare_template(at_database(server_url, template.name))
+            connection.execute(f"ALTER DATABASE {template.name} WITH ALLOW_CONNECTIONS false")
+        return template
+
+    def _attend(self) -> None:
+        assert self._listener is not None
+        asked = None
+        while asked != "close":
+            with self._listener.accept() as caller:
+                asked = caller.recv()
+                try:
+                    caller.send(self.template() if asked == "template" else None)
+                except Exception as error:
+                    # whatever it is, the test that asked must hear of it
+                    caller.send(f"{type(error).__name__}: {error}")
+
+
+def template_from(desk: Desk) -> Template:
+    """The run's template, as a process of the run that does not lead it gets it."""
+    answer = _ask(desk, "template")
+    if not isinstance(answer, Template):
+        raise RuntimeError(f"the run has no PostgreSQL server: {answer}")
+    return answer
+
+
+def _ask(desk: Desk, question: str) -> object:
+    host, port, password = desk
+    with Client((host, port), authkey=password) as connection:
+        connection.send(question)
+        answer: object = connection.recv()
+        return answer
+
+
+class Clones:
+    """Makes and removes clones of the template, over one connection."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._connection = connect(template.server_url)
+
+    def add(self) -> str:
+        """Makes one more and returns its address."""
+        name = f"{self._template.name.removesuffix('_template')}_{secrets.token_hex(6)}"
+        create_database(self._connection, name, self._template.name)
+        return at_database(self._template.server_url, name)
+
+    def drop(self, url: str) -> None:
+        """Removes one, whoever is connected to it."""
+        drop_database(self._connection, urlsplit(url).path.removeprefix("/"))
+
+    def close(self) -> None:
+        """The clones stay; the run removes them."""
+        self._connection.close()
