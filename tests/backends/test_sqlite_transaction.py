@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, JobStatus, Outcome, connect
+from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
-from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
+from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.verbs.submission import enqueue_jobs
 from longshore.core import transitions
 from longshore.core.change import Change

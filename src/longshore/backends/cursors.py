@@ -7,7 +7,7 @@ import re
 from longshore.backends.view import LogEnds
 from longshore.core.errors import CursorExpired, InvalidArgument
 
-_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,40})(?:-([0-9]{1,40}))?")
 _JOB = re.compile(r"j([0-9]{1,18})")
 
 
@@ -30,6 +30,8 @@ def event_number(cursor: object, ends: LogEnds) -> int:
     if found[1] != ends.log:
         raise CursorExpired("this cursor is of another event log (a restored copy begins a new one); start from None")
     number = int(found[2])
+    if number > ends.end:
+        raise CursorExpired("this cursor is ahead of the log, which was set back to an older copy; start from None")
     if max(number, int(found[3] or 0)) < ends.pruned_through:
         raise CursorExpired("the events after this cursor have been pruned; start from None")
     return number

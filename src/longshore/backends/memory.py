@@ -136,9 +136,9 @@ class _Store:
         old = self._where(lambda r: r.queue == queue and r.status in wanted and since(r) <= moment)
         return sorted(old, key=lambda record: (since(record), record.uid))[:limit]
 
-    def new_uids(self, count: int) -> int:
+    def new_uids(self, count: int) -> Sequence[int]:
         self._last_uid += count
-        return self._last_uid - count + 1
+        return range(self._last_uid - count + 1, self._last_uid + 1)
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
         taken = [record.id for record in records if record.id in self._jobs]
@@ -183,6 +183,9 @@ class _Store:
         known |= {record.id: record.status for record in self._jobs.values()}
         return {job_id: known[job_id] for job_id in job_ids if job_id in known}
 
+    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        return self.statuses(job_ids)
+
     def _remembered(self) -> Iterator[_Tombstone]:
         """Oldest job first, so that of several with one id or key the last is what remains."""
         return (self._tombstones[uid] for uid in sorted(self._tombstones) if self._recent(self._tombstones[uid]))
@@ -200,6 +203,9 @@ class _Store:
         wanted = set(depends_on)
         return sorted(edge for edge in self._edges.values() if edge.depends_on in wanted and edge.state != "satisfied")
 
+    def unsure_edges(self, _limit: int) -> list[Edge]:
+        return []
+
     def edges_from(self, job_id: str) -> list[Edge]:
         uid = self._jobs[job_id].uid if job_id in self._jobs else None
         return [edge for edge in self._edges.values() if edge.dependent_uid == uid]
@@ -209,6 +215,9 @@ class _Store:
     def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
         wanted = {*self._queues, *(record.queue for record in self._jobs.values())} if names is None else names
         return {name: self._queue_state(name) for name in wanted}
+
+    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:  # noqa: ARG002 - whoever holds the lock is alone in any case
+        return self.queue_states(names)
 
     def _queue_state(self, name: str) -> QueueState:
         jobs = [record for record in self._jobs.values() if record.queue == name]
@@ -225,7 +234,10 @@ class _Store:
         self.version += 1
         self._queues[state.name] = dataclasses.replace(state)
 
-    def candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
+    def claim_in_line(self, *_claim: object) -> None:
+        """Nothing: job by job is how it is specified."""
+
+    def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: int) -> Iterator[Record]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now
             return due and record.queue == queue.name and set(tags) <= set(record.tags)
@@ -349,7 +361,7 @@ class _Store:
     def log_ends(self, queue: str | None) -> LogEnds:
         anywhere = max(self._pruned.values(), default=0)
         pruned = anywhere if queue is None else self._pruned.get(queue, 0)
-        return LogEnds(self._log, pruned, anywhere, self._last_event)
+        return LogEnds(self._log, pruned, anywhere, self._last_event, self._last_event)
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         found = [

@@ -11,12 +11,13 @@ _FRAGMENT = re.compile(r"\{(\w+)\}")
 
 
 class Statements:
-    """The statements of one `queries.sql`, as attributes; `{name}` inside one stands for another block."""
+    """The statements of one `queries.sql`, as attributes; `{name}` in one stands for another block or a constant."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, **constants: str) -> None:
         text = files(package).joinpath("queries.sql").read_text(encoding="utf-8")
         blocks = {found[1]: _COMMENT.sub("", found[2]).strip() for found in _BLOCK.finditer(text)}
-        self._texts = {name: _FRAGMENT.sub(lambda use: blocks[use[1]], block) for name, block in blocks.items()}
+        blocks |= constants
+        self._texts = {name: _filled(block, blocks) for name, block in blocks.items() if name not in constants}
 
     def __getattr__(self, name: str) -> str:
         try:
@@ -27,3 +28,9 @@ class Statements:
     def names(self) -> frozenset[str]:
         """All names, to compare dialects."""
         return frozenset(self._texts)
+
+
+def _filled(block: str, blocks: dict[str, str]) -> str:
+    while _FRAGMENT.search(block):
+        block = _FRAGMENT.sub(lambda use: blocks[use[1]], block)
+    return block

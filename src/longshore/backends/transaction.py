@@ -46,12 +46,18 @@ class QueueState:
     holding: int = 0
     """Jobs RUNNING or CANCELLING; counted by the store, never written here."""
     eligible: int = 0
-    """Jobs in an eligible status, due or not; counted by the store, never written here."""
+    """Jobs in an eligible status, due or not; counted by the store, never written here. A store that would have to
+    look for them may say 1 instead, which means that there may be some."""
 
     @property
     def limits_keys(self) -> bool:
         """Whether concurrency keys matter in this queue."""
         return self.per_key is not None or self.rate_per_key is not None
+
+    @property
+    def limited(self) -> bool:
+        """Whether anything but a pause can keep a due job of this queue from starting."""
+        return self.running_limit is not None or self.rate is not None or self.limits_keys
 
     def room(self, now: int) -> int:
         """How many more of its jobs may start now."""
@@ -127,8 +133,8 @@ class Transaction(Protocol):
         """Jobs in one of these statuses since `moment` or earlier (CREATED: stored since), the oldest first."""
         ...
 
-    def new_uids(self, count: int) -> int:
-        """The first of `count` uids never used before."""
+    def new_uids(self, count: int) -> Sequence[int]:
+        """So many uids never used before, the smallest first."""
         ...
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
@@ -159,6 +165,10 @@ class Transaction(Protocol):
         """Where jobs stand, or stood when they were removed less than `KEY_TTL` ago."""
         ...
 
+    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """Like `statuses`, and nobody changes these jobs until the end, wherever the store can see to that."""
+        ...
+
     # -- dependencies
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         """Edges to these jobs that are not satisfied, by dependent."""
@@ -172,9 +182,23 @@ class Transaction(Protocol):
         """Stores new edges, or the new states of known ones."""
         ...
 
+    def unsure_edges(self, limit: int) -> list[Edge]:
+        """Edges that were stored while what they depend on could change unseen; putting them makes them sure.
+
+        Only a store with several writers at once has any.
+        """
+        ...
+
     # -- flow control
     def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
         """Settings and counts of these queues, or of every queue that has jobs or settings."""
+        ...
+
+    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
+        """The same, true until the end: nobody changes the settings, nor uses up any room that a limit leaves.
+
+        `alone` keeps everybody else out of these queues, for whoever is about to change them.
+        """
         ...
 
     def queues_ever_seen(self) -> list[str]:
@@ -185,11 +209,20 @@ class Transaction(Protocol):
         """Stores a queue's settings."""
         ...
 
-    def candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
+    def claim_in_line(
+        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None, /
+    ) -> list[Record] | None:
+        """Claims the first in line of queues that have no limits, all at once, where the store can do it so.
+
+        None means that it cannot, or not now; then the claim is made job by job.
+        """
+        ...
+
+    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: int, /) -> Iterator[Record]:
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
-        Jobs of keys that are full already may be left out. With tags, parked jobs are candidates too: which of them
-        step back into line when their key has room is decided without regard to tags.
+        About so many are wanted. Jobs of keys that are full already may be left out. With tags, parked jobs are
+        candidates too: which of them step back into line when their key has room is decided without regard to tags.
         """
         ...
 

@@ -23,7 +23,10 @@ class Tally(NamedTuple):
 
 
 class LogEnds(NamedTuple):
-    """Where the event log stands: which log it is, up to where it is pruned, and its last number."""
+    """Where the event log stands: which log it is, up to where it is pruned, and its last number.
+
+    A position is one number, whatever the store makes it from; positions only grow.
+    """
 
     log: str
     pruned_through: int
@@ -31,6 +34,9 @@ class LogEnds(NamedTuple):
     pruned_anywhere: int
     """The last event pruned of any queue."""
     last: int
+    """The last event a follower may read now."""
+    end: int
+    """No cursor of this log lies beyond this."""
 
 
 class View(Protocol):

@@ -14,6 +14,7 @@ from time import monotonic
 import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
+from longshore.backends.sql.columns import DamagedRow
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
@@ -126,10 +127,6 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.IOError, "cannot be read or written: the disk reports an error"),
     (apsw.PermissionsError, "cannot be written: permission denied"),
 )
-
-
-class DamagedRow(ValueError):
-    """A row holds what was never written to it."""
 
 
 _UNREADABLE = (DamagedRow, UnicodeDecodeError, json.JSONDecodeError, OverflowError)

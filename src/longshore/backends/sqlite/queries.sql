@@ -346,7 +346,7 @@ SELECT {event_columns} FROM job_events INDEXED BY job_events_by_job
 WHERE n > ?1 AND job_id = ?2 AND (?3 IS NULL OR queue = ?3) ORDER BY n LIMIT ?4
 
 -- name: oldest_events
-SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n
+SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n LIMIT ?
 
 -- name: delete_event
 DELETE FROM job_events WHERE n = ?

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.connection import Opener, close_quietly, explain
-from longshore.backends.sqlite.transaction import ChangedUnderneath, SQLiteTransaction
+from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
 LONGEST_BATCH = 0.05

@@ -52,7 +52,12 @@ def dequeue_jobs(
     let another step forward.
     """
     expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
-    states = tx.queue_states(queues)
+    states = tx.hold_queues(queues)
+    if not tags and not any(state.limited for state in states.values()):
+        unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
+        records = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)
+        if records is not None:
+            return Claim([job_of(record) for record in records], more=False)
     for state in states.values():
         if state.rate_per_key is not None:
             refill(tx, state, tx.keys_waking(state))
@@ -65,7 +70,7 @@ def dequeue_jobs(
         write(tx, [expired(record, tx.now) for record in line.outlived])
         if len(line.outlived) == MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, tx.queue_states(queues), tags)
+        line = _Line(tx, tx.hold_queues(queues), tags)
         chosen = line.first(limit)
     tx.park(line.blocked)
     changes = []
@@ -113,7 +118,7 @@ class _Line:
     def first(self, limit: int) -> list[Record]:
         """The first `limit` jobs that may start."""
         chosen: list[Record] = []
-        for record in self._merged():
+        for record in self._merged(limit):
             if len(self.blocked) == MOST_PASSED or len(self.outlived) == MOST_PASSED:
                 break
             if not self._key_has_room(record):
@@ -130,8 +135,8 @@ class _Line:
                 break
         return chosen
 
-    def _merged(self) -> Iterator[Record]:
-        sources = [self.tx.candidates(queue, self.tags) for queue in self.queues.values()]
+    def _merged(self, limit: int) -> Iterator[Record]:
+        sources = [self.tx.candidates(queue, self.tags, limit) for queue in self.queues.values()]
         if len(sources) == 1:
             queue = next(iter(self.queues))
             for record in sources[0]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from longshore.backends.transaction import Edge, Transaction
 from longshore.core import transitions
@@ -30,7 +30,7 @@ def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
         return []
     _refuse_circles(tx, records, dependent)
     batch = {record.id for record in records}  # an older job with the same id, since removed, is not meant
-    statuses = tx.statuses(list({name for record in dependent for name in record.depends_on} - batch))
+    statuses = tx.held_statuses(list({name for record in dependent for name in record.depends_on} - batch))
     edges = []
     for record in dependent:
         for position, name in enumerate(record.depends_on):
@@ -47,18 +47,20 @@ def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Seque
 
     def dependencies_of(job_id: str) -> Sequence[str]:
         inside = batch.get(job_id)
-        if inside:
-            return inside.depends_on
-        status = tx.statuses([job_id]).get(job_id)
-        if status is None or status.final:  # it waits for nothing any more
-            return ()
-        return [edge.depends_on for edge in tx.edges_from(job_id) if edge.state != "satisfied"]
+        return inside.depends_on if inside else _awaited_by(tx, job_id)
 
     for record in dependent:
         if record.id in waited_for or record.id in named:  # nobody waits for it: no path can lead back
             path = find_cycle(record.id, dependencies_of)
             if path:
                 raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
+
+
+def _awaited_by(tx: Transaction, job_id: str) -> Sequence[str]:
+    status = tx.statuses([job_id]).get(job_id)
+    if status is None or status.final:  # it waits for nothing any more
+        return ()
+    return [edge.depends_on for edge in tx.edges_from(job_id) if edge.state != "satisfied"]
 
 
 def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Change]:
@@ -71,6 +73,30 @@ def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Chan
         state = edge_state(ended[edge.depends_on], edge.policy)
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
+    return _settle(tx, by_dependent)
+
+
+def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
+    """What follows for jobs that came in while what they wait for was ending unseen, or was waiting for them."""
+    unsure = tx.unsure_edges(limit)
+    if not unsure:
+        return []
+    statuses = tx.held_statuses(list({edge.depends_on for edge in unsure}))
+    dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
+    by_dependent: dict[int, list[Edge]] = defaultdict(list)
+    for edge in unsure:
+        state = edge_state(statuses.get(edge.depends_on), edge.policy)
+        if edge.dependent_uid in dependents and state == "waiting":
+            name = dependents[edge.dependent_uid].id
+            state = "failed" if find_cycle(name, lambda job_id: _awaited_by(tx, job_id)) else state
+        if state != edge.state:
+            by_dependent[edge.dependent_uid].append(edge._replace(state=state))
+    tx.put_edges(unsure)
+    return _settle(tx, by_dependent)
+
+
+def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list[Change]:
+    """Stores the new states of edges, and moves on the jobs that waited."""
     if not by_dependent:
         return []
     following = []

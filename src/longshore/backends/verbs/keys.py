@@ -18,7 +18,7 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
     by_queue: dict[str, list[Change]] = defaultdict(list)
     for change in keyed:
         by_queue[change.record.queue].append(change)
-    queues = tx.queue_states(list(by_queue))
+    queues = tx.hold_queues(list(by_queue))
     for name, group in by_queue.items():
         queue = queues[name]
         if queue.limits_keys:

@@ -78,4 +78,4 @@ def _other_windows(before: Rate | None, after: Rate | None) -> bool:
 
 
 def _queue(tx: Transaction, name: str) -> QueueState:
-    return tx.queue_states([name])[name]
+    return tx.hold_queues([name], alone=True)[name]

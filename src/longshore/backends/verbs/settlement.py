@@ -100,7 +100,7 @@ def update_job_status(
 
 def _has_room(tx: Transaction, change: Change) -> bool:
     record = change.record
-    queue = tx.queue_states([record.queue])[record.queue]
+    queue = tx.hold_queues([record.queue], alone=True)[record.queue]
     if room_under(queue.running_limit, queue.holding) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:

@@ -40,10 +40,8 @@ def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """Stores records that are checked already."""
     fresh, answers = _without_known_keys(tx, records)
     _refuse_twins(fresh)
-    uid = tx.new_uids(len(fresh))
-    for record in fresh:
+    for record, uid in zip(fresh, tx.new_uids(len(fresh)), strict=True):
         record.uid = uid
-        uid += 1
     edges = edges_for(tx, fresh)
     events: list[EventRow] = []
     for record in fresh:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from longshore.backends.transaction import KEEP_CREATED, QueueState, Transaction
 from longshore.backends.verbs.cancellation import targets
+from longshore.backends.verbs.dependencies import recheck_unsure_edges
 from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
 from longshore.core.change import Change
@@ -18,9 +19,10 @@ _FINISHED = FINAL - {JobStatus.DEAD}
 
 
 def reclaim_expired_leases(tx: Transaction, limit: int) -> list[Job]:
-    """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over."""
+    """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
     reclaimed = _crash(tx, tx.leases_ended(limit), "its lease ran out")
     write(tx, [expired(record, tx.now) for record in tx.jobs_outlived(limit)])
+    write(tx, recheck_unsure_edges(tx, limit))
     return [job_of(record) for record in reclaimed]
 
 

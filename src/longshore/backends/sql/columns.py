@@ -1,0 +1,179 @@
+"""Records as rows of columns and back: the same order of columns in every dialect."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from longshore.backends.transaction import KeyState, QueueState
+from longshore.core.change import Change, EventRow
+from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.limits import Window, rate_of
+from longshore.core.record import Record
+
+Row = tuple[Any, ...]
+
+_new_columns = attrgetter(
+    "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
+    "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id", "on_dependency_failure",
+    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place", "job_seq",
+    "updated_at",
+)  # fmt: skip
+_saved_columns = attrgetter(
+    "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
+    "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
+    "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid",
+)  # fmt: skip
+
+
+class DamagedRow(ValueError):
+    """A row holds what was never written to it."""
+
+
+class _Statuses(dict[str | None, Any]):
+    """Statuses by their stored names: a dict, because asking the enum costs ten times as much and every row asks."""
+
+    def __missing__(self, name: object) -> None:
+        raise DamagedRow(f"a row has the status {name!r}")
+
+
+STATUS = _Statuses({None: None} | {status.value: status for status in JobStatus})
+
+
+def record_of_row(row: Row) -> Record:
+    """A row of `job_columns` as a record; dependencies are kept elsewhere and filled in by the view."""
+    record = Record(*row)
+    record.status = STATUS[record.status]
+    record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
+    record.lifo = record.lifo == 1
+    record.parked = record.parked == 1
+    return record
+
+
+def inserted_row(record: Record) -> Row:
+    """A new job as `insert_job` takes it."""
+    return (*_new_columns(record), tags_text(record.tags))
+
+
+def saved_row(change: Change) -> Row:
+    """A changed job as `save_job` takes it: its columns, its uid, and the version it must still have."""
+    record = change.record
+    return (*_saved_columns(record), record.job_seq - len(change.events))
+
+
+def tags_text(tags: tuple[str, ...]) -> str:
+    """Tags as the `tags` column holds them: empty text for none, as most jobs have none."""
+    return json.dumps(tags, ensure_ascii=False) if tags else ""
+
+
+def tag_rows(record: Record) -> Iterator[Row]:
+    """A new job's tags as `insert_tag` takes them."""
+    claimable = record.status in ELIGIBLE
+    for tag in record.tags:
+        yield (
+            tag,
+            record.uid,
+            record.queue,
+            record.priority,
+            record.place,
+            claimable,
+            record.status,
+            record.retry_count,
+        )
+
+
+def queue_of_row(row: Row) -> QueueState:
+    """A row of `queue_columns` as a state, its counts still to be filled in."""
+    name, paused, running, per_key, count, per, key_count, key_per, start, used, finished, dead, events = row
+    return QueueState(
+        name,
+        paused == 1,
+        running,
+        per_key,
+        rate_of(count, per),
+        rate_of(key_count, key_per),
+        Window(start, used),
+        finished,
+        dead,
+        events,
+    )
+
+
+def row_of_queue(state: QueueState) -> Row:
+    """A state as a row of `queue_columns`."""
+    rate, key_rate = state.rate, state.rate_per_key
+    return (
+        state.name,
+        state.paused,
+        state.running_limit,
+        state.per_key,
+        None if rate is None else rate.count,
+        None if rate is None else rate.per_micros,
+        None if key_rate is None else key_rate.count,
+        None if key_rate is None else key_rate.per_micros,
+        state.window.start,
+        state.window.count,
+        state.keep_finished,
+        state.keep_dead,
+        state.keep_events,
+    )
+
+
+def key_of_row(row: Row) -> KeyState:
+    """A row of `concurrency_keys`, without its waking time."""
+    queue, key, holding, start, count = row
+    return KeyState(queue, key, holding, Window(start, count))
+
+
+def event_of_row(row: Row) -> EventRow:
+    """A row of `event_columns`, after its position."""
+    uid, id_, seq, of, type_, event, source, target, *rest = row
+    return EventRow(uid, id_, seq, of, type_, event, STATUS[source], STATUS[target], *rest)
+
+
+class Delta(NamedTuple):
+    """What a transaction adds to the count of one queue and status."""
+
+    queue: str
+    status: JobStatus
+    jobs: int
+    retries: int
+
+
+def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta]:
+    """What jobs that changed, or went, do to the counts."""
+    counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
+    for change in changes:
+        record = change.record
+        was = counts[record.queue, change.was]
+        was[0] -= 1
+        was[1] -= change.was_retries
+        if not removed:
+            now = counts[record.queue, record.status]
+            now[0] += 1
+            now[1] += record.retry_count
+    return [Delta(*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries]
+
+
+_WORTH_A_STATEMENT = 4
+"""So many jobs that complete with the same result are written together; fewer are not worth the grouping."""
+
+
+def completed_alike(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
+    """Uids of running jobs that completed, by result, where several have the same; and all the other changes."""
+    plain = [
+        change
+        for change in changes
+        if change.record.status is JobStatus.COMPLETED and change.was is JobStatus.RUNNING and len(change.events) == 1
+    ]
+    if len(plain) < _WORTH_A_STATEMENT:
+        return {}, list(changes)
+    by_result: dict[bytes | None, list[int]] = defaultdict(list)
+    for change in plain:
+        by_result[change.record.result].append(change.record.uid)
+    alike = {result: uids for result, uids in by_result.items() if len(uids) >= _WORTH_A_STATEMENT}
+    done = {uid for uids in alike.values() for uid in uids}
+    return alike, [change for change in changes if change.record.uid not in done]

@@ -1,0 +1,167 @@
+"""Looking, over named statements: what every dialect answers in the same way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from longshore.backends.contract import WorkerInfo
+from longshore.backends.rows import schedule_of, worker_of
+from longshore.backends.sql.columns import STATUS, Row, event_of_row, queue_of_row, record_of_row
+from longshore.backends.statements import Statements
+from longshore.backends.transaction import QueueState
+from longshore.backends.view import LogEnds, Tally
+from longshore.core.change import EventRow
+from longshore.core.cron import Schedule
+from longshore.core.filtering import JobFilter, matches_data
+from longshore.core.job import LogEntry
+from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.moments import from_micros
+from longshore.core.record import Record
+
+_FOLLOWERS_REMEMBERED = 1_000
+
+Seen = dict[tuple[str, int], int]
+"""For followers of one queue, by queue and position: up to where the log has nothing more for them."""
+
+
+class SQLView(ABC):
+    """Everything that only looks, on one connection.
+
+    `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.
+    """
+
+    _sql: Statements
+
+    def __init__(self, seen: Seen | None = None) -> None:
+        self._seen: Seen = {} if seen is None else seen
+
+    @abstractmethod
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        """The rows a statement finds."""
+
+    @abstractmethod
+    def _listed(self, values: Iterable[Any]) -> Any:
+        """Many values as one parameter."""
+
+    @abstractmethod
+    def _place(self, position: int) -> tuple[int, ...]:
+        """A position in the log as parameters."""
+
+    @abstractmethod
+    def _positioned(self, row: Row) -> tuple[int, Row]:
+        """A row of `event_columns` as its position and the rest."""
+
+    @abstractmethod
+    def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
+        """Rows that match all but `wanted.data`, newest first, read as they are asked for."""
+
+    @abstractmethod
+    def log_ends(self, queue: str | None) -> LogEnds:
+        """Where the event log stands."""
+
+    def _one(self, statement: str, *values: Any) -> Row | None:
+        return next(iter(self._rows(statement, *values)), None)
+
+    def _records(self, rows: Iterable[Row]) -> list[Record]:
+        return [self._whole(record_of_row(row)) for row in rows]
+
+    def _whole(self, record: Record) -> Record:
+        if record.deps_total:
+            record.depends_on = tuple(name for (name,) in self._rows(self._sql.dependencies_of, record.uid))
+        return record
+
+    # -- jobs
+
+    def job(self, job_id: str) -> Record | None:
+        row = self._one(self._sql.job_by_id, job_id)
+        return None if row is None else self._whole(record_of_row(row))
+
+    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
+        found: list[Record] = []
+        for row in self._found(wanted, before, limit):
+            record = record_of_row(row)
+            if matches_data(wanted, record.payload):
+                found.append(self._whole(record))
+                if len(found) == limit:
+                    break
+        return found
+
+    def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
+        if not tags:
+            rows = self._rows(self._sql.tallies, queue)
+        elif len(tags) == 1:
+            rows = self._rows(self._sql.tallies_with_tag, tags[0], queue)
+        else:
+            rows = self._rows(self._sql.tallies_with_tags, tags[0], queue, self._listed(tags[1:]))
+        return {STATUS[status]: Tally(int(jobs), int(retries)) for status, jobs, retries in rows if jobs}
+
+    def counts_by_queue(self) -> dict[str, dict[JobStatus, int]]:
+        counts: dict[str, dict[JobStatus, int]] = {}
+        for queue, status, jobs in self._rows(self._sql.counts):
+            counts.setdefault(queue, {})[STATUS[status]] = int(jobs)
+        return counts
+
+    def logs(self, job_id: str, after: int) -> list[LogEntry] | None:
+        uid = self._one(self._sql.uid_of, job_id)
+        if uid is None:
+            return None
+        rows = self._rows(self._sql.logs, uid[0], after)
+        return [LogEntry(number, from_micros(at), level, message) for number, at, level, message in rows]
+
+    # -- events
+
+    def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
+        if job_id is not None:
+            return self._events(self._rows(self._sql.events_of_job, *self._place(after), job_id, queue, limit))
+        if queue is not None:
+            return self._events_of_queue(after, limit, queue)
+        return self._events(self._rows(self._sql.events, *self._place(after), limit))
+
+    def _events(self, rows: Iterable[Row]) -> list[tuple[int, EventRow]]:
+        found = []
+        for row in rows:
+            position, columns = self._positioned(row)
+            found.append((position, event_of_row(columns)))
+        return found
+
+    def _events_of_queue(self, after: int, limit: int, queue: str) -> list[tuple[int, EventRow]]:
+        begin = self._seen.get((queue, after), after)
+        last = self.log_ends(queue).last
+        found = self._events(self._rows(self._sql.events_of_queue, *self._place(begin), queue, limit))
+        if len(found) < limit:
+            if len(self._seen) >= _FOLLOWERS_REMEMBERED:
+                self._seen.clear()
+            self._seen[queue, found[-1][0] if found else after] = max(last, found[-1][0] if found else after)
+        return found
+
+    # -- queues, schedules, workers
+
+    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
+        if names is None:
+            kept = {row[0]: queue_of_row(row) for row in self._rows(self._sql.queues)}
+            counts = self.counts_by_queue()
+            for name in counts:
+                kept.setdefault(name, QueueState(name))
+        else:
+            kept = {name: self._settings(name) for name in names}
+            counts = {name: self._counts_of(name) for name in names}
+        for name, state in kept.items():
+            of = counts.get(name, {})
+            state.holding = sum(of.get(status, 0) for status in HOLDS_CAPACITY)
+            state.eligible = sum(of.get(status, 0) for status in ELIGIBLE)
+        return kept
+
+    def _settings(self, name: str) -> QueueState:
+        row = self._one(self._sql.queue, name)
+        return QueueState(name) if row is None else queue_of_row(row)
+
+    def _counts_of(self, name: str) -> dict[JobStatus, int]:
+        return {STATUS[status]: int(jobs) for status, jobs in self._rows(self._sql.counts_of, name)}
+
+    def schedules(self) -> list[Schedule]:
+        return [schedule_of(body) for (body,) in self._rows(self._sql.schedules)]
+
+    def workers(self) -> list[WorkerInfo]:
+        return [worker_of(body) for (body,) in self._rows(self._sql.workers)]
