@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
+from contextlib import ExitStack, suppress
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -36,6 +38,7 @@ class PostgresRun:
         self._given_url = given_url
         self._prefix = f"longshore_test_{secrets.token_hex(4)}"
         self._server: Server | None = None
+        self._until_closed = ExitStack()
         self._template: Template | None = None
         self._one_at_a_time = threading.Lock()
         self._listener: Listener | None = None
@@ -63,9 +66,8 @@ class PostgresRun:
             _ask(self.desk(), "close")
             self._attendant.join()
             self._listener.close()
-        if self._server is not None:
-            self._server.remove()
-        elif self._template is not None:
+        self._until_closed.close()
+        if self._server is None and self._template is not None:
             with connect(self._template.server_url) as connection:
                 rows = connection.execute("SELECT datname FROM pg_database").fetchall()
                 for name in (row[0] for row in rows if row[0].startswith(self._prefix)):
@@ -73,8 +75,7 @@ class PostgresRun:
 
     def _make_template(self) -> Template:
         if self._given_url is None and self._server is None:
-            self._server = Server()
-            self._server.start()
+            self._server = self._until_closed.enter_context(Server())
         server_url = self._server.url() if self._server else self._given_url
         assert server_url is not None
         template = Template(server_url, f"{self._prefix}_template")
@@ -90,13 +91,17 @@ class PostgresRun:
         assert self._listener is not None
         asked = None
         while asked != "close":
-            with self._listener.accept() as caller:
+            # a stranger at the port, or a process of the run that died while it asked, must not close the desk
+            with suppress(AuthenticationError, EOFError, OSError), self._listener.accept() as caller:
                 asked = caller.recv()
-                try:
-                    caller.send(self.template() if asked == "template" else None)
-                except Exception as error:
-                    # whatever it is, the test that asked must hear of it
-                    caller.send(f"{type(error).__name__}: {error}")
+                caller.send(self._answer(asked))
+
+    def _answer(self, asked: object) -> object:
+        try:
+            return self.template() if asked == "template" else None
+        except Exception as error:
+            # whatever it is, the test that asked must hear of it
+            return f"{type(error).__name__}: {error}"
 
 
 def template_from(desk: Desk) -> Template:

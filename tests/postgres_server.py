@@ -28,12 +28,14 @@ SUPERUSER = "postgres"
 SERVER_ACCOUNT = "nobody"
 """Who runs the server if we are root, because PostgreSQL refuses to be run by root."""
 
-PATIENCE = 60
-"""Seconds a program of the server may take before something must be wrong."""
+PATIENCE = 90
+"""Seconds a program of the server may take before something must be wrong; pg_ctl itself gives up after 60."""
 
 # Linux gives 32768 and above to whoever connects to somewhere; a port below is still ours after a restart.
 PORTS = range(20_000, 32_000)
-# File systems of memory, where clones are made in a tenth of the time, and no test that syncs a file slows them down.
+PORTS_TRIED = 5
+
+# A file system in memory: clones are made in a third of the time at best, and a disk kept busy does not slow them down.
 MEMORY = Path("/dev/shm")
 ROOM_NEEDED = 2 * 1024**3
 """Bytes free in memory before a server is put there: its log of changes alone may grow to one gibibyte."""
@@ -97,16 +99,8 @@ class Server:
             self._make_data()
         if self.port:
             self._start_on(self.port)
-        while not self.port:
-            port = _free_port()
-            try:
-                self._start_on(port)
-                self.port = port
-            except ServerFailed as failure:
-                # somebody else may have taken the port since we looked
-                if "could not bind" not in str(failure):
-                    raise
-                self._log.unlink()
+        else:
+            self._start_on_a_free_port()
 
     def stop(self, mode: StopMode = "fast") -> None:
         """Stops it: "fast" ends the sessions and writes everything, "immediate" is a crash to recover from."""
@@ -197,6 +191,20 @@ class Server:
         # in place of the file initdb wrote, so that nothing is set that is not said here
         (self._data / "postgresql.conf").write_text("".join(lines), encoding="utf-8")
         self._run("pg_ctl", "start", "--wait", "--silent", "--pgdata", self._data, "--log", self._log)
+
+    def _start_on_a_free_port(self) -> None:
+        for tried in range(1, PORTS_TRIED + 1):
+            port = _free_port()
+            try:
+                self._start_on(port)
+            except ServerFailed as failure:
+                # somebody else may have taken the port since we looked
+                if "could not bind" not in str(failure) or tried == PORTS_TRIED:
+                    raise
+                self._log.unlink()
+            else:
+                self.port = port
+                return
 
     def _run(self, program: str, *arguments: str | Path) -> None:
         # into a file and not a pipe, which the server would inherit and hold open
@@ -302,15 +310,17 @@ def drop_database(connection: Connection, name: str) -> None:
 
 def at_database(url: str, name: str) -> str:
     """The address of another database on the same server."""
-    return urlsplit(url)._replace(path=f"/{quote(name, safe='')}").geturl()
-
-
-# --- places ---
+    parts = urlsplit(url)
+    # by hand, because geturl() drops the slashes of an address without a host
+    return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}" + (f"?{parts.query}" if parts.query else "")
 
 
 def _syncs_nothing(connection: Connection) -> bool:
     # 15 is the first version that can be told how to copy
     return connection.info.server_version >= 150_000 and connection.execute("SHOW fsync").fetchone() == ("off",)
+
+
+# --- places ---
 
 
 def _room_in_memory() -> Path:

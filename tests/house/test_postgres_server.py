@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import AuthenticationError
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,7 +16,7 @@ import psycopg
 import pytest
 
 from tests.postgres_run import Clones, PostgresRun, template_from
-from tests.postgres_server import DURABLE, Server, ServerFailed, connect
+from tests.postgres_server import DURABLE, Server, ServerFailed, at_database, connect
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30
@@ -74,6 +76,23 @@ def test_a_run_leaves_nothing_on_a_server_it_was_given(somebody_elses_server: Se
     assert len(databases(url) - before) == 2
     run.close()
     assert databases(url) == before
+
+
+def test_the_address_of_another_database_keeps_all_else() -> None:
+    assert (
+        at_database("postgresql://me:pw@host:1/a?sslmode=require", "b") == "postgresql://me:pw@host:1/b?sslmode=require"
+    )
+    assert at_database("postgresql:///a?host=/sockets", "b") == "postgresql:///b?host=/sockets"
+
+
+def test_a_stranger_at_the_desk_does_not_close_it(somebody_elses_server: Server) -> None:
+    run = PostgresRun(somebody_elses_server.url())
+    host, port, password = run.desk()
+    with pytest.raises(AuthenticationError):
+        template_from((host, port, b"a guess"))
+    socket.create_connection((host, port)).close()
+    assert template_from((host, port, password)) == run.template()
+    run.close()
 
 
 # --- a server of one's own ---
