@@ -10,6 +10,8 @@ from multiprocessing.connection import Client, Listener
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from longshore.backends.postgres import connecting as backends
+from longshore.backends.postgres.preparing import prepare
 from tests.postgres_server import Server, at_database, connect, create_database, drop_database
 
 Desk = tuple[str, int, bytes]
@@ -18,6 +20,7 @@ Desk = tuple[str, int, bytes]
 
 def prepare_template(url: str) -> None:
     """Brings the empty database at this address into the state in which every test finds its clone."""
+    prepare(backends.Server(url), "longshore")
 
 
 class Template(NamedTuple):

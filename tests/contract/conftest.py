@@ -16,10 +16,13 @@ __all__ = ["backend", "clock", "connect_store", "open_backend", "work_done"]
 STEPS_PER_COUNT = 10
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def connect_store(request: pytest.FixtureRequest, tmp_path: Path, clock: BreakableClock) -> Callable[[], Backend]:
     """Opens one more backend on the test's store; each memory:// is a store of its own."""
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    if request.param == "postgres":
+        url = str(request.getfixturevalue("postgres_url"))
+    else:
+        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
     return lambda: connect(url, clock=clock)
 
 

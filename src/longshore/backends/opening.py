@@ -7,16 +7,20 @@ from urllib.parse import unquote, urlsplit
 
 from longshore.backends.contract import Backend
 from longshore.core.clock import Clock
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import BackendUnavailable, InvalidArgument
 
-_KNOWN = "sqlite:///jobs.db (sqlite:////… for an absolute path) or memory://"
+_KNOWN = "sqlite:///jobs.db (sqlite:////… for an absolute path), postgresql://user@host/database or memory://"
+
+_POSTGRES_OPTIONS = ("schema", "pool_size", "wait_seconds", "answer_seconds", "poll_seconds", "create")
 
 
 def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     """The backend behind a URL; nothing is opened before its first use.
 
     `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
-    other writers, and `create=True`, whether to make the file if there is none.
+    other writers, and `create=True`, whether to make the file if there is none. PostgreSQL has `schema="longshore"`,
+    `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for the answer to one statement),
+    `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`.
     """
     if not isinstance(url, str):
         raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
@@ -36,6 +40,15 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
 
         _refuse_unknown(options, ("busy_seconds", "create", "vfs"))
         return SQLiteBackend(unquote(parts.path[1:]), clock=clock, **options)
+    if scheme in ("postgresql", "postgres"):
+        _refuse_unknown(options, _POSTGRES_OPTIONS)
+        try:
+            from longshore.backends.postgres.backend import PostgresBackend
+        except ModuleNotFoundError as error:
+            if error.name not in ("psycopg", "psycopg_pool"):
+                raise
+            raise BackendUnavailable('PostgreSQL needs an extra: pip install "longshore[postgres]"') from error
+        return PostgresBackend(url, clock=clock, **options)
     raise InvalidArgument("url", f"{scheme or url!r} is no backend known here; use {_KNOWN}")
 
 

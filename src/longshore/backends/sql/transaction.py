@@ -9,13 +9,12 @@ from typing import Any
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_text, worker_text
-from longshore.backends.sql.columns import STATUS, Row, key_of_row, row_of_queue
+from longshore.backends.sql.columns import STATUS, Row
 from longshore.backends.sql.view import SQLView
-from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge, KeyState, QueueState
+from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.lifecycle import JobStatus
-from longshore.core.limits import Window
 from longshore.core.moments import from_micros, to_micros
 from longshore.core.record import Record
 
@@ -95,66 +94,6 @@ class SQLTransaction(SQLView):
     def edges_from(self, job_id: str) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
 
-    # -- flow control
-
-    def queues_ever_seen(self) -> list[str]:
-        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
-
-    def put_queue(self, state: QueueState) -> None:
-        self.news = True
-        self._run(self._sql.put_queue, *row_of_queue(state))
-
-    def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
-        for state in states:
-            rate = queue.rate_per_key
-            if state.holding == 0 and (rate is None or state.window.at(rate, self.now).count == 0):
-                self._run(self._sql.delete_key, state.queue, state.key)
-            else:
-                window, wakes_at = state.window, state.wakes_at(queue, self.now)
-                self._run(
-                    self._sql.put_key, state.queue, state.key, state.holding, window.start, window.count, wakes_at
-                )
-
-    def park(self, records: Sequence[Record]) -> None:
-        self._park([record.uid for record in records])
-
-    def _park(self, uids: Sequence[int]) -> None:
-        if uids:
-            self._run(self._sql.park, self._listed(uids))
-
-    def unpark(self, queue: str, key: str, count: int) -> int:
-        return self._unpark(self._rows(self._sql.first_parked, queue, key, count))
-
-    def _unpark(self, rows: Iterable[Row]) -> int:
-        parked = [uid for (uid,) in rows]
-        if parked:
-            self.news = True
-            self._run(self._sql.unpark, self._listed(parked))
-        return len(parked)
-
-    def keys_waking(self, queue: QueueState) -> list[KeyState]:
-        window = 0 if queue.rate_per_key is None else queue.rate_per_key.per_micros
-        rows = self._rows(self._sql.keys_waking, queue.name, self.now, self.now + window)
-        return [key_of_row(row) for row in rows]
-
-    def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
-        self._unpark(self._rows(self._sql.all_parked, queue.name))
-        states: dict[str, KeyState] = {}
-        for key, start, count in [] if new_windows else list(self._rows(self._sql.windows_of_keys, queue.name)):
-            states[key] = KeyState(queue.name, key, window=Window(start, count))
-        self._run(self._sql.delete_keys, queue.name)
-        if queue.limits_keys:
-            for key, holding in list(self._rows(self._sql.holding_by_key, queue.name)):
-                states.setdefault(key, KeyState(queue.name, key)).holding = holding
-            self.put_keys(queue, list(states.values()))
-
-    def _limits(self, queue: QueueState) -> tuple[int | None, int | None, int]:
-        """From how many held, or started since when, a key of this queue is full."""
-        rate = queue.rate_per_key
-        if rate is None:
-            return queue.per_key, None, 0
-        return queue.per_key, rate.count, self.now - self.now % rate.per_micros
-
     # -- notes
 
     def write_progress(self, change: Change) -> None:
@@ -209,7 +148,7 @@ class SQLTransaction(SQLView):
         The log is in order of time, unless the clock was set back: then some stay until it has caught up.
         """
         marks = self._one(self._sql.pruned, queue)
-        deleted, seen = (0, 0) if marks is None else self._marks(marks)
+        deleted, seen = (0, 0) if marks is None else self._pruned_through(marks)
         begun = seen
         old: list[int] = []
         walked = 0
@@ -227,5 +166,5 @@ class SQLTransaction(SQLView):
         return max(len(old), walked == _WALKED_AT_ONCE)
 
     @abstractmethod
-    def _marks(self, row: Row) -> tuple[int, int]:
+    def _pruned_through(self, row: Row) -> tuple[int, int]:
         """A row of `pruned` as two positions: deleted through, seen through."""

@@ -51,7 +51,7 @@ class SQLiteTransaction(SQLiteLine):
     def _many(self, statement: str, rows: Iterable[Row]) -> None:
         self._connection.executemany(statement, rows)
 
-    def _marks(self, row: Row) -> tuple[int, int]:
+    def _pruned_through(self, row: Row) -> tuple[int, int]:
         deleted, seen = row
         return deleted, seen
 

@@ -1,0 +1,159 @@
+"""Reaching the server: how connections are made, how long an answer may take, and plain words for what goes wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+
+OLDEST_SERVER = 130_000
+
+# a dead network is noticed in about twenty seconds, instead of the two hours that systems wait by default
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "application_name": "longshore",
+}
+
+Connection = psycopg.Connection[Any]
+
+
+class Server:
+    """Where the database is, and how to speak to it."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.ProgrammingError as error:
+            # libpq's own words may repeat a password that is written in the wrong place
+            raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from error
+        self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        self.name = _name(given)
+
+    def connect(self) -> Connection:
+        """A new connection in autocommit mode; raises what `explain` knows words for."""
+        connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
+        settle_preparing(connection)
+        return connection
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turns PostgreSQL's errors into one plain sentence that names the server."""
+        try:
+            yield
+        except Exception as error:
+            told = self.explain(error)
+            if told is error:
+                raise
+            raise told from error
+
+    def explain(self, error: Exception) -> Exception:
+        """The sentence for one error; what is not PostgreSQL's comes back as it is."""
+        if isinstance(error, LongshoreError) or not isinstance(error, psycopg.Error):
+            return error
+        words = next((words for kind, words in _WORDS if isinstance(error, kind)), "cannot do this")
+        return BackendUnavailable(f"PostgreSQL at {self.name} {words} ({_in_one_line(error)})")
+
+
+def _name(given: dict[str, Any]) -> str:
+    host, port = given.get("host") or "the local socket", given.get("port")
+    database = given.get("dbname") or given.get("user") or "the default database"
+    return f"{host}{f':{port}' if port else ''}/{database}"
+
+
+def _in_one_line(error: psycopg.Error) -> str:
+    return " ".join((error.diag.message_primary or str(error) or type(error).__name__).split())
+
+
+def settle_preparing(connection: Connection) -> None:
+    """Statements are prepared only where the session is really ours.
+
+    A pooler may hand each transaction to another session, where a name may stand for somebody else's statement. It
+    also gives out process numbers of its own, which is how it is recognised.
+    """
+    (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+    connection.prepare_threshold = 1 if backend == connection.info.backend_pid else None
+
+
+_WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.InvalidPassword, "refuses the password; look at the address"),
+    (errors.InvalidAuthorizationSpecification, "refuses this user; look at the address"),
+    (errors.InvalidCatalogName, "has no such database; create it first"),
+    (errors.InsufficientPrivilege, "does not allow this user to do this; grant it, or use the owner of the schema"),
+    (errors.UndefinedTable, "has lost the tables of Longshore; look at the address and the schema"),
+    (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
+    (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
+    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make room and go on"),
+    (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
+    (errors.DeadlockDetected, "met the same conflict again and again; try once more"),
+    (errors.SerializationFailure, "met the same conflict again and again; try once more"),
+    (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
+    (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
+    (psycopg.DataError, "cannot store this"),
+)
+
+
+class Watchdog:
+    """Cuts connections whose answer does not come: a network may swallow it and keep the line open for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: dict[int, tuple[float, Connection]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def watching(self, connection: Connection) -> Iterator[None]:
+        """Within this an answer must come in time."""
+        number = id(connection)
+        with self._changed:
+            self._waiting[number] = (monotonic() + self._seconds, connection)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="longshore-postgres-watchdog", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Ends its thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                self._changed.wait(min(1.0, self._seconds / 4))
+                late = [number for number, (until, _) in self._waiting.items() if until < monotonic()]
+                for number in late:
+                    _, connection = self._waiting.pop(number)
+                    _cut(connection)
+
+
+def _cut(connection: Connection) -> None:
+    """Ends the conversation under whoever waits for an answer; they meet an error, as if the line had broken."""
+    with suppress(OSError, psycopg.Error):
+        line = socket.socket(fileno=socket.dup(connection.fileno()))
+        try:
+            line.shutdown(socket.SHUT_RDWR)
+        finally:
+            line.close()

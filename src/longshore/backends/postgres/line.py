@@ -1,0 +1,159 @@
+"""The line of waiting jobs: who is next, with which tags, and who is parked because a key is full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+from longshore.backends.postgres.marks import Marks
+from longshore.backends.postgres.session import Session
+from longshore.backends.postgres.view import PostgresView
+from longshore.backends.sql.columns import Row, key_of_row, queue_of_row
+from longshore.backends.sql.line import BEFORE_ALL, SQLLine
+from longshore.backends.statements import Statements
+from longshore.backends.transaction import KeyState, QueueState
+from longshore.core.record import Record, standing_order
+
+_LEAST_AT_ONCE = 20
+
+
+def lock_number(name: str) -> int:
+    """The number of an advisory lock; two names with one number only wait for each other now and then."""
+    return crc32(name.encode()) - 2**31
+
+
+class PostgresLine(PostgresView, SQLLine):
+    """The part of a write transaction that claims lean on."""
+
+    def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks) -> None:
+        super().__init__(session, sql)
+        self._entries = 0
+        self._room = lock_number(f"longshore {schema}")
+        self._marks = marks
+
+    # -- queues, held by locks that end with the transaction
+
+    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
+        wanted = sorted(self.queues_ever_seen() if names is None else names)
+        states = self._settings_of(wanted)
+        alone_in = [name for name in wanted if alone or states[name].limited]
+        self._hold(self._sql.hold_queues_alone, alone_in)
+        self._hold(self._sql.hold_queues, [name for name in wanted if name not in alone_in])
+        states = self._settings_of(wanted)
+        limited_since = [name for name in wanted if states[name].limited and name not in alone_in]
+        if limited_since:
+            self._hold(self._sql.hold_queues_alone, limited_since)
+            states = self._settings_of(wanted)
+        for state in states.values():
+            state.eligible = 1
+            if state.running_limit is not None:
+                counts = self._counts_of(state.name)
+                state.holding = sum(jobs for status, jobs in counts.items() if status.holds_capacity)
+        return states
+
+    def _hold(self, statement: str, names: Sequence[str]) -> None:
+        if names:
+            self._rows(statement, self._room, sorted({lock_number(name) for name in names}))
+
+    def _settings_of(self, names: Sequence[str]) -> dict[str, QueueState]:
+        states = {name: QueueState(name) for name in names}
+        rows = self._rows(self._sql.queues_named, list(names))
+        states.update({row[0]: queue_of_row(row) for row in rows})
+        return states
+
+    # -- the claim in one statement
+
+    def claim_in_line(
+        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None
+    ) -> list[Record] | None:
+        if not queues:
+            return []
+        if self._one(self._sql.any_outlived, self.now) == (True,):
+            return None  # they are ended on the way, which takes a closer look at each
+        shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
+        claimed: list[Record] = []
+        for queue in sorted(shares):
+            claimed += self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
+        claimed.sort(key=standing_order)
+        tagged = [record.uid for record in claimed if record.tags]
+        if tagged:
+            self._run(self._sql.save_tag, tagged)
+        self.news = self.news or bool(claimed)
+        return claimed
+
+    def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
+        """How many of the first in line are each queue's."""
+        return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, list(queues), self.now, limit))
+
+    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Record]:
+        values = (queue, self.now, limit, *lease)
+        marks = self._marks.of(queue)
+        if marks is not None:
+            further_on = self._records(
+                self._rows(self._sql.claim_further_on, *values, *map(list, zip(*marks, strict=True)))
+            )
+            self._marks.went_on(queue, further_on)
+            return further_on
+        claimed = self._records(self._rows(self._sql.claim_in_line, *values))
+        self._marks.started_anew(queue, self._entries_read(), limit, claimed)
+        return claimed
+
+    def _entries_read(self) -> int:
+        """Entries of the claim's index that this transaction has read since it was last asked."""
+        ((entries,),) = self._rows(self._sql.entries_read)
+        fresh, self._entries = entries - self._entries, entries
+        return int(fresh)
+
+    # -- the claim job by job, where limits or tags have a say
+
+    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: int) -> Iterator[Record]:
+        at_once = max(wanted, _LEAST_AT_ONCE)
+        if tags:
+            yield from self._tagged_candidates(queue, tags, at_once)
+            return
+        for priority in self._priorities(queue.name):
+            last = (BEFORE_ALL, 0)
+            while True:
+                rows = self._untagged(queue, priority, last, at_once)
+                yield from self._records(rows)
+                if len(rows) < at_once:
+                    break
+                last = _place_of(rows[-1])
+
+    def _untagged(self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int) -> list[Row]:
+        if queue.limits_keys:
+            limits = self._limits(queue)
+            found = self._rows(self._sql.claimable_with_room, queue.name, priority, self.now, *limits, *after, at_once)
+        else:
+            found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
+        return list(found)
+
+    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], at_once: int) -> Iterator[Record]:
+        rarest, *others = self._rarest_first(tags)
+        statement = self._sql.tagged_with_room if queue.limits_keys else self._sql.tagged_claimable
+        limits = self._limits(queue) if queue.limits_keys else ()
+        for priority in self._tagged_priorities(queue.name, rarest):
+            last = (BEFORE_ALL, 0)
+            while True:
+                values = (rarest, queue.name, priority, self.now, others, *last, at_once, *limits)
+                rows = list(self._rows(statement, *values))
+                yield from self._records(rows)
+                if len(rows) < at_once:
+                    break
+                last = _place_of(rows[-1])
+
+    # -- keys
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        states = {key: KeyState(queue, key) for key in keys}
+        states.update({row[1]: key_of_row(row) for row in self._rows(self._sql.key_state, queue, list(keys))})
+        return states
+
+
+_PLACE, _UID = 25, 0
+
+
+def _place_of(row: Row) -> tuple[int, int]:
+    """Where the job of a row of `job_columns` stands within its priority."""
+    return row[_PLACE], row[_UID]

@@ -1,0 +1,67 @@
+"""How far into each line claims have come: where to begin when the start is littered with the remains of old claims.
+
+PostgreSQL cannot clear away the index entries of claimed jobs while anybody holds an older snapshot (a long report, a
+forgotten session), and every claim would step over all of them. So once a claim has read far more entries than it found
+jobs, the next ones begin where it ended, and the start is looked at again every second: for jobs that came back to
+their old place, and to learn whether it is clear by now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from longshore.core.record import Record
+
+LOOK_AGAIN = 1.0
+"""Seconds for which a mark is good: the longest a job that stands before it may wait."""
+LITTERED = 2_000
+"""Entries read beyond ten for each job asked for, from which on the start of a line counts as littered; reading so
+many takes about a millisecond."""
+
+
+class Mark(NamedTuple):
+    """The last job claimed in one priority of a queue."""
+
+    priority: int
+    place: int
+    uid: int
+
+
+class Marks:
+    """The marks of one process, by queue."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, dict[int, Mark]] = {}
+        self._until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def of(self, queue: str) -> list[Mark] | None:
+        """Where to begin in each priority; None is the start."""
+        with self._lock:
+            if monotonic() >= self._until.get(queue, 0.0):
+                return None
+            return sorted(self._marks[queue].values())
+
+    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Record]) -> None:
+        """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
+        with self._lock:
+            if entries <= LITTERED + 10 * limit or not claimed:
+                self._until.pop(queue, None)
+                return
+            self._until[queue] = monotonic() + LOOK_AGAIN
+            self._marks[queue] = {}
+            self._move(queue, claimed)
+
+    def went_on(self, queue: str, claimed: Sequence[Record]) -> None:
+        """After a claim from the marks."""
+        with self._lock:
+            self._move(queue, claimed)
+
+    def _move(self, queue: str, claimed: Sequence[Record]) -> None:
+        marks = self._marks.setdefault(queue, {})
+        for record in claimed:
+            mark = Mark(record.priority, record.place, record.uid)
+            marks[record.priority] = max(mark, marks.get(record.priority, mark))

@@ -1,0 +1,99 @@
+"""The connections of one process: made when needed, checked once, given up when they fail."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from longshore.backends.postgres.connecting import Server, Watchdog, settle_preparing
+from longshore.backends.postgres.preparing import check
+from longshore.backends.postgres.session import OwnSession
+from longshore.core.errors import BackendUnavailable
+
+_NUDGED_EVERY = 1.0
+"""Seconds after which a pool that has given up on the server is asked to try it again."""
+
+
+class _OurConnection(psycopg.Connection[Any]):
+    """A connection that remembers whether it has served before."""
+
+    served = False
+
+
+class Taken:
+    """A connection while somebody has it."""
+
+    def __init__(self, connection: _OurConnection, watchdog: Watchdog) -> None:
+        self.session = OwnSession(connection, watchdog)
+        self.reused = connection.served
+        self._connection = connection
+
+    def roll_back(self) -> None:
+        """Takes back whatever is under way; a connection that cannot do even that is given up."""
+        if self._connection.info.transaction_status is TransactionStatus.IDLE:
+            return
+        try:
+            self.session.run("ROLLBACK")
+        except psycopg.Error:
+            self._connection.close()
+
+
+class Pool:
+    """At most so many connections; whoever finds none waits."""
+
+    def __init__(self, server: Server, watchdog: Watchdog, schema: str, most: int) -> None:
+        self._server = server
+        self._watchdog = watchdog
+        self._schema = schema
+        self._connections = ConnectionPool(
+            server.conninfo,
+            connection_class=_OurConnection,
+            kwargs={"autocommit": True},
+            configure=settle_preparing,
+            min_size=0,
+            max_size=most,
+            open=False,
+            num_workers=2,
+            reconnect_timeout=3,
+            name="longshore-postgres",
+        )
+
+    def open(self) -> None:
+        """Before the first use."""
+        self._connections.open()
+
+    def close(self) -> None:
+        """Closes what is not in use; nobody may be using any."""
+        self._connections.close()
+
+    @contextmanager
+    def taken(self, until: float) -> Iterator[Taken]:
+        """A connection for a while; one that is lost meanwhile is not used again."""
+        connection = self._take(until)
+        try:
+            if not connection.served:
+                check(connection, self._server, self._schema)
+            yield Taken(connection, self._watchdog)
+            connection.served = True
+        finally:
+            with contextlib.suppress(psycopg.Error):
+                self._connections.putconn(connection)
+
+    def _take(self, until: float) -> _OurConnection:
+        while True:
+            left = until - monotonic()
+            try:
+                return self._connections.getconn(timeout=max(0.01, min(left, _NUDGED_EVERY)))
+            except PoolTimeout as error:
+                if left <= _NUDGED_EVERY:
+                    raise BackendUnavailable(
+                        f"PostgreSQL at {self._server.name} gave no connection in time: it cannot be reached, has none "
+                        "left, or all of this process's are in use"
+                    ) from error

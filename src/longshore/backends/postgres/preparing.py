@@ -1,0 +1,115 @@
+"""Bringing the schema up to date: under a lock, each step in one transaction, refused if it is newer than the code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from psycopg import sql
+
+from longshore.backends.migrations import Migration, load_migrations, refuse_newer
+from longshore.backends.postgres.connecting import OLDEST_SERVER, Connection, Server
+from longshore.backends.postgres.line import lock_number
+from longshore.core.errors import BackendUnavailable
+
+MIGRATIONS = load_migrations("longshore.backends.postgres.migrations")
+
+_HOME = (
+    "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "FROM pg_control_system()"
+)
+
+
+class Schema(NamedTuple):
+    """What a connection finds: the number of its last migration, and its event log."""
+
+    version: int
+    log: str
+
+
+def quoted(schema: str) -> str:
+    """The schema's name as SQL writes it."""
+    return sql.Identifier(schema).as_string()
+
+
+def prepare(server: Server, schema: str, *, create: bool = True) -> Schema:
+    """Makes the schema if there is none, and brings it up to date; two at once do no harm."""
+    with server.connect() as connection:
+        if connection.info.server_version < OLDEST_SERVER:
+            raise BackendUnavailable(
+                f"{server.name} runs PostgreSQL {connection.info.server_version // 10_000}; Longshore needs 13 or newer"
+            )
+        version = _version(connection, schema)
+        refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
+        if version == 0 and not create:
+            raise BackendUnavailable(f"there is no schema {schema} of Longshore at {server.name}; look at the address")
+        for migration in MIGRATIONS[version:]:
+            _apply(connection, schema, migration)
+        return Schema(len(MIGRATIONS), _at_home(connection, schema))
+
+
+def check(connection: Connection, server: Server, schema: str) -> None:
+    """A new connection may find a schema that was upgraded meanwhile: an old process must not write to it."""
+    refuse_newer(_version(connection, schema), MIGRATIONS, f"schema {schema} at {server.name}")
+
+
+def _version(connection: Connection, schema: str) -> int:
+    """0 where there is nothing of ours."""
+    table = f"{quoted(schema)}.migrations"
+    found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+    if found is None or found[0] is None:
+        return 0
+    (version,) = connection.execute(f"SELECT coalesce(max(number), 0) FROM {table}").fetchone() or (0,)
+    return int(version)
+
+
+def _apply(connection: Connection, schema: str, migration: Migration) -> None:
+    name = quoted(schema)
+    with connection.transaction():
+        _lock(connection, schema)
+        version = _version(connection, schema)  # another process may have been here first
+        refuse_newer(version, MIGRATIONS, f"schema {schema}")
+        if version >= migration.number:
+            return
+        if connection.execute("SELECT to_regnamespace(%s)", (name,)).fetchone() == (None,):
+            connection.execute(f"CREATE SCHEMA {name}")
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {name}.migrations"
+            " (number integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        connection.execute(migration.text.replace("{schema}", name))
+        connection.execute(
+            f"INSERT INTO {name}.migrations (number, name) VALUES (%s, %s)", (migration.number, migration.name)
+        )
+
+
+def _lock(connection: Connection, schema: str) -> None:
+    connection.execute(
+        "SELECT pg_advisory_xact_lock(%s, %s)", (lock_number("longshore migrations"), lock_number(schema))
+    )
+
+
+def _at_home(connection: Connection, schema: str) -> str:
+    """The event log's name. A log that was restored in another database begins anew here.
+
+    Transactions are numbered by the database they run in: beside the old numbers the new ones mean nothing.
+    """
+    name = quoted(schema)
+    (home,) = connection.execute(_HOME).fetchone() or ("",)
+    with connection.transaction():
+        log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
+        if known == home:
+            return str(log)
+        _lock(connection, schema)
+        log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
+        if known not in (home, ""):
+            for statement in (
+                "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8)",
+                "UPDATE {}.job_events SET xid = '3'",
+                "DELETE FROM {}.pruned_events",
+                "UPDATE {}.queues SET changed = pg_current_xact_id()",
+                "UPDATE {}.schedules SET changed = pg_current_xact_id()",
+            ):
+                connection.execute(statement.format(name))
+        connection.execute(f"UPDATE {name}.meta SET home = %s", (home,))
+        (log,) = connection.execute(f"SELECT log FROM {name}.meta").fetchone() or ("",)
+        return str(log)

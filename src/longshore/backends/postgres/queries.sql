@@ -1,0 +1,681 @@
+-- name: job_columns
+uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
+status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at, result,
+error_message, progress, checkpoint
+
+-- name: now
+-- The one clock that judges due times and leases, whichever machine asks.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- name: job_by_id
+SELECT {job_columns} FROM {schema}.jobs WHERE id = $1
+
+-- name: job_by_uid
+SELECT {job_columns} FROM {schema}.jobs WHERE uid = $1
+
+-- name: jobs_by_ids
+-- Locked in the order of their uids, as everywhere: whoever wants the same rows waits, and nobody in a circle.
+SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR UPDATE
+
+-- name: jobs_by_uids
+SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid FOR UPDATE
+
+-- name: jobs_held
+SELECT {job_columns} FROM {schema}.jobs
+WHERE lease_token IS NOT NULL AND ($1::text IS NULL OR queue = $1) ORDER BY uid FOR UPDATE
+
+-- name: jobs_held_by
+SELECT {job_columns} FROM {schema}.jobs WHERE lease_owner = $1 AND lease_token IS NOT NULL ORDER BY uid FOR UPDATE
+
+-- name: leases_ended
+-- From one worker who holds jobs to the next, and of each the leases that have ended: nothing else is visited. What
+-- somebody is settling at this moment is left alone.
+WITH RECURSIVE owners AS (
+    (SELECT lease_owner FROM {schema}.jobs WHERE lease_token IS NOT NULL ORDER BY lease_owner LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT held.lease_owner FROM {schema}.jobs AS held
+        WHERE held.lease_owner > owners.lease_owner AND held.lease_token IS NOT NULL ORDER BY held.lease_owner LIMIT 1
+    )
+    FROM owners WHERE owners.lease_owner IS NOT NULL
+),
+ended AS (
+    SELECT late.uid, late.lease_expires_at FROM owners CROSS JOIN LATERAL (
+        SELECT held.uid, held.lease_expires_at FROM {schema}.jobs AS held
+        WHERE held.lease_owner = owners.lease_owner AND held.lease_expires_at <= $1 AND held.lease_token IS NOT NULL
+        ORDER BY held.lease_expires_at LIMIT $2
+    ) AS late
+    ORDER BY late.lease_expires_at, late.uid LIMIT $2
+)
+SELECT {job_columns} FROM {schema}.jobs
+WHERE uid = ANY (ARRAY(SELECT uid FROM ended)) AND lease_expires_at <= $1
+ORDER BY lease_expires_at, uid FOR UPDATE SKIP LOCKED
+
+-- name: jobs_outlived
+-- The statuses are spelled out: as parameters they would lose the partial index.
+SELECT {job_columns} FROM {schema}.jobs
+WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
+ORDER BY expires_at, uid LIMIT $2 FOR UPDATE SKIP LOCKED
+
+-- name: any_outlived
+SELECT EXISTS (
+    SELECT 1 FROM {schema}.jobs
+    WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
+)
+
+-- name: jobs_ended_before
+SELECT {job_columns} FROM {schema}.jobs
+WHERE queue = $1 AND status = $2 AND finalized_at <= $3
+ORDER BY finalized_at, uid LIMIT $4 FOR UPDATE SKIP LOCKED
+
+-- name: jobs_created_before
+SELECT {job_columns} FROM {schema}.jobs
+WHERE queue = $1 AND status = 'CREATED' AND created_at <= $2
+ORDER BY created_at, uid LIMIT $3 FOR UPDATE SKIP LOCKED
+
+-- name: eligible
+status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
+
+-- name: next_priority
+-- One step down the claim's index to the next priority that has anybody in line, due or not.
+SELECT priority FROM {schema}.jobs
+WHERE queue = $1 AND priority > $2 AND {eligible} AND NOT parked ORDER BY priority LIMIT 1
+
+-- name: in_line
+queue = $1 AND priority = $2 AND place <= $3 AND eligible_at <= $3 AND {eligible} AND NOT parked
+
+-- name: full_keys
+SELECT key FROM {schema}.concurrency_keys
+WHERE queue = $1 AND (holding >= $4::bigint OR (window_count >= $5::bigint AND window_start >= $6::bigint))
+
+-- name: claimable
+-- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
+SELECT {job_columns} FROM {schema}.jobs WHERE {in_line} AND (place, uid) > ($4::bigint, $5::bigint)
+ORDER BY place, uid LIMIT $6 FOR UPDATE SKIP LOCKED
+
+-- name: claimable_with_room
+-- Jobs of keys that are full already are passed over here, where it is cheap.
+SELECT {job_columns} FROM {schema}.jobs
+WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
+AND (place, uid) > ($7::bigint, $8::bigint) ORDER BY place, uid LIMIT $9 FOR UPDATE SKIP LOCKED
+
+-- name: look_ahead
+SELECT uid, concurrency_key IS NOT NULL AND concurrency_key IN ({full_keys})
+FROM {schema}.jobs WHERE {in_line} ORDER BY place, uid LIMIT $7 FOR UPDATE SKIP LOCKED
+
+-- name: next_tagged_priority
+SELECT priority FROM {schema}.job_tags
+WHERE tag = $1 AND queue = $2 AND priority > $3 AND claimable ORDER BY priority LIMIT 1
+
+-- name: tagged_in_line
+-- Driven by the rarest tag; the others are looked up by their key.
+{schema}.job_tags AS first JOIN {schema}.jobs USING (uid)
+WHERE first.tag = $1 AND first.queue = $2 AND first.priority = $3 AND first.place <= $4 AND first.claimable
+AND (first.place, first.uid) > ($6::bigint, $7::bigint)
+AND jobs.eligible_at <= $4 AND jobs.{eligible}
+AND NOT EXISTS (
+    SELECT 1 FROM unnest($5::text[]) AS other (tag)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
+)
+
+-- name: jobs_columns
+jobs.uid, jobs.id, jobs.queue, jobs.type, jobs.payload, jobs.tags, jobs.options, jobs.priority, jobs.lifo, jobs.delay,
+jobs.expires_at, jobs.timeout, jobs.max_attempts, jobs.max_crashes, jobs.idempotency_key, jobs.concurrency_key,
+jobs.parent_id, jobs.on_dependency_failure, jobs.schedule_id, jobs.deps_total, jobs.created_at, jobs.deps_left,
+jobs.status, jobs.run_at, jobs.eligible_at, jobs.place, jobs.parked, jobs.executions, jobs.retry_count, jobs.crashes,
+jobs.epoch, jobs.job_seq, jobs.updated_at, jobs.started_at, jobs.finalized_at, jobs.last_retry_at, jobs.assigned_at,
+jobs.assignee_id, jobs.lease_owner, jobs.lease_token, jobs.lease_expires_at, jobs.result, jobs.error_message,
+jobs.progress, jobs.checkpoint
+
+-- name: tagged_claimable
+SELECT {jobs_columns} FROM {tagged_in_line}
+ORDER BY first.place, first.uid LIMIT $8 FOR UPDATE OF jobs SKIP LOCKED
+
+-- name: tagged_with_room
+SELECT {jobs_columns} FROM {tagged_in_line}
+AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
+    SELECT key FROM {schema}.concurrency_keys
+    WHERE queue = $2 AND (holding >= $9::bigint OR (window_count >= $10::bigint AND window_start >= $11::bigint))
+))
+ORDER BY first.place, first.uid LIMIT $8 FOR UPDATE OF jobs SKIP LOCKED
+
+-- name: waiting_with_tag
+SELECT count(*) FROM (SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable LIMIT $2) AS some
+
+-- name: priorities_in_line
+-- From one priority that has anybody in line to the next: a step each, however many are in line.
+SELECT (
+    SELECT first.priority FROM {schema}.jobs AS first
+    WHERE first.queue = $1 AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
+) AS priority
+UNION ALL
+SELECT (
+    SELECT following.priority FROM {schema}.jobs AS following
+    WHERE following.queue = $1 AND following.priority > priorities.priority
+    AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
+)
+FROM priorities WHERE priorities.priority IS NOT NULL
+
+-- name: claiming
+-- The rest of the claim: the rows of `chosen` are claimed, told and counted in the same statement. An array of uids
+-- rather than a join keeps the planner at the primary key, however many it thinks were chosen.
+claimed AS (
+    UPDATE {schema}.jobs SET
+        status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = $2,
+        started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4, lease_token = $5,
+        lease_expires_at = $6
+    WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
+    RETURNING {job_columns}
+),
+told AS (
+    INSERT INTO {schema}.job_events ({event_row})
+    SELECT uid, id, job_seq, queue, type, 'job.active', chosen.was, 'RUNNING', epoch, executions, $4::text, '', $2::bigint,
+        NULL
+    FROM claimed JOIN chosen USING (uid)
+),
+counted AS (
+    INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
+    SELECT $1::text, was, -count(*), -sum(retry_count) FROM claimed JOIN chosen USING (uid) GROUP BY was
+    UNION ALL
+    SELECT $1::text, 'RUNNING', count(*), sum(retry_count) FROM claimed HAVING count(*) > 0
+)
+SELECT {job_columns} FROM claimed
+
+-- name: due_in_line
+due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
+AND due.{eligible} AND NOT due.parked
+
+-- name: claim_in_line
+WITH RECURSIVE priorities AS (
+{priorities_in_line}
+),
+chosen AS MATERIALIZED (
+    SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
+        SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
+        ORDER BY due.place, due.uid LIMIT $3 FOR UPDATE SKIP LOCKED
+    ) AS line
+    LIMIT $3
+),
+{claiming}
+
+-- name: claim_further_on
+-- The same, from marks that were reached before: what lies before them is the remains of jobs claimed long since, which
+-- cannot be cleared away while somebody holds an old snapshot.
+WITH priorities AS (
+    SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[]) AS mark (priority, place, uid)
+),
+chosen AS MATERIALIZED (
+    SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
+        SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
+        AND (due.place, due.uid) > (priorities.place, priorities.uid)
+        ORDER BY due.place, due.uid LIMIT $3 FOR UPDATE SKIP LOCKED
+    ) AS line
+    LIMIT $3
+),
+{claiming}
+
+-- name: entries_read
+-- How many entries of the claim's index this transaction has read so far, those of rows long gone included.
+SELECT coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_claimable')), 0)
+
+-- name: heads_of_lines
+-- The first in line of several queues, to tell how many of each are among the first of all.
+WITH RECURSIVE priorities AS (
+    SELECT line.queue, (
+        SELECT first.priority FROM {schema}.jobs AS first
+        WHERE first.queue = line.queue AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
+    ) AS priority
+    FROM unnest($1::text[]) AS line (queue)
+    UNION ALL
+    SELECT priorities.queue, (
+        SELECT following.priority FROM {schema}.jobs AS following
+        WHERE following.queue = priorities.queue AND following.priority > priorities.priority
+        AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
+    )
+    FROM priorities WHERE priorities.priority IS NOT NULL
+)
+SELECT head.queue FROM priorities CROSS JOIN LATERAL (
+    SELECT due.queue, due.priority, due.place, due.uid FROM {schema}.jobs AS due
+    WHERE due.queue = priorities.queue AND due.priority = priorities.priority AND due.place <= $2
+    AND due.eligible_at <= $2 AND due.{eligible} AND NOT due.parked
+    ORDER BY due.place, due.uid LIMIT $3
+) AS head
+ORDER BY head.priority, head.place, head.uid LIMIT $3
+
+-- name: uids_with_tags
+SELECT uid FROM {schema}.job_tags AS first
+WHERE tag = $1 AND ($2::text IS NULL OR queue = $2)
+AND NOT EXISTS (
+    SELECT 1 FROM unnest($3::text[]) AS other (tag)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
+)
+ORDER BY uid
+
+-- name: tallies_with_tags
+SELECT status, count(*), sum(retry_count)::bigint FROM {schema}.job_tags AS first
+WHERE tag = $1 AND ($2::text IS NULL OR queue = $2)
+AND NOT EXISTS (
+    SELECT 1 FROM unnest($3::text[]) AS other (tag)
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
+)
+GROUP BY status
+
+-- name: tallies_with_tag
+SELECT status, count(*), sum(retry_count)::bigint FROM {schema}.job_tags
+WHERE tag = $1 AND ($2::text IS NULL OR queue = $2) GROUP BY status
+
+-- name: tallies
+SELECT status, sum(jobs)::bigint, sum(retries)::bigint FROM {schema}.queue_counts
+WHERE $1::text IS NULL OR queue = $1 GROUP BY status
+
+-- name: counts
+SELECT queue, status, sum(jobs)::bigint FROM {schema}.queue_counts GROUP BY queue, status HAVING sum(jobs) > 0
+
+-- name: new_uids
+SELECT nextval('{schema}.job_uids') FROM generate_series(1, $1::bigint)
+
+-- name: inserted_columns
+uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
+status, run_at, eligible_at, place, job_seq, updated_at, tags
+
+-- name: insert_job
+-- What a new job cannot have yet is left to the defaults of the table. An id or key in use shows in the number of rows.
+INSERT INTO {schema}.jobs ({inserted_columns})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+    $25, $26, $27, $28)
+ON CONFLICT DO NOTHING
+
+-- name: copy_jobs
+COPY {schema}.jobs ({inserted_columns}) FROM STDIN
+
+-- name: remember_queues
+INSERT INTO {schema}.queue_names
+SELECT fresh.name FROM unnest($1::text[]) AS fresh (name)
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue_names AS known WHERE known.name = fresh.name)
+
+-- name: save_job
+-- The fence: the rows must still be the versions these changes were made from, or nothing is written.
+UPDATE {schema}.jobs SET
+    deps_left = new.deps_left, status = new.status, run_at = new.run_at, eligible_at = new.eligible_at,
+    place = new.place, parked = new.parked, executions = new.executions, retry_count = new.retry_count,
+    crashes = new.crashes, epoch = new.epoch, job_seq = new.job_seq, updated_at = new.updated_at,
+    started_at = new.started_at, finalized_at = new.finalized_at, last_retry_at = new.last_retry_at,
+    assigned_at = new.assigned_at, assignee_id = new.assignee_id, lease_owner = new.lease_owner,
+    lease_token = new.lease_token, lease_expires_at = new.lease_expires_at, result = decode(new.result, 'base64'),
+    error_message = new.error_message
+FROM json_to_recordset($1::json) AS new (
+    deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, parked boolean, executions bigint,
+    retry_count bigint, crashes bigint, epoch bigint, job_seq bigint, updated_at bigint, started_at bigint,
+    finalized_at bigint, last_retry_at bigint, assigned_at bigint, assignee_id text, lease_owner text,
+    lease_token text, lease_expires_at bigint, result text, error_message text, uid bigint, was_seq bigint
+)
+WHERE jobs.uid = new.uid AND jobs.job_seq = new.was_seq
+
+-- name: complete_jobs
+WITH done AS (
+    SELECT * FROM unnest($1::bigint[], $2::bytea[]) AS done (uid, result)
+),
+completed AS (
+    UPDATE {schema}.jobs SET
+        status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $3, updated_at = $3,
+        job_seq = job_seq + 1, started_at = coalesce(started_at, $3), lease_owner = NULL, lease_token = NULL,
+        lease_expires_at = NULL
+    FROM done WHERE jobs.uid = done.uid AND jobs.status = 'RUNNING'
+    RETURNING jobs.uid, id, job_seq, queue, type, epoch, executions, assignee_id
+)
+INSERT INTO {schema}.job_events ({event_row})
+SELECT uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions, assignee_id, '',
+    $3::bigint, NULL
+FROM completed
+
+-- name: claim_jobs
+UPDATE {schema}.jobs SET
+    status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
+    updated_at = $1, started_at = coalesce(started_at, $1), assigned_at = $1, assignee_id = $2, lease_owner = $2,
+    lease_token = $3, lease_expires_at = $4
+WHERE uid = ANY($5::bigint[]) AND {eligible}
+
+-- name: save_lease
+UPDATE {schema}.jobs SET lease_expires_at = new.expires_at
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS new (expires_at, uid, epoch)
+WHERE jobs.uid = new.uid AND jobs.epoch = new.epoch
+
+-- name: save_progress
+UPDATE {schema}.jobs SET progress = $1, job_seq = $2, updated_at = $3 WHERE uid = $4
+
+-- name: save_checkpoint
+UPDATE {schema}.jobs SET checkpoint = $1, updated_at = $2 WHERE uid = $3
+
+-- name: save_log_mark
+UPDATE {schema}.jobs SET job_seq = $1 WHERE uid = $2
+
+-- name: insert_log
+INSERT INTO {schema}.job_logs (uid, number, at, level, message)
+SELECT $1::bigint, coalesce(max(number), 0) + 1, $2::bigint, $3::text, $4::text FROM {schema}.job_logs WHERE uid = $1
+
+-- name: logs
+SELECT number, at, level, message FROM {schema}.job_logs WHERE uid = $1 AND number > $2 ORDER BY number
+
+-- name: delete_logs
+DELETE FROM {schema}.job_logs WHERE uid = ANY($1::bigint[])
+
+-- name: uid_of
+SELECT uid FROM {schema}.jobs WHERE id = $1
+
+-- name: delete_job
+DELETE FROM {schema}.jobs WHERE uid = ANY($1::bigint[])
+
+-- name: insert_tombstone
+INSERT INTO {schema}.tombstones (uid, removed_at, id, queue, type, status, idempotency_key)
+SELECT uid, $2::bigint, id, queue, type, status, idempotency_key FROM {schema}.jobs WHERE uid = ANY($1::bigint[])
+
+-- name: forget_tombstones
+DELETE FROM {schema}.tombstones WHERE uid IN (
+    SELECT uid FROM {schema}.tombstones WHERE removed_at <= $1 ORDER BY removed_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+
+-- name: insert_tag
+INSERT INTO {schema}.job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: copy_tags
+COPY {schema}.job_tags (tag, uid, queue, priority, place, claimable, status, retry_count) FROM STDIN
+
+-- name: save_tag
+-- From the jobs themselves, which were written just before.
+UPDATE {schema}.job_tags SET
+    place = jobs.place, claimable = jobs.{eligible}, status = jobs.status, retry_count = jobs.retry_count
+FROM {schema}.jobs WHERE jobs.uid = job_tags.uid AND job_tags.uid = ANY($1::bigint[])
+
+-- name: delete_tag
+DELETE FROM {schema}.job_tags WHERE uid = ANY($1::bigint[])
+
+-- name: add_to_count
+INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) VALUES ($1, $2, $3, $4)
+
+-- name: gather_counts
+-- Many rows become a few, and the sums stay what they are. Rows that somebody else is gathering are left to them.
+WITH gathered AS (
+    DELETE FROM {schema}.queue_counts WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.queue_counts LIMIT $1 FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING queue, status, jobs, retries
+)
+INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
+SELECT queue, status, sum(jobs), sum(retries) FROM gathered GROUP BY queue, status
+HAVING sum(jobs) <> 0 OR sum(retries) <> 0
+
+-- name: jobs_of_keys
+SELECT jobs.queue, jobs.idempotency_key, jobs.id
+FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
+JOIN {schema}.jobs ON jobs.queue = wanted.queue AND jobs.idempotency_key = wanted.key
+
+-- name: removed_jobs_of_keys
+-- In order of uid, so that of several jobs with one key the last is what remains.
+SELECT tombstones.queue, tombstones.idempotency_key, tombstones.id
+FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
+JOIN {schema}.tombstones ON tombstones.queue = wanted.queue AND tombstones.idempotency_key = wanted.key
+WHERE tombstones.removed_at > $3 ORDER BY tombstones.uid
+
+-- name: ids_taken
+SELECT id FROM {schema}.jobs WHERE id = ANY($1::text[]) AND uid <> ALL($2::bigint[])
+
+-- name: statuses
+SELECT id, status FROM {schema}.jobs WHERE id = ANY($1::text[])
+
+-- name: held_statuses
+-- Nobody ends these jobs before the edges to them are stored.
+SELECT id, status FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR SHARE
+
+-- name: removed_statuses
+-- In order of uid, so that of several jobs with one id the last is what remains.
+SELECT id, status FROM {schema}.tombstones WHERE id = ANY($1::text[]) AND removed_at > $2 ORDER BY uid
+
+-- name: put_edge
+-- An edge that was there before has been seen by everybody since: it is sure.
+INSERT INTO {schema}.job_dependencies (dependent_uid, depends_on, policy, state, position, unsure)
+SELECT dependent_uid, depends_on, policy, state, position, unsure
+FROM json_to_recordset($1::json) AS new (
+    dependent_uid bigint, depends_on text, policy text, state text, position bigint, unsure boolean
+)
+ON CONFLICT (dependent_uid, depends_on) DO UPDATE SET state = excluded.state, unsure = false
+
+-- name: edge_columns
+dependent_uid, depends_on, policy, state, position
+
+-- name: open_edges
+SELECT {edge_columns} FROM {schema}.job_dependencies
+WHERE depends_on = ANY($1::text[]) AND state <> 'satisfied'
+ORDER BY dependent_uid, depends_on
+
+-- name: unsure_edges
+SELECT {edge_columns} FROM {schema}.job_dependencies
+WHERE unsure ORDER BY dependent_uid, depends_on LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- name: edges_from
+SELECT {edge_columns} FROM {schema}.job_dependencies
+WHERE dependent_uid = (SELECT uid FROM {schema}.jobs WHERE id = $1) ORDER BY position
+
+-- name: dependencies_of
+SELECT depends_on FROM {schema}.job_dependencies WHERE dependent_uid = $1 ORDER BY position
+
+-- name: delete_edges
+DELETE FROM {schema}.job_dependencies WHERE dependent_uid = ANY($1::bigint[])
+
+-- name: queue_columns
+name, paused, running_limit, per_key, rate_count, rate_per, key_rate_count, key_rate_per, window_start, window_count,
+keep_finished, keep_dead, keep_events
+
+-- name: queue
+SELECT {queue_columns} FROM {schema}.queues WHERE name = $1
+
+-- name: queues
+SELECT {queue_columns} FROM {schema}.queues
+
+-- name: queues_named
+SELECT {queue_columns} FROM {schema}.queues WHERE name = ANY($1::text[])
+
+-- name: queues_ever_seen
+SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1
+
+-- name: hold_queues
+-- Whoever claims shares the queue with others who do; whoever changes it, or uses room that a limit leaves, is alone.
+SELECT pg_advisory_xact_lock_shared($1::integer, lock) FROM unnest($2::integer[]) AS lock
+
+-- name: hold_queues_alone
+SELECT pg_advisory_xact_lock($1::integer, lock) FROM unnest($2::integer[]) AS lock
+
+-- name: alone_at_this
+SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)
+
+-- name: counts_of
+SELECT status, sum(jobs)::bigint FROM {schema}.queue_counts WHERE queue = $1 GROUP BY status
+
+-- name: put_queue
+INSERT INTO {schema}.queues ({queue_columns}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+ON CONFLICT (name) DO UPDATE SET
+    paused = excluded.paused, running_limit = excluded.running_limit, per_key = excluded.per_key,
+    rate_count = excluded.rate_count, rate_per = excluded.rate_per, key_rate_count = excluded.key_rate_count,
+    key_rate_per = excluded.key_rate_per, window_start = excluded.window_start, window_count = excluded.window_count,
+    keep_finished = excluded.keep_finished, keep_dead = excluded.keep_dead, keep_events = excluded.keep_events,
+    changed = pg_current_xact_id()
+
+-- name: key_state
+SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
+WHERE queue = $1 AND key = ANY($2::text[])
+
+-- name: keys_waking
+-- Those whose time has come, and those further off than any window: the clock was set back since.
+SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
+WHERE queue = $1 AND wakes_at <= $2
+UNION ALL
+SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
+WHERE queue = $1 AND wakes_at > $3
+
+-- name: put_key
+INSERT INTO {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (queue, key) DO UPDATE SET
+    holding = excluded.holding, window_start = excluded.window_start, window_count = excluded.window_count,
+    wakes_at = excluded.wakes_at
+
+-- name: delete_key
+DELETE FROM {schema}.concurrency_keys WHERE queue = $1 AND key = $2
+
+-- name: delete_keys
+DELETE FROM {schema}.concurrency_keys WHERE queue = $1
+
+-- name: windows_of_keys
+SELECT key, window_start, window_count FROM {schema}.concurrency_keys WHERE queue = $1 AND window_count > 0
+
+-- name: holding_by_key
+SELECT concurrency_key, count(*) FROM {schema}.jobs
+WHERE lease_token IS NOT NULL AND queue = $1 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+
+-- name: park
+UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
+
+-- name: first_parked
+SELECT uid FROM {schema}.jobs
+WHERE queue = $1 AND concurrency_key = $2 AND parked ORDER BY priority, place, uid LIMIT $3 FOR UPDATE SKIP LOCKED
+
+-- name: unpark
+UPDATE {schema}.jobs SET parked = false WHERE uid = ANY($1::bigint[])
+
+-- name: all_parked
+SELECT uid FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY uid FOR UPDATE
+
+-- name: event_row
+job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,
+occurred_at, detail
+
+-- name: insert_event
+INSERT INTO {schema}.job_events ({event_row})
+SELECT {event_row} FROM ROWS FROM (json_to_recordset($1::json) AS (
+    job_uid bigint, job_id text, job_seq bigint, queue text, type text, event text, from_status text, to_status text,
+    epoch bigint, execution bigint, assignee_id text, actor text, occurred_at bigint, detail text
+)) WITH ORDINALITY ORDER BY ordinality
+
+-- name: insert_added_events
+-- The first event of every job of the batch, in one statement.
+INSERT INTO {schema}.job_events ({event_row})
+SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', $2::bigint, NULL
+FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid
+
+-- name: horizon
+-- The oldest transaction that may still write to this log. Those of other databases never will; one that has ended since
+-- the snapshot was taken still counts, for what it wrote is not seen yet.
+(
+    SELECT coalesce(
+        (
+            SELECT running FROM pg_snapshot_xip(pg_current_snapshot()) AS running
+            WHERE running::xid NOT IN (
+                SELECT locks.transactionid FROM pg_locks AS locks
+                JOIN pg_stat_activity AS activity USING (pid)
+                WHERE locks.locktype = 'transactionid' AND locks.mode = 'ExclusiveLock' AND locks.granted
+                AND activity.datname <> current_database()
+            )
+            ORDER BY running LIMIT 1
+        ),
+        pg_snapshot_xmax(pg_current_snapshot())
+    )
+)
+
+-- name: event_columns
+xid::text::bigint, n, {event_row}
+
+-- name: events
+SELECT {event_columns} FROM {schema}.job_events
+WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} ORDER BY xid, n LIMIT $3
+
+-- name: events_of_queue
+SELECT {event_columns} FROM {schema}.job_events
+WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} AND queue = $3 ORDER BY xid, n LIMIT $4
+
+-- name: events_of_job
+SELECT {event_columns} FROM {schema}.job_events
+WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} AND job_id = $3 AND ($4::text IS NULL OR queue = $4)
+ORDER BY xid, n LIMIT $5
+
+-- name: last_event
+SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < {horizon} ORDER BY xid DESC, n DESC LIMIT 1
+
+-- name: oldest_events
+SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
+WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} ORDER BY xid, n LIMIT $3
+
+-- name: delete_event
+DELETE FROM {schema}.job_events WHERE xid = $1::xid8 AND n = $2
+
+-- name: pruned
+SELECT deleted_xid::text::bigint, deleted_n, seen_xid::text::bigint, seen_n
+FROM {schema}.pruned_events WHERE queue = $1
+
+-- name: pruned_anywhere
+SELECT deleted_xid::text::bigint, deleted_n FROM {schema}.pruned_events ORDER BY deleted_xid DESC, deleted_n DESC LIMIT 1
+
+-- name: put_pruned
+INSERT INTO {schema}.pruned_events (queue, deleted_xid, deleted_n, seen_xid, seen_n)
+VALUES ($1, $2::xid8, $3, $4::xid8, $5)
+ON CONFLICT (queue) DO UPDATE SET
+    deleted_xid = excluded.deleted_xid, deleted_n = excluded.deleted_n, seen_xid = excluded.seen_xid,
+    seen_n = excluded.seen_n
+
+-- name: changes_since
+-- Whether anything was committed since a snapshot that somebody who waits would want to know of; and a new snapshot.
+SELECT
+    pg_current_snapshot()::text,
+    EXISTS (
+        SELECT 1 FROM {schema}.job_events
+        WHERE xid >= pg_snapshot_xmin($1::pg_snapshot) AND NOT pg_visible_in_snapshot(xid, $1::pg_snapshot)
+    )
+    OR EXISTS (SELECT 1 FROM {schema}.queues WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
+    OR EXISTS (SELECT 1 FROM {schema}.schedules WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
+
+-- name: snapshot
+SELECT pg_current_snapshot()::text
+
+-- name: put_schedule
+INSERT INTO {schema}.schedules (id, paused, next_run_at, body) VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET
+    paused = excluded.paused, next_run_at = excluded.next_run_at, body = excluded.body, changed = pg_current_xact_id()
+
+-- name: schedules
+SELECT body FROM {schema}.schedules ORDER BY id
+
+-- name: held_schedules
+SELECT body FROM {schema}.schedules ORDER BY id FOR UPDATE
+
+-- name: schedules_due
+SELECT body FROM {schema}.schedules
+WHERE next_run_at <= $1 AND NOT paused ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+
+-- name: delete_schedule
+DELETE FROM {schema}.schedules WHERE id = $1
+
+-- name: put_worker
+INSERT INTO {schema}.workers (id, seen_at, body) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, body = excluded.body
+
+-- name: forget_workers
+DELETE FROM {schema}.workers WHERE id IN (
+    SELECT id FROM {schema}.workers WHERE seen_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+
+-- name: workers
+SELECT body FROM {schema}.workers ORDER BY id
+
+-- name: meta
+SELECT log, pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM {schema}.meta
+
+-- name: notify
+SELECT pg_notify($1, name) FROM unnest($2::text[]) AS name
+
+-- name: jobs_where
+SELECT {job_columns} FROM {schema}.jobs WHERE
+
+-- name: carries_tag
+uid IN (SELECT uid FROM {schema}.job_tags WHERE tag = {})

@@ -1,0 +1,225 @@
+"""The port on PostgreSQL: one write transaction, every row it changes locked, many rows a statement."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from longshore.backends.postgres.line import PostgresLine, lock_number
+from longshore.backends.postgres.view import position_of
+from longshore.backends.rows import schedule_of
+from longshore.backends.sql.columns import Row, deltas_of, inserted_row, saved_row, tag_rows
+from longshore.backends.sql.transaction import ChangedUnderneath
+from longshore.backends.transaction import KEY_TTL, Edge, QueueState
+from longshore.core.change import Change, EventRow
+from longshore.core.cron import Schedule
+from longshore.core.errors import DuplicateJob
+from longshore.core.lifecycle import JobStatus
+from longshore.core.record import Record
+
+_WORTH_A_COPY = 50
+"""So many rows are sent by COPY; fewer cost less as single statements."""
+_SAVED_FIELDS = (
+    "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
+    "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
+    "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid", "was_seq",
+)  # fmt: skip
+_RESULT = _SAVED_FIELDS.index("result")
+
+
+class TakenMeanwhile(Exception):
+    """Somebody else stored the same idempotency key while this transaction was under way: begin it anew."""
+
+
+class PostgresTransaction(PostgresLine):
+    """One write transaction. `now` is set when it begins.
+
+    `careful` inserts in such a way that a conflict shows without ending the transaction: for the caller's own one, and
+    for a second try after a conflict. `shares_locks` is False where the transaction is the caller's own: it may stay
+    open for long, so it locks nothing that others need.
+    """
+
+    def __init__(
+        self,
+        *given: Any,
+        careful: bool = False,
+        shares_locks: bool = True,
+        known_queues: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(*given)
+        self.now = 0
+        self.news = False
+        self.queues: set[str] = set()
+        """The queues that have news."""
+        self.counted = 0
+        """Rows added to the counts."""
+        self.new_queues: set[str] = set()
+        """Queues whose names were stored, or found stored, and were not known to be."""
+        self._known_queues = known_queues
+        self._careful = careful
+        self._shares_locks = shares_locks
+        self._held: set[str] = set()
+
+    def _run(self, statement: str, *values: Any) -> int:
+        return self._session.run(statement, values)
+
+    def _many(self, statement: str, rows: Iterable[Row]) -> None:
+        self._session.many(statement, list(rows))
+
+    def _pruned_through(self, row: Row) -> tuple[int, int]:
+        return position_of(*row[:2]), position_of(*row[2:])
+
+    # -- jobs
+
+    def leases_ended(self, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.leases_ended, self.now, limit))
+
+    def new_uids(self, count: int) -> Sequence[int]:
+        return [uid for (uid,) in self._rows(self._sql.new_uids, count)]
+
+    def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
+        if not records:
+            return
+        if self._careful or len(records) < _WORTH_A_COPY:
+            self._insert_carefully(records)
+        else:
+            self._session.copy(self._sql.copy_jobs, map(inserted_row, records))
+        self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
+        self._run(self._sql.insert_added_events, [record.uid for record in records], self.now)
+        self._append(events)
+        counts = Counter((record.queue, record.status) for record in records)
+        self._count((*key, jobs, 0) for key, jobs in counts.items())
+        names = {record.queue for record in records}
+        self._tell(names)
+        self.new_queues = names - self._known_queues
+        if self.new_queues:
+            self._run(self._sql.remember_queues, sorted(self.new_queues))
+
+    def _insert_carefully(self, records: Sequence[Record]) -> None:
+        """In the order of ids: two who bring the same ones wait for each other in turn, never in a circle."""
+        rows = [inserted_row(record) for record in sorted(records, key=lambda record: record.id)]
+        if self._session.many(self._sql.insert_job, rows) == len(rows):
+            return
+        uids = [record.uid for record in records]
+        taken = {job_id for (job_id,) in self._rows(self._sql.ids_taken, [record.id for record in records], uids)}
+        if not taken:
+            raise TakenMeanwhile
+        raise DuplicateJob([record.id for record in records if record.id in taken])
+
+    def _insert_tags(self, rows: Sequence[Row]) -> None:
+        if self._careful or len(rows) < _WORTH_A_COPY:
+            self._many(self._sql.insert_tag, rows)
+        else:
+            self._session.copy(self._sql.copy_tags, rows)
+
+    def save(self, changes: Sequence[Change]) -> None:
+        completed, others = _plainly_completed(changes)
+        if completed:
+            uids = [record.uid for record in completed]
+            results = [record.result for record in completed]
+            self._expect(self._run(self._sql.complete_jobs, uids, results, self.now), len(completed))
+        if others:
+            rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in others]
+            self._expect(self._run(self._sql.save_job, json.dumps(rows)), len(others))
+            self._append([event for change in others for event in change.events])
+        self._save_tags(changes)
+        self._count(deltas_of(changes))
+        self._tell({change.record.queue for change in changes})
+
+    def claim(self, changes: Sequence[Change]) -> None:
+        first = changes[0].record
+        uids = [change.record.uid for change in changes]
+        lease = (first.lease_owner, first.lease_token, first.lease_expires_at)
+        self._expect(self._run(self._sql.claim_jobs, self.now, *lease, uids), len(uids))
+        self._append([event for change in changes for event in change.events])
+        self._save_tags(changes)
+        self._count(deltas_of(changes))
+        self._tell({change.record.queue for change in changes})
+
+    def _expect(self, changed: int, expected: int) -> None:
+        if changed != expected:
+            raise ChangedUnderneath(f"{expected} locked jobs were to be written, and {changed} were")
+
+    def _save_tags(self, changes: Sequence[Change]) -> None:
+        tagged = [change.record.uid for change in changes if change.record.tags]
+        if tagged:
+            self._run(self._sql.save_tag, tagged)
+
+    def remove(self, changes: Sequence[Change]) -> None:
+        uids = [change.record.uid for change in changes]
+        self._run(self._sql.insert_tombstone, uids, self.now)
+        for statement in (self._sql.delete_tag, self._sql.delete_logs, self._sql.delete_edges, self._sql.delete_job):
+            self._run(statement, uids)
+        self._append([event for change in changes for event in change.events])
+        self._count(deltas_of(changes, removed=True))
+        self._tell({change.record.queue for change in changes})
+
+    def _count(self, deltas: Iterable[Row]) -> None:
+        rows = list(deltas)
+        self.counted += len(rows)
+        self._many(self._sql.add_to_count, rows)
+
+    def _tell(self, queues: Iterable[str]) -> None:
+        self.news = True
+        self.queues.update(queues)
+
+    # -- identity
+
+    def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        wanted = [list(names) for names in zip(*pairs, strict=True)]
+        removed = self._rows(self._sql.removed_jobs_of_keys, *wanted, self.now - KEY_TTL)
+        known = {(queue, key): job_id for queue, key, job_id in removed}
+        known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
+        return known
+
+    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
+        return super().hold_queues(names, alone=alone) if self._shares_locks else self.queue_states(names)
+
+    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        if self._shares_locks:
+            self._held |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, list(job_ids))}
+        return self.statuses(job_ids)
+
+    # -- dependencies
+
+    def put_edges(self, edges: Sequence[Edge]) -> None:
+        rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._held} for edge in edges]
+        self._run(self._sql.put_edge, json.dumps(rows))
+
+    def unsure_edges(self, limit: int) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
+
+    # -- events, schedules
+
+    def _append(self, events: Sequence[EventRow]) -> None:
+        if events:
+            self._run(self._sql.insert_event, json.dumps([event._asdict() for event in events]))
+            self._tell({event.queue for event in events})
+
+    def schedules(self) -> list[Schedule]:
+        return [schedule_of(body) for (body,) in self._rows(self._sql.held_schedules)]
+
+    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+        ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))
+        return super().prune_events(queue, moment, limit) if alone else 0
+
+
+def _plainly_completed(changes: Sequence[Change]) -> tuple[list[Record], list[Change]]:
+    """Running jobs that completed and nothing more, and all the other changes."""
+    completed: list[Record] = []
+    others: list[Change] = []
+    for change in changes:
+        record = change.record
+        if record.status is JobStatus.COMPLETED and change.was is JobStatus.RUNNING and len(change.events) == 1:
+            completed.append(record)
+        else:
+            others.append(change)
+    return completed, others
+
+
+def _as_json(row: Row) -> Iterator[Any]:
+    for place, value in enumerate(row):
+        yield b64encode(value).decode() if place == _RESULT and value is not None else value

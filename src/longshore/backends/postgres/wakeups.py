@@ -1,0 +1,156 @@
+"""Noticing other processes' commits: NOTIFY as a quick hint, a look at the log underneath, always."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+import psycopg
+
+from longshore.backends.bell import Bell
+from longshore.backends.postgres.connecting import Connection, Server, Watchdog
+from longshore.backends.postgres.session import OwnSession
+from longshore.backends.statements import Statements
+from longshore.core.errors import LongshoreError
+
+_HINTS_APART = 0.002
+"""Seconds between two hints of one process: whatever is committed meanwhile is told with the next."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+
+_log = logging.getLogger("longshore.postgres")
+
+
+class Listener:
+    """Rings the bell when another process has committed something that whoever waits would want to know of."""
+
+    def __init__(
+        self, server: Server, watchdog: Watchdog, sql: Statements, channel: str, bell: Bell, poll_seconds: float
+    ) -> None:
+        self._server = server
+        self._watchdog = watchdog
+        self._sql = sql
+        self._channel = channel
+        self._bell = bell
+        self._poll_seconds = poll_seconds
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._snapshot = ""
+        self._last: object = None
+
+    @property
+    def listening(self) -> bool:
+        """Whether it listens already."""
+        return self._thread is not None
+
+    def listen(self) -> None:
+        """Begins to listen. What is committed after this returns is noticed."""
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._connect()
+                self._thread = threading.Thread(target=self._work, name="longshore-postgres-listener", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Ends its thread and its connection."""
+        with self._lock:
+            self._closed.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _connect(self) -> None:
+        connection = self._server.connect()
+        with self._watchdog.watching(connection):
+            connection.execute(f'LISTEN "{self._channel}"')
+        self._connection = connection
+        if not self._snapshot:  # after a loss the old one tells what was missed
+            ((self._snapshot,),) = OwnSession(connection, self._watchdog).rows(self._sql.snapshot)
+
+    def _work(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._closed.is_set():
+            try:
+                if self._connection is None:
+                    self._connect()
+                self._wait()
+                pause = _FIRST_PAUSE
+            except (psycopg.Error, LongshoreError, OSError) as error:
+                if pause == _FIRST_PAUSE:
+                    _log.warning("%s", self._server.explain(error))
+                self._disconnect()
+                self._bell.ring()  # whoever waits is woken, to meet the error or to find that all is well
+                self._closed.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        self._disconnect()
+
+    def _wait(self) -> None:
+        """Waits for a hint, but no longer than a poll interval, and looks whether there is anything new."""
+        assert self._connection is not None  # or it would not have come here
+        step = min(self._poll_seconds, 0.25)  # close() is heard between the steps
+        waited, hinted = 0.0, False
+        while waited < self._poll_seconds and not hinted and not self._closed.is_set():
+            for _ in self._connection.notifies(timeout=step, stop_after=1):
+                hinted = True
+            waited += step
+        session = OwnSession(self._connection, self._watchdog)
+        ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
+        before, self._last = self._last, session.rows(self._sql.last_event)
+        if changed or hinted or self._last != before:
+            self._bell.ring()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Hints:
+    """Tells other processes which queues have news: after the commit, and many commits in one hint.
+
+    A NOTIFY inside each transaction would make all commits of the server wait for one another.
+    """
+
+    def __init__(self, send: Callable[[list[str]], None]) -> None:
+        self._send = send
+        self._queues: set[str] = set()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def tell(self, queues: Iterable[str]) -> None:
+        """Soon, from a thread of its own: nobody waits for it."""
+        with self._wake:
+            if self._closed:
+                return
+            self._queues.update(queues or [""])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="longshore-postgres-hints", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Sends what is left, then ends."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        pause = threading.Event()
+        while True:
+            with self._wake:
+                while not self._queues and not self._closed:
+                    self._wake.wait()
+                queues, self._queues = sorted(self._queues), set()
+                if not queues:
+                    return
+            try:
+                self._send(queues)
+            except (psycopg.Error, LongshoreError) as error:  # a hint may be lost: whoever waits also looks
+                _log.debug("a hint was not sent: %s", error)
+            pause.wait(_HINTS_APART)
