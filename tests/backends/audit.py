@@ -1,10 +1,14 @@
-"""Opens a queue's file as the next process would, and looks whether all is well with it."""
+"""Opens a store as the next process would, and looks whether all is well with it."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.backends.postgres.backend import PostgresBackend
+from longshore.backends.postgres.preparing import quoted
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.filtering import JobFilter
@@ -13,7 +17,7 @@ from tests.backends.upkeep import integrity_faults, internal_faults
 from tests.checker import History
 
 
-async def all_jobs(backend: SQLiteBackend) -> list[Job]:
+async def all_jobs(backend: Backend) -> list[Job]:
     """Every job stored."""
     jobs: list[Job] = []
     cursor = None
@@ -25,7 +29,7 @@ async def all_jobs(backend: SQLiteBackend) -> list[Job]:
             return jobs
 
 
-async def all_events(backend: SQLiteBackend) -> list[JobEvent]:
+async def all_events(backend: Backend) -> list[JobEvent]:
     """The whole log."""
     found: list[JobEvent] = []
     while events := await backend.read_events(found[-1].cursor if found else None):
@@ -33,14 +37,24 @@ async def all_events(backend: SQLiteBackend) -> list[JobEvent]:
     return found
 
 
-async def audit(backend: SQLiteBackend, clock: HeldClock | None = None) -> tuple[list[Job], History]:
-    """All jobs and their history, after SQLite, our bookkeeping and the history were found in order."""
+def faults_inside(backend: Backend) -> list[str]:
+    """What SQLite finds wrong with its file, and what is off in the store's own bookkeeping."""
+    if isinstance(backend, PostgresBackend):
+        with backend._server.connect() as session:
+            session.execute(f"SET search_path = {quoted(backend.schema)}")
+            return internal_faults(session)
+    assert isinstance(backend, SQLiteBackend)
     connection = backend.new_connection()
     try:
-        faults = integrity_faults(connection) + internal_faults(connection)
-        assert not faults, "\n".join(faults)
+        return integrity_faults(connection) + internal_faults(connection)
     finally:
         connection.close()
+
+
+async def audit(backend: Backend, clock: HeldClock | None = None) -> tuple[list[Job], History]:
+    """All jobs and their history, after the store, our bookkeeping and the history were found in order."""
+    faults = faults_inside(backend)
+    assert not faults, "\n".join(faults)
     jobs = await all_jobs(backend)
     history = History()
     history.feed(await all_events(backend))
@@ -48,6 +62,13 @@ async def audit(backend: SQLiteBackend, clock: HeldClock | None = None) -> tuple
         history.at_rest(jobs, clock.now(), await backend.count_jobs())
     history.verify()
     return jobs, history
+
+
+async def audit_at(url: str, clock: HeldClock | None = None) -> tuple[dict[str, Job], History]:
+    """The same of the store at an address, the jobs by id."""
+    async with connect(url, clock=clock) as backend:
+        jobs, history = await audit(backend, clock)
+        return {job.id: job for job in jobs}, history
 
 
 def jobs_after_a_restart(path: Path, clock: HeldClock) -> dict[str, Job]:

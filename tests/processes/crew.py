@@ -1,4 +1,4 @@
-"""Starts real processes on one file, hears what they tell, and ends them: by a word, or by kill -9."""
+"""Starts real processes on one store, hears what they tell, and ends them: by a word, or by kill -9."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -21,11 +22,11 @@ Line = tuple[str, list[Any]]
 class Hand:
     """One process; its lines arrive in `told` (all of them) and one by one from the crew."""
 
-    def __init__(self, crew: Crew, role: str, path: Path, name: str, *more: str) -> None:
+    def __init__(self, crew: Crew, role: str, url: str, name: str, *more: str) -> None:
         self.name = name
         self.told: list[Line] = []
         self._crew = crew
-        command = [sys.executable, "-m", "tests.processes.dockhand", role, str(path), name, *more]
+        command = [sys.executable, "-m", "tests.processes.dockhand", role, url, name, *more]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -78,14 +79,15 @@ class Hand:
 class Crew:
     """All processes of one test; none outlives it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, store: Path | str) -> None:
+        """On a file of SQLite, or on whatever an address leads to."""
+        self.url = store if isinstance(store, str) else f"sqlite:///{quote(str(store))}"
         self.hands: list[Hand] = []
         self.lines: queue.Queue[tuple[Hand, str, list[Any]]] = queue.Queue()
 
-    def hire(self, role: str, name: str, *more: str) -> Hand:
-        """Starts one more."""
-        self.hands.append(Hand(self, role, self.path, name, *more))
+    def hire(self, role: str, name: str, *more: str, url: str | None = None) -> Hand:
+        """Starts one more, on the crew's store or by another way to it."""
+        self.hands.append(Hand(self, role, url or self.url, name, *more))
         return self.hands[-1]
 
     def next_line(self) -> tuple[Hand, str, list[Any]]:

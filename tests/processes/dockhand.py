@@ -1,7 +1,7 @@
-"""A process that works on a queue's file until its input closes, and tells on its output what it was promised.
+"""A process that works on a store until its input closes, and tells on its output what it was promised.
 
-Run as `python -m tests.processes.dockhand ROLE FILE NAME [COUNT]`. Every line is written at once and by one call, so
-that a kill never leaves half of one.
+Run as `python -m tests.processes.dockhand ROLE URL NAME [MORE]`. Every line is written at once and by one call, so that
+a kill never leaves half of one.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
-from pathlib import Path
-from typing import Any
+from time import monotonic, process_time
+from typing import Any, TypeVar
 
 import apsw
 
-from longshore.backends.contract import Outcome
+from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.backends.opening import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.core.errors import LongshoreError
-from longshore.core.job import Job
+from longshore.core.errors import BackendUnavailable, LongshoreError
+from longshore.core.job import Job, Lease
+
+Answer = TypeVar("Answer")
 
 SHORT_LEASE, LONG_LEASE = 3.0, 60.0
 """Seconds: one lets a killed process's jobs come round again, one is never outlived by a machine that is only busy."""
@@ -46,8 +50,12 @@ class Stop:
     def __bool__(self) -> bool:
         return self._over.is_set()
 
+    async def within(self, seconds: float) -> bool:
+        """Waits for it so long, and tells whether it came."""
+        return await asyncio.to_thread(self._over.wait, seconds)
 
-async def enqueue(backend: SQLiteBackend, name: str, stop: Stop, most: int | None) -> None:
+
+async def enqueue(backend: Backend, name: str, stop: Stop, most: int | None) -> None:
     """Jobs alone and in batches, as fast as they are taken."""
     for number in count() if most is None else range(most):
         if stop:
@@ -58,7 +66,7 @@ async def enqueue(backend: SQLiteBackend, name: str, stop: Stop, most: int | Non
         tell("enqueued", await backend.enqueue_jobs([Job(id=job_id, type="t", queue="q") for job_id in ids]))
 
 
-async def work(backend: SQLiteBackend, name: str, stop: Stop, lease: float) -> None:
+async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
     """Claims, and settles most of it; sweeps, for others may have been killed."""
     for number in count():
         if stop:
@@ -82,28 +90,144 @@ async def work(backend: SQLiteBackend, name: str, stop: Stop, lease: float) -> N
             tell("refused", job_id, epochs[job_id], type(error).__name__)
 
 
-async def both(path: Path, name: str, stop: Stop) -> None:
+async def both(url: str, name: str, stop: Stop) -> None:
     """Three who enqueue and two who work, in one process."""
-    async with SQLiteBackend(path) as backend, asyncio.TaskGroup() as group:
+    async with connect(url) as backend, asyncio.TaskGroup() as group:
         for number in range(3):
             group.create_task(enqueue(backend, f"{name}e{number}", stop, None))
         for number in range(2):
             group.create_task(work(backend, f"{name}w{number}", stop, SHORT_LEASE))
 
 
-async def writer(path: Path, name: str, stop: Stop, most: int) -> None:
-    async with SQLiteBackend(path) as backend:
+async def writer(url: str, name: str, stop: Stop, most: int) -> None:
+    async with connect(url) as backend:
         await enqueue(backend, name, stop, most)
 
 
-async def claimer(path: Path, name: str, stop: Stop) -> None:
-    async with SQLiteBackend(path) as backend:
+async def claimer(url: str, name: str, stop: Stop) -> None:
+    async with connect(url) as backend:
         await work(backend, name, stop, LONG_LEASE)
 
 
-def holder(path: Path) -> None:
+# -- those who go on whatever the store says, as a worker must
+
+
+async def insist(stop: Stop, verb: Callable[[], Awaitable[Answer]]) -> Answer | None:
+    """Until there is an answer, with a short rest after each refusal; None if the input ended first."""
+    while not stop:
+        try:
+            return await verb()
+        except BackendUnavailable as error:
+            tell("unavailable", str(error), process_time(), monotonic())
+            await stop.within(0.1)
+    return None
+
+
+async def add_steadily(backend: Backend, name: str, stop: Stop) -> None:
+    """One after another; when no answer came, again under another id and the same idempotency key."""
+    for number in count():
+        tries = count()
+
+        async def add(number: int = number, tries: Iterator[int] = tries) -> str:
+            job = Job(id=f"{name}-{number}-{next(tries)}", type="t", queue="q", idempotency_key=f"{name}-{number}")
+            tell("trying", [job.id])
+            return await backend.enqueue_job(job)
+
+        added = await insist(stop, add)
+        if added is None:
+            return
+        tell("enqueued", [added])
+        await stop.within(0.01)
+
+
+class Worker:
+    """Claims, renews, settles and sweeps, each in a task of its own. Sees the next job by a wake-up, never by looking.
+
+    Now and then it holds what it claimed for longer than a lease lasts.
+    """
+
+    def __init__(self, backend: Backend, name: str, stop: Stop, lease: float, sweep: float) -> None:
+        self._backend = backend
+        self._name = name
+        self._stop = stop
+        self._lease = lease
+        self._sweep = sweep
+        self._held: dict[str, Lease] = {}
+
+    async def work(self) -> None:
+        """Until the input ends."""
+        async with asyncio.TaskGroup() as group:
+            for part in (self._claim, self._renew, self._reclaim):
+                group.create_task(part())
+
+    async def _claim(self) -> None:
+        stopping = asyncio.create_task(self._stop.within(LONG_LEASE))
+        for number in count():
+            if self._stop:
+                break
+            jobs = await insist(self._stop, lambda: self._backend.dequeue_jobs(self._name, limit=3, lease=self._lease))
+            if jobs:
+                await self._do(jobs, 1.5 * self._lease if number % 25 == 24 else 0.02)
+            elif jobs is not None:
+                tell("waiting")
+                waiting = asyncio.create_task(insist(self._stop, lambda: self._backend.wait_for_change(LONG_LEASE)))
+                await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+        stopping.cancel()
+
+    async def _do(self, jobs: list[Job], seconds: float) -> None:
+        tell("claimed", [[job.id, job.epoch] for job in jobs])
+        self._held = {job.id: job.lease for job in jobs if job.lease}
+        await self._stop.within(seconds)
+        outcomes = [Outcome(job.id, job.lease) for job in jobs if job.id in self._held]
+        report = await insist(self._stop, lambda: self._backend.settle_jobs(outcomes)) if outcomes else None
+        self._held = {}
+        epochs = {job.id: job.epoch for job in jobs}
+        if report is not None:
+            tell("settled", [[job_id, epochs[job_id], status] for job_id, status in report.settled.items()])
+            for job_id, error in report.refused.items():
+                tell("refused", job_id, epochs[job_id], type(error).__name__)
+
+    async def _renew(self) -> None:
+        while not await self._stop.within(self._lease / 4):
+            asked = self._held
+            await insist(self._stop, lambda: self._backend.heartbeat_worker(WorkerInfo(id=self._name)))
+            renewed = await insist(self._stop, lambda asked=asked: self._backend.extend_leases(asked, self._lease))  # type: ignore[misc]  # a lambda's default has no type of its own
+            if renewed is not None and self._held is asked:
+                for job_id in asked.keys() - renewed.keys():
+                    del asked[job_id]
+                tell("renewed", sorted(renewed))
+
+    async def _reclaim(self) -> None:
+        while not await self._stop.within(self._sweep):
+            swept = await insist(self._stop, self._backend.reclaim_expired_leases)
+            if swept is not None:
+                tell("swept", [job.id for job in swept])
+
+
+async def steady_writer(url: str, name: str, stop: Stop) -> None:
+    async with connect(url) as backend:
+        await add_steadily(backend, name, stop)
+
+
+async def steady_worker(url: str, name: str, stop: Stop, lease: float, sweep: float) -> None:
+    async with connect(url, poll_seconds=LONG_LEASE) as backend:
+        await Worker(backend, name, stop, lease, sweep).work()
+
+
+# -- those who do one thing
+
+
+def file_of(url: str) -> SQLiteBackend:
+    """For what can be done to a file only."""
+    backend = connect(url)
+    assert isinstance(backend, SQLiteBackend)
+    return backend
+
+
+def holder(url: str) -> None:
     """Keeps everybody else from writing until its input ends."""
-    connection = SQLiteBackend(path).new_connection()
+    connection = file_of(url).new_connection()
     connection.execute("BEGIN EXCLUSIVE")
     tell("held")
     sys.stdin.read()
@@ -112,16 +236,16 @@ def holder(path: Path) -> None:
     tell("let go")
 
 
-async def waiter(path: Path) -> None:
+async def waiter(url: str) -> None:
     """Waits for one change."""
-    async with SQLiteBackend(path) as backend:
+    async with connect(url) as backend:
         waiting = asyncio.create_task(backend.wait_for_change(20))
         await backend.count_jobs()  # by now the wait has begun
         tell("waiting")
         tell("changed", await waiting)
 
 
-def migrator(path: Path, dies_at: int) -> None:
+def migrator(url: str, dies_at: int) -> None:
     """Makes the file, and is killed before a statement of the making; 0 counts the statements instead."""
     statements = 0
 
@@ -136,25 +260,29 @@ def migrator(path: Path, dies_at: int) -> None:
         connection.set_exec_trace(before_each)
 
     apsw.connection_hooks.append(watch)
-    SQLiteBackend(path).new_connection().close()
+    file_of(url).new_connection().close()
     tell("statements", statements)
 
 
 def main() -> None:
-    role, path, name = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    role, url, name, *more = sys.argv[1:]
     try:
         if role == "holder":
-            holder(path)
+            holder(url)
         elif role == "both":
-            asyncio.run(both(path, name, Stop()))
+            asyncio.run(both(url, name, Stop()))
         elif role == "writer":
-            asyncio.run(writer(path, name, Stop(), int(sys.argv[4])))
+            asyncio.run(writer(url, name, Stop(), int(more[0])))
         elif role == "claimer":
-            asyncio.run(claimer(path, name, Stop()))
+            asyncio.run(claimer(url, name, Stop()))
         elif role == "waiter":
-            asyncio.run(waiter(path))
+            asyncio.run(waiter(url))
+        elif role == "steady writer":
+            asyncio.run(steady_writer(url, name, Stop()))
+        elif role == "steady worker":
+            asyncio.run(steady_worker(url, name, Stop(), float(more[0]), float(more[1])))
         elif role == "migrator":
-            migrator(path, int(sys.argv[4]))
+            migrator(url, int(more[0]))
     except* LongshoreError as errors:
         for error in errors.exceptions:
             tell("error", type(error).__name__, str(error))

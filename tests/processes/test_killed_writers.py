@@ -1,4 +1,4 @@
-"""Real processes on one file: killed without a word, or writing all at once; nothing promised is lost or done twice."""
+"""Real processes on one store, killed without a word or writing all at once: nothing is lost, nothing done twice."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
+from longshore.backends.opening import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from tests.backends.audit import audit
+from tests.backends.audit import audit, audit_at
 from tests.checker import History
 from tests.processes.crew import Crew
 
@@ -45,15 +46,17 @@ def check_promises(crew: Crew, jobs: dict[str, Job], history: History) -> None:
         assert lives[job_id].ended[epoch] == times
 
 
-async def look_at(path: Path) -> tuple[dict[str, Job], History]:
-    async with SQLiteBackend(path) as backend:
-        jobs, history = await audit(backend)
-        return {job.id: job for job in jobs}, history
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that outlives a process, and that several share."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
-async def work_off(path: Path) -> None:
+async def work_off(url: str) -> None:
     """What the killed left behind can still be done, every bit of it."""
-    async with SQLiteBackend(path) as backend:
+    async with connect(url) as backend:
         await backend.reset_running_jobs()
         while jobs := await backend.dequeue_jobs("the last one", limit=1000):
             for job in jobs:
@@ -63,11 +66,10 @@ async def work_off(path: Path) -> None:
 
 
 @pytest.mark.prove
-def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path: Path, seed: int, proving: bool) -> None:
-    kills = 60 if proving else 6
+def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed: int, proving: bool) -> None:
+    kills = 60 if proving else 4
     chance = Random(seed)
-    path = tmp_path / "jobs.db"
-    with Crew(path) as crew:
+    with Crew(url) as crew:
         crew.hire("both", "p0")
         patience = {"p0": chance.randint(20, 200)}
         killed = 0
@@ -86,20 +88,19 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path: Path
         for hand in crew.hands:
             if hand.process.returncode is None:
                 hand.dismiss()
-        jobs, history = asyncio.run(look_at(path))
+        jobs, history = asyncio.run(audit_at(url))
         check_promises(crew, jobs, history)
         print(f"{killed} kills, {len(jobs)} jobs, {history.events} events, seed {seed}")
         assert killed == kills
-    asyncio.run(work_off(path))
-    asyncio.run(look_at(path))
+    asyncio.run(work_off(url))
+    asyncio.run(audit_at(url))
 
 
 @pytest.mark.prove
-def test_many_processes_write_one_file_and_each_job_has_one_owner(tmp_path: Path, proving: bool) -> None:
+def test_many_processes_write_one_store_and_each_job_has_one_owner(url: str, proving: bool) -> None:
     """No caller ever hears that the database is locked."""
     writers, claimers, calls = (6, 4, 300) if proving else (2, 2, 120)
-    path = tmp_path / "jobs.db"
-    with Crew(path) as crew:
+    with Crew(url) as crew:
         busy = {crew.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
         workers = [crew.hire("claimer", f"claimer{number}") for number in range(claimers)]
         settled = enqueued = 0
@@ -114,7 +115,7 @@ def test_many_processes_write_one_file_and_each_job_has_one_owner(tmp_path: Path
                 settled += sum(status == "COMPLETED" for _, _, status in values[0])
         for hand in [*workers, *(hand for hand in crew.hands if hand not in workers)]:
             hand.dismiss()
-        jobs, history = asyncio.run(look_at(path))
+        jobs, history = asyncio.run(audit_at(url))
         check_promises(crew, jobs, history)
     assert len(jobs) == enqueued == settled
     assert {job.status for job in jobs.values()} == {JobStatus.COMPLETED}
