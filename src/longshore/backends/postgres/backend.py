@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import psycopg
 from psycopg import errors
 
+from longshore.backends import looking
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
 from longshore.backends.postgres.connecting import Server, Watchdog
@@ -26,7 +27,7 @@ from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, prepare, quoted
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction, TakenMeanwhile
-from longshore.backends.postgres.view import PostgresView
+from longshore.backends.postgres.view import PostgresView, find_horizon
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
@@ -45,6 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.goes_on_after)
 _MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
 _GATHERED_AFTER = 1_000
@@ -110,7 +112,10 @@ class PostgresBackend(StoredBackend):
         return await self._in_thread(self._urgent_threads, lambda: self._perform(lambda tx: verb(tx, *args, **kwargs)))
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._in_thread(self._threads, lambda: self._look(lambda view: look(view, *args, **kwargs)))
+        follows = look in _FOLLOWING
+        return await self._in_thread(
+            self._threads, lambda: self._look(lambda view: look(view, *args, **kwargs), follows=follows)
+        )
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         self._refuse_if_closed()
@@ -214,7 +219,8 @@ class PostgresBackend(StoredBackend):
         except (psycopg.Error, LongshoreError) as error:  # the sums are right as they are; the next one tries again
             _log.warning("counts were not put together: %s", self._server.explain(error))
 
-    def _look(self, look: Callable[[View], R]) -> R:
+    def _look(self, look: Callable[[View], R], *, follows: bool) -> R:
+        """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
         until = monotonic() + self._wait_seconds
         while True:
             reused = False
@@ -222,8 +228,9 @@ class PostgresBackend(StoredBackend):
                 with self._pool.taken(until) as taken:
                     reused = taken.reused
                     try:
+                        horizon = find_horizon(taken.session, self._sql) if follows else None
                         taken.session.run(_LOOK)
-                        return look(PostgresView(taken.session, self._sql, self._seen))
+                        return look(PostgresView(taken.session, self._sql, self._seen, horizon))
                     finally:
                         taken.roll_back()
             except (psycopg.OperationalError, psycopg.InterfaceError):

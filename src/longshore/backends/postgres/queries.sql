@@ -31,7 +31,7 @@ SELECT {job_columns} FROM {schema}.jobs WHERE lease_owner = $1 AND lease_token I
 
 -- name: leases_ended
 -- From one worker who holds jobs to the next, and of each the leases that have ended: nothing else is visited. What
--- somebody is settling at this moment is left alone.
+-- somebody is settling at this moment is left alone. A job that was set running by hand has nobody's name on it.
 WITH RECURSIVE owners AS (
     (SELECT lease_owner FROM {schema}.jobs WHERE lease_token IS NOT NULL ORDER BY lease_owner LIMIT 1)
     UNION ALL
@@ -41,17 +41,22 @@ WITH RECURSIVE owners AS (
     )
     FROM owners WHERE owners.lease_owner IS NOT NULL
 ),
-ended AS (
+ended AS MATERIALIZED (
     SELECT late.uid, late.lease_expires_at FROM owners CROSS JOIN LATERAL (
         SELECT held.uid, held.lease_expires_at FROM {schema}.jobs AS held
         WHERE held.lease_owner = owners.lease_owner AND held.lease_expires_at <= $1 AND held.lease_token IS NOT NULL
-        ORDER BY held.lease_expires_at LIMIT $2
+        ORDER BY held.lease_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
     ) AS late
-    ORDER BY late.lease_expires_at, late.uid LIMIT $2
+    UNION ALL
+    SELECT late.uid, late.lease_expires_at FROM (
+        SELECT held.uid, held.lease_expires_at FROM {schema}.jobs AS held
+        WHERE held.lease_owner IS NULL AND held.lease_expires_at <= $1 AND held.lease_token IS NOT NULL
+        ORDER BY held.lease_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ) AS late
 )
 SELECT {job_columns} FROM {schema}.jobs
-WHERE uid = ANY (ARRAY(SELECT uid FROM ended)) AND lease_expires_at <= $1
-ORDER BY lease_expires_at, uid FOR UPDATE SKIP LOCKED
+WHERE uid = ANY (ARRAY(SELECT uid FROM ended ORDER BY lease_expires_at, uid LIMIT $2))
+ORDER BY lease_expires_at, uid
 
 -- name: jobs_outlived
 -- The statuses are spelled out: as parameters they would lose the partial index.
@@ -142,7 +147,7 @@ AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
 ORDER BY first.place, first.uid LIMIT $8 FOR UPDATE OF jobs SKIP LOCKED
 
 -- name: waiting_with_tag
-SELECT count(*) FROM (SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable LIMIT $2) AS some
+SELECT count(*) FROM (SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable LIMIT $2) AS few
 
 -- name: priorities_in_line
 -- From one priority that has anybody in line to the next: a step each, however many are in line.
@@ -566,46 +571,42 @@ SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', $2::b
 FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid
 
 -- name: horizon
--- The oldest transaction that may still write to this log. Those of other databases never will; one that has ended since
--- the snapshot was taken still counts, for what it wrote is not seen yet.
-(
-    SELECT coalesce(
-        (
-            SELECT running FROM pg_snapshot_xip(pg_current_snapshot()) AS running
-            WHERE running::xid NOT IN (
-                SELECT locks.transactionid FROM pg_locks AS locks
-                JOIN pg_stat_activity AS activity USING (pid)
-                WHERE locks.locktype = 'transactionid' AND locks.mode = 'ExclusiveLock' AND locks.granted
-                AND activity.datname <> current_database()
-            )
-            ORDER BY running LIMIT 1
-        ),
-        pg_snapshot_xmax(pg_current_snapshot())
-    )
-)
+-- The oldest transaction that may still write to this log, and whether it is known to be one of this database. Those
+-- known to be of other databases never write here. One that has ended since the snapshot was taken is not known to be
+-- anything, and what it wrote is not seen yet: with a new snapshot it is gone.
+SELECT coalesce(first.running, pg_snapshot_xmax(pg_current_snapshot()))::text::bigint, first.known IS NOT false
+FROM (SELECT 1) AS always LEFT JOIN (
+    SELECT running, locks.pid IS NOT NULL AS known
+    FROM pg_snapshot_xip(pg_current_snapshot()) AS running
+    LEFT JOIN pg_locks AS locks
+        ON locks.transactionid = running::xid AND locks.locktype = 'transactionid' AND locks.mode = 'ExclusiveLock'
+    LEFT JOIN pg_stat_activity AS activity USING (pid)
+    WHERE activity.datname IS NULL OR activity.datname = current_database()
+    ORDER BY running LIMIT 1
+) AS first ON true
 
 -- name: event_columns
 xid::text::bigint, n, {event_row}
 
 -- name: events
 SELECT {event_columns} FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} ORDER BY xid, n LIMIT $3
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY xid, n LIMIT $4
 
 -- name: events_of_queue
 SELECT {event_columns} FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} AND queue = $3 ORDER BY xid, n LIMIT $4
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND queue = $4 ORDER BY xid, n LIMIT $5
 
 -- name: events_of_job
 SELECT {event_columns} FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} AND job_id = $3 AND ($4::text IS NULL OR queue = $4)
-ORDER BY xid, n LIMIT $5
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND job_id = $4 AND ($5::text IS NULL OR queue = $5)
+ORDER BY xid, n LIMIT $6
 
 -- name: last_event
-SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < {horizon} ORDER BY xid DESC, n DESC LIMIT 1
+SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < $1::xid8 ORDER BY xid DESC, n DESC LIMIT 1
 
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < {horizon} ORDER BY xid, n LIMIT $3
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY xid, n LIMIT $4
 
 -- name: delete_event
 DELETE FROM {schema}.job_events WHERE xid = $1::xid8 AND n = $2

@@ -192,7 +192,11 @@ class PostgresTransaction(PostgresLine):
     def unsure_edges(self, limit: int) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
 
-    # -- events, schedules
+    # -- leases, events, schedules
+
+    def write_leases(self, records: Sequence[Record]) -> None:
+        ends = [record.lease_expires_at for record in records]
+        self._run(self._sql.save_lease, ends, [r.uid for r in records], [r.epoch for r in records])
 
     def _append(self, events: Sequence[EventRow]) -> None:
         if events:
@@ -213,7 +217,7 @@ def _plainly_completed(changes: Sequence[Change]) -> tuple[list[Record], list[Ch
     others: list[Change] = []
     for change in changes:
         record = change.record
-        if record.status is JobStatus.COMPLETED and change.was is JobStatus.RUNNING and len(change.events) == 1:
+        if change.was is JobStatus.RUNNING and [event.event for event in change.events] == ["job.completed"]:
             completed.append(record)
         else:
             others.append(change)

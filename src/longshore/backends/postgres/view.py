@@ -14,6 +14,8 @@ from longshore.backends.view import LogEnds
 from longshore.core.filtering import JobFilter
 
 _N_BITS = 63
+_QUESTIONS = 10
+"""How often the horizon is asked for if transactions end between two glances at them."""
 
 
 def position_of(xid: int, n: int) -> int:
@@ -24,10 +26,18 @@ def position_of(xid: int, n: int) -> int:
 class PostgresView(SQLView):
     """Everything that only looks, in one transaction."""
 
-    def __init__(self, session: Session, sql: Statements, seen: Seen | None = None) -> None:
+    def __init__(self, session: Session, sql: Statements, seen: Seen | None = None, horizon: int | None = None) -> None:
         super().__init__(seen)
         self._session = session
         self._sql = sql
+        self._found_horizon = horizon
+
+    @property
+    def _horizon(self) -> int:
+        """Up to which transaction the log may be read: found once, so that all of one look agrees."""
+        if self._found_horizon is None:
+            self._found_horizon = find_horizon(self._session, self._sql)
+        return self._found_horizon
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return iter(self._session.rows(statement, values))
@@ -37,6 +47,9 @@ class PostgresView(SQLView):
 
     def _place(self, position: int) -> tuple[Any, ...]:
         return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
+
+    def _after(self, position: int) -> tuple[Any, ...]:
+        return *self._place(position), str(self._horizon)
 
     def _positioned(self, row: Row) -> tuple[int, Row]:
         return position_of(row[0], row[1]), row[2:]
@@ -49,5 +62,15 @@ class PostgresView(SQLView):
         anywhere = position_of(*(self._one(self._sql.pruned_anywhere) or (0, 0)))
         pruned = None if queue is None else self._one(self._sql.pruned, queue)
         of_queue = 0 if pruned is None else position_of(*pruned[:2])
-        last = position_of(*(self._one(self._sql.last_event) or (0, 0)))
-        return LogEnds(log, anywhere if queue is None else of_queue, anywhere, last, position_of(next_xid, 0))
+        last = position_of(*(self._one(self._sql.last_event, str(self._horizon)) or (0, 0)))
+        pruned_through = anywhere if queue is None else of_queue
+        return LogEnds(log, pruned_through, anywhere, max(last, anywhere), position_of(next_xid, 0))
+
+
+def find_horizon(session: Session, sql: Statements) -> int:
+    """Up to which transaction the log may be read. Outside of a transaction each question has a new snapshot."""
+    for _ in range(_QUESTIONS):
+        ((horizon, known),) = session.rows(sql.horizon)
+        if known:
+            break
+    return int(horizon)

@@ -11,6 +11,7 @@ import psycopg
 from longshore.backends.bell import Bell
 from longshore.backends.postgres.connecting import Connection, Server, Watchdog
 from longshore.backends.postgres.session import OwnSession
+from longshore.backends.postgres.view import find_horizon
 from longshore.backends.statements import Statements
 from longshore.core.errors import LongshoreError
 
@@ -97,7 +98,8 @@ class Listener:
             waited += step
         session = OwnSession(self._connection, self._watchdog)
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
-        before, self._last = self._last, session.rows(self._sql.last_event)
+        horizon = find_horizon(session, self._sql)  # what others wrote may be certain only now
+        before, self._last = self._last, session.rows(self._sql.last_event, (str(horizon),))
         if changed or hinted or self._last != before:
             self._bell.ring()
 

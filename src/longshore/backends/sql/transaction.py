@@ -152,7 +152,7 @@ class SQLTransaction(SQLView):
         begun = seen
         old: list[int] = []
         walked = 0
-        for row in self._rows(self._sql.oldest_events, *self._place(seen), _WALKED_AT_ONCE + 1):
+        for row in self._rows(self._sql.oldest_events, *self._after(seen), _WALKED_AT_ONCE + 1):
             position, (of, occurred_at) = self._positioned(row)
             if occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
                 break

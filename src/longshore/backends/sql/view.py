@@ -49,6 +49,10 @@ class SQLView(ABC):
     def _place(self, position: int) -> tuple[int, ...]:
         """A position in the log as parameters."""
 
+    def _after(self, position: int) -> tuple[Any, ...]:
+        """What limits a reading of the log from this position on, as parameters."""
+        return self._place(position)
+
     @abstractmethod
     def _positioned(self, row: Row) -> tuple[int, Row]:
         """A row of `event_columns` as its position and the rest."""
@@ -114,10 +118,10 @@ class SQLView(ABC):
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         if job_id is not None:
-            return self._events(self._rows(self._sql.events_of_job, *self._place(after), job_id, queue, limit))
+            return self._events(self._rows(self._sql.events_of_job, *self._after(after), job_id, queue, limit))
         if queue is not None:
             return self._events_of_queue(after, limit, queue)
-        return self._events(self._rows(self._sql.events, *self._place(after), limit))
+        return self._events(self._rows(self._sql.events, *self._after(after), limit))
 
     def _events(self, rows: Iterable[Row]) -> list[tuple[int, EventRow]]:
         found = []
@@ -129,7 +133,7 @@ class SQLView(ABC):
     def _events_of_queue(self, after: int, limit: int, queue: str) -> list[tuple[int, EventRow]]:
         begin = self._seen.get((queue, after), after)
         last = self.log_ends(queue).last
-        found = self._events(self._rows(self._sql.events_of_queue, *self._place(begin), queue, limit))
+        found = self._events(self._rows(self._sql.events_of_queue, *self._after(begin), queue, limit))
         if len(found) < limit:
             if len(self._seen) >= _FOLLOWERS_REMEMBERED:
                 self._seen.clear()
