@@ -1,4 +1,4 @@
-"""The backend for many machines: each verb is one transaction on a pooled connection, tried again where that is safe."""
+"""The backend for many machines: each verb is a transaction on a pooled connection, tried again where that is safe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors
