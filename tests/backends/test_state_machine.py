@@ -1,32 +1,56 @@
-"""SQLite driven against memory with every verb of the contract, and both against what a history must look like."""
+"""Each durable store driven against memory with every verb of the contract, and both against what a history must be."""
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
-from typing import ClassVar
+from typing import NamedTuple
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from tests.backends.second_store import OpenStore, PostgresStore, SQLiteStore
 from tests.backends.two_stores import WEIGHTED, TwoStores, fewest, random_steps, walk
 from tests.conftest import PROVING
 
 PARTS = 4
 """The walks are spread over so many tests, for test processes to share."""
-WALKS, STEPS = (100, 400) if PROVING else (6, 250)
+
+
+class Extent(NamedTuple):
+    """How much is done in one run."""
+
+    examples: int
+    steps: int
+    walks: int
+    walk_steps: int
+
+
+# A server answers a tenth as quickly as a file in the same process.
+EXTENTS = {
+    "sqlite": Extent(2_000, 50, 100, 400) if PROVING else Extent(60, 40, 6, 250),
+    "postgres": Extent(500, 50, 40, 400) if PROVING else Extent(20, 40, 2, 200),
+}
+
+
+@pytest.fixture(params=sorted(EXTENTS))
+def store(request: pytest.FixtureRequest) -> tuple[OpenStore, Extent]:
+    """How to open the store under test, empty each time, and how long to drive it."""
+    extent = EXTENTS[request.param]
+    if request.param == "sqlite":
+        return SQLiteStore, extent
+    return partial(PostgresStore, request.getfixturevalue("postgres_url")), extent
 
 
 class AnythingHappens(RuleBasedStateMachine):
     """One rule that draws from all steps: as rules of their own, half of them would be switched off in each run."""
 
-    runs: ClassVar[int] = 0
-    steps: ClassVar[int] = 0
-
-    def __init__(self) -> None:
+    def __init__(self, open_store: OpenStore, done: list[int]) -> None:
         super().__init__()
-        self.stores = TwoStores()
+        self.stores = TwoStores(open_store)
+        self.done = done
         self.failed = False
 
     @rule(name=st.sampled_from(WEIGHTED), chance=st.randoms(use_true_random=False))
@@ -38,8 +62,7 @@ class AnythingHappens(RuleBasedStateMachine):
             raise
 
     def teardown(self) -> None:
-        AnythingHappens.runs += 1
-        AnythingHappens.steps += self.stores.steps
+        self.done.append(self.stores.steps)
         try:
             if not self.failed:
                 self.stores.finish()
@@ -47,31 +70,31 @@ class AnythingHappens(RuleBasedStateMachine):
             self.stores.close()
 
 
-# The short form shows a failure as it was found: making it smaller takes minutes, which the long form has.
-AnythingHappens.TestCase.settings = (
-    settings(max_examples=2_000, stateful_step_count=50)
-    if PROVING
-    else settings(max_examples=60, stateful_step_count=40, phases=[Phase.explicit, Phase.generate])
-)
-
-
 @pytest.mark.prove
-class TestSQLiteAgainstMemory(AnythingHappens.TestCase):  # type: ignore[misc,valid-type]  # made at run time
-    """SQLite gives the answers, the errors and the events of the store that is the specification."""
-
-    def runTest(self) -> None:  # noqa: N802 - the name unittest looks for
-        super().runTest()
-        print(f"{AnythingHappens.runs} runs, {AnythingHappens.steps} steps")
+def test_a_store_gives_the_answers_the_errors_and_the_events_of_memory(store: tuple[OpenStore, Extent]) -> None:
+    open_store, extent = store
+    done: list[int] = []
+    # The short form shows a failure as it was found: making it smaller takes minutes, which the long form has.
+    phases = list(Phase) if PROVING else [Phase.explicit, Phase.generate]
+    run_state_machine_as_test(
+        partial(AnythingHappens, open_store, done),  # type: ignore[arg-type]  # takes anything that makes a machine
+        settings=settings(max_examples=extent.examples, stateful_step_count=extent.steps, phases=phases),
+    )
+    print(f"{len(done)} runs, {sum(done)} steps")
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("part", range(PARTS))
-def test_on_a_long_random_walk_sqlite_and_memory_stay_the_same(part: int, seed: int) -> None:
+def test_on_a_long_random_walk_a_store_and_memory_stay_the_same(
+    part: int, store: tuple[OpenStore, Extent], seed: int
+) -> None:
     """Hypothesis finds the short ways to go wrong; on a long walk keys fill up, jobs are parked and windows pass."""
-    for number in range(WALKS):
-        steps = random_steps(seed + PARTS * number + part, STEPS)
-        found = walk(steps)
+    open_store, extent = store
+    for number in range(extent.walks):
+        steps = random_steps(seed + PARTS * number + part, extent.walk_steps)
+        found = walk(open_store, steps)
         if found is not None:
-            wrong, told = walk(fewest(steps, found[0], tries=400 if PROVING else 60)) or found
+            fewer = fewest(open_store, steps, found[0], tries=400 if PROVING else 60)
+            wrong, told = walk(open_store, fewer) or found
             pytest.fail(f"seed {seed + PARTS * number + part}: {wrong}\n\nafter\n  " + "\n  ".join(told))
-    print(f"{WALKS} walks of {STEPS} steps, from seed {seed + part}")
+    print(f"{extent.walks} walks of {extent.walk_steps} steps, from seed {seed + part}")

@@ -1,22 +1,19 @@
-"""Memory and SQLite side by side: everything that may happen to them, and what must hold after each step."""
+"""Memory and a durable store side by side: everything that may happen to them, and what must hold after each step."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar, cast
 
 from longshore.backends.contract import UNCHANGED, Backend, Outcome, Page, SettleReport, WorkerInfo
 from longshore.backends.memory import MemoryBackend
-from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import JobNotFound, JobNotInflight, LeaseLost, LongshoreError
@@ -25,7 +22,7 @@ from longshore.core.job import Job, JobEvent, Lease
 from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
 from longshore.core.limits import Rate
 from longshore.core.moments import to_micros
-from tests.backends.upkeep import internal_faults
+from tests.backends.second_store import OpenStore
 from tests.checker import History, Life
 
 T = TypeVar("T")
@@ -37,6 +34,8 @@ TAGS = ("x", "y")
 WORKERS = ("w1", "w2")
 SHORT, LONG = 5, 60
 KEY_TTL = timedelta(hours=24)
+PATIENCE = 10
+"""Seconds in which a follower must have read what is committed."""
 LIMITS = (UNCHANGED, None, 1, 1, 2)
 RATES = (UNCHANGED, None, Rate(1, 10), Rate(2, LONG))
 KEPT = (UNCHANGED, None, SHORT, 3600)
@@ -118,8 +117,44 @@ class Rated:
     starts: Counter[tuple[str | None, int]]
 
 
+class Cursors(NamedTuple):
+    """The same place in a listing, as each of the two stores named it."""
+
+    of: tuple[str, str]
+
+
+class Uids:
+    """Which uid of the second store is which of memory's: a store may leave some out, but gives them in one order."""
+
+    def __init__(self) -> None:
+        self._ours: dict[int, int] = {}
+
+    def learn(self, memory: Sequence[JobEvent], second: Sequence[JobEvent]) -> None:
+        """From the events of one step: the jobs added, in the order of their uids."""
+        added = [
+            sorted((event.job_uid or 0, event.job_id) for event in events if event.event == "job.added")
+            for events in (memory, second)
+        ]
+        newest = max(self._ours, default=0)
+        for (uid, job_id), (theirs, their_id) in zip(*added, strict=False):
+            assert (job_id, theirs > newest) == (their_id, True), f"memory added {added[0]}, the other {added[1]}"
+            self._ours[theirs] = uid
+
+    def __call__(self, value: Any) -> Any:
+        """What the second store answered, with memory's uids; one nobody knows becomes one that nothing has."""
+        if isinstance(value, Job):
+            return value.replace(uid=self._ours.get(value.uid, -value.uid))
+        if isinstance(value, JobEvent):
+            return dataclasses.replace(value, job_uid=value.job_uid and self._ours.get(value.job_uid, -value.job_uid))
+        if isinstance(value, Page):
+            return Page(self(value.items), value.next_cursor)
+        if isinstance(value, list):
+            return [self(one) for one in value]
+        return value
+
+
 def shown(value: Any) -> Any:
-    """An answer with what may differ between stores left out: lease tokens and the name of the log."""
+    """An answer with what may differ between stores left out: lease tokens and what cursors look like."""
     if isinstance(value, LongshoreError):
         return (type(value), str(value))
     if isinstance(value, Lease):
@@ -129,7 +164,7 @@ def shown(value: Any) -> Any:
     if isinstance(value, JobEvent):
         return dataclasses.replace(value, cursor="*")
     if isinstance(value, Page):
-        return (shown(value.items), value.next_cursor)
+        return (shown(value.items), value.next_cursor is None)
     if isinstance(value, SettleReport):
         return (value.settled, shown(value.refused), value.freed)
     if isinstance(value, Mapping):
@@ -157,9 +192,11 @@ def brief(value: Any) -> str:
 
 
 def for_store(value: Any, which: int) -> Any:
-    """An argument with each claim replaced by the lease this store gave for it."""
+    """An argument with each claim replaced by the lease this store gave for it, and each place by its own cursor."""
     if isinstance(value, Claim):
         return value.leases[which]
+    if isinstance(value, Cursors):
+        return value.of[which]
     if isinstance(value, Outcome):
         return dataclasses.replace(value, lease=for_store(value.lease, which))
     if isinstance(value, dict):
@@ -189,18 +226,15 @@ class TwoStores:
 
     LOOK_EVERY = 8
 
-    def __init__(self) -> None:
-        memory_disk = Path("/dev/shm")  # nothing here is about durability, and a real disk is ten times slower
-        self.folder = Path(tempfile.mkdtemp(dir=memory_disk if memory_disk.is_dir() else None))
+    def __init__(self, open_store: OpenStore) -> None:
         self.clock = HeldClock()
         self.loop = asyncio.new_event_loop()
-        self.sqlite = SQLiteBackend(self.folder / "jobs.db", clock=self.clock)
-        self.stores: tuple[Backend, Backend] = (MemoryBackend(self.clock), self.sqlite)
-        self.inside = self.sqlite.new_connection()
+        self.second = open_store(self.clock)
+        self.stores: tuple[Backend, Backend] = (MemoryBackend(self.clock), self.second.backend)
+        self.uids = Uids()
         self.told: list[str] = []
         self.history = History()
         self.cursors: list[dict[str, str | None]] = [dict.fromkeys(QUEUES), dict.fromkeys(QUEUES)]
-        self.events_so_far = 1
         self.known: dict[int, Job] = {}
         self.counters: dict[int, tuple[int, ...]] = {}
         self.retried: set[int] = set()
@@ -229,12 +263,11 @@ class TwoStores:
         self.all_can_come_to_an_end()
 
     def close(self) -> None:
-        self.inside.close()
         for store in self.stores:
             self.run(store.close())
         self.run(self.loop.shutdown_default_executor())
         self.loop.close()
-        shutil.rmtree(self.folder)
+        self.second.clear()
 
     # -- asking both
 
@@ -243,6 +276,10 @@ class TwoStores:
 
     def look(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Both stores' answer if they agree, or their error."""
+        self.give_to_both(verb, args, kwargs)
+        return self.agreed(verb)
+
+    def give_to_both(self, verb: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         answers: list[Any] = []
         for which, store in enumerate(self.stores):
             given = [for_store(value, which) for value in args]
@@ -251,52 +288,62 @@ class TwoStores:
                 answers.append(self.run(getattr(store, verb)(*given, **named)))
             except LongshoreError as error:
                 answers.append(error)
-        memory, sqlite = answers
-        assert shown(sqlite) == shown(memory), f"{verb}: SQLite {shown(sqlite)}, memory {shown(memory)}"
-        self.answers = (memory, sqlite)
+        self.answers = (answers[0], answers[1])
+
+    def agreed(self, verb: str) -> Any:
+        memory, second = self.answers[0], self.uids(self.answers[1])
+        assert shown(second) == shown(memory), f"{verb}: {self.second.name} {shown(second)}, memory {shown(memory)}"
         return memory
 
     def ask(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Like `look`, for what may change something: judged by the events it wrote."""
         self.told.append(f"{verb} {', '.join(map(brief, args))} {brief(kwargs) if kwargs else ''}")
-        answer = self.look(verb, *args, **kwargs)
-        events = self.new_events()
+        self.give_to_both(verb, args, kwargs)
+        written = [self.read_on(0), self.read_on(1, self.second.events_written())]
+        self.uids.learn(*written)
+        answer = self.agreed(verb)
+        events = self.judged(written[0], self.uids(written[1]))
         if isinstance(answer, LongshoreError):
             assert not events, f"{verb} was refused ({answer}) and yet wrote {events}"
         return answer
 
-    def new_events(self) -> list[JobEvent]:
+    def judged(self, memory: list[JobEvent], second: list[JobEvent]) -> list[JobEvent]:
         """What both logs say since the last step; the same about each job."""
-        ((events_so_far,),) = self.inside.execute("SELECT next_event FROM meta")
-        read = [self.read_on(0), [] if events_so_far == self.events_so_far else self.read_on(1)]
-        self.events_so_far = events_so_far
 
         def by_job(events: Sequence[JobEvent]) -> list[Any]:
             return sorted((shown(event) for event in events), key=lambda e: (e.queue, e.job_uid or 0, e.job_seq))
 
-        ours, theirs = by_job(read[1]), by_job(read[0])
+        ours, theirs = by_job(second), by_job(memory)
         odd = [event for event in ours if event not in theirs], [event for event in theirs if event not in ours]
-        assert ours == theirs, f"only SQLite wrote {odd[0]}, only memory {odd[1]}"
-        fresh = [event.job_id for event in read[1] if event.event == "job.added"]
+        assert ours == theirs, f"only {self.second.name} wrote {odd[0]}, only memory {odd[1]}"
+        fresh = [event.job_id for event in second if event.event == "job.added"]
         if fresh:
-            stored = [self.run(self.sqlite.get_job(job_id)) for job_id in fresh if job_id]
+            stored = [self.uids(self.run(self.second.backend.get_job(job_id))) for job_id in fresh if job_id]
             self.known |= {job.uid: job for job in stored}
             self.history.keyed(stored)
-        self.history.feed(read[1])
+        self.history.feed(second)
         self.history.verify()
-        for event in read[1]:
+        for event in second:
             self.note_event(event)
-        return read[1]
+        return second
 
-    def read_on(self, which: int) -> list[JobEvent]:
-        """A follower per queue: pruning one queue's events must not hide another's."""
-        found = []
-        for queue in QUEUES:
-            after = self.cursors[which][queue]
-            while events := self.run(self.stores[which].read_events(after, queue=queue)):
-                after = events[-1].cursor
-                found += events
-            self.cursors[which][queue] = after
+    def read_on(self, which: int, written: int | None = None) -> list[JobEvent]:
+        """A follower per queue: pruning one queue's events must not hide another's.
+
+        If it is known how many events there are to read, they are waited for: a store may show them a moment later.
+        """
+        found: list[JobEvent] = []
+        until = perf_counter() + PATIENCE
+        while written is None or len(found) < written:
+            for queue in QUEUES:
+                after = self.cursors[which][queue]
+                while events := self.run(self.stores[which].read_events(after, queue=queue)):
+                    after = events[-1].cursor
+                    found += events
+                self.cursors[which][queue] = after
+            if written is None:
+                break
+            assert perf_counter() < until, f"{written} events were written, and followers see {shown(found)}"
         return found
 
     def note_event(self, event: JobEvent) -> None:
@@ -379,7 +426,7 @@ class TwoStores:
             jobs += page.items
             cursor = page.next_cursor
             if cursor is None:
-                return jobs
+                return cast("list[Job]", self.uids(jobs)) if which else jobs
 
     def claimable_now(self, wanted: Sequence[str], among: Sequence[str] | None) -> list[Job] | None:
         """A reference for the claim: who may start, in order, by the jobs as anybody can read them.
@@ -459,12 +506,12 @@ class TwoStores:
         if expected is not None:
             taken, wanted_ids = [job.id for job in jobs], [job.id for job in expected[:limit]]
             assert taken == wanted_ids, f"claimed {taken}, but {wanted_ids} stand first in line"
-        for memory, sqlite in zip(*self.answers, strict=True):
+        for memory, second in zip(*self.answers, strict=True):
             fits = set(wanted) <= set(memory.tags) and (among is None or memory.queue in among)
             assert fits, f"claimed {brief(memory)} for {wanted} in {among}"
             assert memory.status is JobStatus.RUNNING, f"claimed {brief(memory)}"
             self.lease_ends[memory.uid, memory.epoch] = memory.lease.expires_at
-            self.claims.append(Claim(memory.id, memory.uid, memory.epoch, (memory.lease, sqlite.lease)))
+            self.claims.append(Claim(memory.id, memory.uid, memory.epoch, (memory.lease, second.lease)))
 
     @step(2)
     def extend(self, chance: Random) -> None:
@@ -669,15 +716,16 @@ class TwoStores:
         )
         cursor = None
         for _ in range(3):
-            cursor = self.look("list_jobs", wanted, limit=chance.randint(1, 3), cursor=cursor).next_cursor
-            if cursor is None:
+            if self.look("list_jobs", wanted, limit=chance.randint(1, 3), cursor=cursor).next_cursor is None:
                 break
+            memory, second = self.answers
+            cursor = Cursors((memory.next_cursor, second.next_cursor))
 
     def look_at_everything(self) -> None:
-        """All that can be read is the same, adds up, and is kept in order inside the file."""
+        """All that can be read is the same, adds up, and is kept in order inside the second store."""
         jobs = self.all_jobs(0)
-        for memory, sqlite in zip(jobs, self.all_jobs(1), strict=True):
-            assert shown(sqlite) == shown(memory), f"SQLite has {brief(sqlite)}, memory {brief(memory)}"
+        for memory, second in zip(jobs, self.all_jobs(1), strict=True):
+            assert shown(second) == shown(memory), f"{self.second.name} has {brief(second)}, memory {brief(memory)}"
         for job in jobs:
             self.look("get_job", job.id)
             self.look("read_logs", job.id)
@@ -692,7 +740,7 @@ class TwoStores:
             self.look("get_job_stats", tagged)
         for verb in ("list_queues", "get_schedules", "list_workers"):
             self.look(verb)
-        faults = internal_faults(self.inside)
+        faults = self.second.faults()
         assert not faults, "\n".join(faults)
 
     def check_counters(self, job: Job) -> None:
@@ -717,16 +765,16 @@ class TwoStores:
         jobs = self.all_jobs(1)
         left = [job.id for job in jobs if job.status in ELIGIBLE]
         assert not left, f"nobody can claim {left}"
-        self.history.at_rest(jobs, self.clock.now(), self.run(self.sqlite.count_jobs()))
+        self.history.at_rest(jobs, self.clock.now(), self.run(self.second.backend.count_jobs()))
         self.history.verify()
 
 
 WEIGHTED: Sequence[str] = [name for name, weight in STEPS.items() for _ in range(weight)]
 
 
-def walk(steps: Iterable[tuple[str, int]]) -> tuple[str, list[str]] | None:
+def walk(open_store: OpenStore, steps: Iterable[tuple[str, int]]) -> tuple[str, list[str]] | None:
     """Takes these steps from the beginning; what went wrong and the calls that led there, or None."""
-    stores = TwoStores()
+    stores = TwoStores(open_store)
     try:
         for name, seed in steps:
             stores.happen(name, Random(seed))
@@ -744,7 +792,7 @@ def random_steps(seed: int, count: int) -> list[tuple[str, int]]:
     return [(chance.choice(WEIGHTED), chance.randrange(2**32)) for _ in range(count)]
 
 
-def fewest(steps: list[tuple[str, int]], wrong: str, tries: int = 400) -> list[tuple[str, int]]:
+def fewest(open_store: OpenStore, steps: list[tuple[str, int]], wrong: str, tries: int) -> list[tuple[str, int]]:
     """Fewer steps that fail alike: halves, quarters, and so on are left out as long as that goes well."""
 
     def kind(told: str) -> str:
@@ -756,7 +804,7 @@ def fewest(steps: list[tuple[str, int]], wrong: str, tries: int = 400) -> list[t
         while start < len(steps) and tries:
             tries -= 1
             fewer = steps[:start] + steps[start + size :]
-            found = walk(fewer)
+            found = walk(open_store, fewer)
             if found is not None and kind(found[0]) == kind(wrong):
                 steps = fewer
             else:

@@ -1,8 +1,11 @@
-"""What must hold inside the file between two transactions: copies agree with what they are copies of."""
+"""What must hold inside a store between two transactions: copies agree with what they are copies of."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import apsw
+import psycopg
 
 _ELIGIBLE = "('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')"
 
@@ -13,19 +16,22 @@ FROM (
     SELECT queue, status, jobs AS kept, 0 AS real, retries AS kept_retries, 0 AS real_retries FROM queue_counts
     UNION ALL
     SELECT queue, status, 0, count(*), 0, sum(retry_count) FROM jobs GROUP BY queue, status
-)
+) AS both_ways
 GROUP BY queue, status HAVING sum(kept) <> sum(real) OR sum(kept_retries) <> sum(real_retries)
 """
 
+_TAG_COLUMNS = "tag, uid, queue, priority, place, claimable, status, retry_count"
 _TAGS = f"""
 WITH real AS (
-    SELECT value AS tag, uid, queue, priority, place, status IN {_ELIGIBLE} AS claimable, status,
-        retry_count
-    FROM jobs, json_each(iif(tags = '', '[]', tags))
-)
-SELECT 'job_tags has too much: ' || tag || ' of uid ' || uid FROM (SELECT * FROM job_tags EXCEPT SELECT * FROM real)
+    SELECT carried.value AS tag, uid, queue, priority, place, status IN {_ELIGIBLE} AS claimable, status, retry_count
+    FROM jobs, %(each_tag)s
+),
+kept AS (SELECT {_TAG_COLUMNS} FROM job_tags)
+SELECT 'job_tags has too much: ' || tag || ' of uid ' || uid
+FROM (SELECT {_TAG_COLUMNS} FROM kept EXCEPT SELECT {_TAG_COLUMNS} FROM real) AS more
 UNION ALL
-SELECT 'job_tags lacks: ' || tag || ' of uid ' || uid FROM (SELECT * FROM real EXCEPT SELECT * FROM job_tags)
+SELECT 'job_tags lacks: ' || tag || ' of uid ' || uid
+FROM (SELECT {_TAG_COLUMNS} FROM real EXCEPT SELECT {_TAG_COLUMNS} FROM kept) AS less
 """
 
 _LEASES = """
@@ -42,14 +48,16 @@ UNION ALL
 SELECT 'deps_left of uid ' || uid || ' is ' || deps_left FROM jobs WHERE deps_left <> (
     SELECT count(*) FROM job_dependencies WHERE dependent_uid = uid AND state <> 'satisfied')
 UNION ALL
-SELECT 'uid ' || uid || ' is parked as ' || status FROM jobs WHERE parked = 1 AND status NOT IN
+SELECT 'uid ' || uid || ' is parked as ' || status FROM jobs WHERE parked AND status NOT IN
     ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 """
 
 _KEYS = f"""
 WITH real AS (
-    SELECT queue, concurrency_key AS key, sum(status IN ('RUNNING', 'CANCELLING')) AS holding, sum(parked) AS parked,
-        sum(status IN {_ELIGIBLE} AND parked = 0) AS in_line
+    SELECT queue, concurrency_key AS key,
+        sum(CASE WHEN status IN ('RUNNING', 'CANCELLING') THEN 1 ELSE 0 END) AS holding,
+        sum(CASE WHEN parked THEN 1 ELSE 0 END) AS parked,
+        sum(CASE WHEN status IN {_ELIGIBLE} AND NOT parked THEN 1 ELSE 0 END) AS in_line
     FROM jobs WHERE concurrency_key IS NOT NULL GROUP BY queue, concurrency_key
 ),
 told AS (
@@ -65,8 +73,9 @@ UNION ALL
 SELECT 'key ' || key || ' of ' || queue || ' has room and strands ' || parked || ' parked jobs' FROM told
 WHERE parked > 0 AND wakes_at IS NULL
     -- under a rate the room is not known here, but it is something: a key with none would have a time to wake at
-    AND in_line < min(
-        parked + in_line, coalesce(per_key - holding, 1), iif(key_rate_count IS NULL, parked + in_line, 1)
+    AND in_line < %(least)s(
+        parked + in_line, coalesce(per_key - holding, 1),
+        CASE WHEN key_rate_count IS NULL THEN parked + in_line ELSE 1 END
     )
 UNION ALL
 SELECT 'parked where no key is limited: ' || real.queue FROM real LEFT JOIN queues AS q ON q.name = real.queue
@@ -74,11 +83,30 @@ WHERE real.parked > 0 AND q.per_key IS NULL AND q.key_rate_count IS NULL
 """
 
 
-def internal_faults(connection: apsw.Connection) -> list[str]:
-    """Every way in which the file's own bookkeeping is off, as sentences; none if all is well."""
+_NAMES = """
+SELECT 'queue_names lacks ' || queue FROM jobs WHERE queue NOT IN (SELECT name FROM queue_names) GROUP BY queue
+"""
+
+_SQLITE = {"each_tag": "json_each(CASE tags WHEN '' THEN '[]' ELSE tags END) AS carried", "least": "min"}
+_POSTGRES = {
+    "each_tag": "json_array_elements_text(CASE tags WHEN '' THEN '[]' ELSE tags END :: json) AS carried (value)",
+    "least": "least",
+}
+
+
+def internal_faults(connection: apsw.Connection | psycopg.Connection[Any]) -> list[str]:
+    """Every way in which the store's own bookkeeping is off, as sentences; none if all is well.
+
+    On PostgreSQL the connection's search path must lead to the schema.
+    """
+    statements = [_COUNTS, _TAGS, _LEASES, _LEFTOVERS, _KEYS]
+    dialect = _SQLITE
+    if isinstance(connection, psycopg.Connection):
+        statements.append(_NAMES)  # only there are the names of queues kept apart
+        dialect = _POSTGRES
     found: list[str] = []
-    for statement in (_COUNTS, _TAGS, _LEASES, _LEFTOVERS, _KEYS):
-        found += [text for (text,) in connection.execute(statement)]
+    for statement in statements:
+        found += [text for (text,) in connection.execute(statement % dialect)]
     return found
 
 
