@@ -85,6 +85,8 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
     dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
     by_dependent: dict[int, list[Edge]] = defaultdict(list)
     for edge in unsure:
+        if edge.state != "waiting":  # what it was worth when it was stored holds, whatever is remembered since
+            continue
         state = edge_state(statuses.get(edge.depends_on), edge.policy)
         if edge.dependent_uid in dependents and state == "waiting":
             name = dependents[edge.dependent_uid].id
