@@ -21,12 +21,12 @@ from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
 from longshore.backends.postgres.connecting import Server, Watchdog
 from longshore.backends.postgres.joining import join
-from longshore.backends.postgres.line import lock_number
+from longshore.backends.postgres.line import BeginAnew, lock_number
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, prepare, quoted
 from longshore.backends.postgres.session import OwnSession, Session
-from longshore.backends.postgres.transaction import PostgresTransaction, TakenMeanwhile
+from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import PostgresView, find_horizon
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.sql.view import Seen
@@ -83,6 +83,7 @@ class PostgresBackend(StoredBackend):
         self._channel = f"longshore {lock_number(schema)}"
         self._bell = Bell()
         self._marks = Marks()
+        self._limited: set[str] = set()
         self._seen: Seen = {}
         self._known_queues: frozenset[str] = frozenset()
         self._counted = 0
@@ -163,7 +164,7 @@ class PostgresBackend(StoredBackend):
                 careful = True  # a COPY met an id or key in use; the careful way tells which
                 if tries == _MOST_TRIES:
                     raise
-            except (errors.SerializationFailure, errors.DeadlockDetected, TakenMeanwhile):
+            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew):
                 if tries == _MOST_TRIES:
                     raise
                 threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
@@ -193,7 +194,13 @@ class PostgresBackend(StoredBackend):
 
     def _begin(self, session: OwnSession, *, careful: bool) -> PostgresTransaction:
         transaction = PostgresTransaction(
-            session, self._sql, self.schema, self._marks, careful=careful, known_queues=self._known_queues
+            session,
+            self._sql,
+            self.schema,
+            self._marks,
+            self._limited,
+            careful=careful,
+            known_queues=self._known_queues,
         )
         if self._clock is None:
             ((transaction.now,),) = session.simply(f"BEGIN; {self._sql.now}")
@@ -253,7 +260,7 @@ class PostgresBackend(StoredBackend):
                 except BaseException as error:
                     session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    if not isinstance(error, TakenMeanwhile):
+                    if not isinstance(error, BeginAnew):
                         raise
                 else:
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
@@ -269,7 +276,7 @@ class PostgresBackend(StoredBackend):
                 "connection", f"is open on another database than {self._server.name}, or has no schema {self.schema}"
             )
         transaction = PostgresTransaction(
-            session, self._sql, self.schema, self._marks, careful=True, shares_locks=False
+            session, self._sql, self.schema, self._marks, self._limited, careful=True, shares_locks=False
         )
         if self._clock is None:
             ((transaction.now,),) = session.rows(self._sql.now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from zlib import crc32
 
 from longshore.backends.postgres.marks import Marks
@@ -23,28 +23,34 @@ def lock_number(name: str) -> int:
     return crc32(name.encode()) - 2**31
 
 
+class BeginAnew(Exception):
+    """Something that this transaction had taken for granted changed meanwhile; done again, it will see that."""
+
+
 class PostgresLine(PostgresView, SQLLine):
     """The part of a write transaction that claims lean on."""
 
-    def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks) -> None:
+    def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks, limited: set[str]) -> None:
         super().__init__(session, sql)
         self._entries = 0
+        self._limited = limited
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
 
     # -- queues, held by locks that end with the transaction
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
-        wanted = sorted(self.queues_ever_seen() if names is None else names)
-        states = self._settings_of(wanted)
-        alone_in = [name for name in wanted if alone or states[name].limited]
+        """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
+        wanted = self.queues_ever_seen() if names is None else names
+        alone_in = {name for name in wanted if alone or name in self._limited}
         self._hold(self._sql.hold_queues_alone, alone_in)
-        self._hold(self._sql.hold_queues, [name for name in wanted if name not in alone_in])
+        self._hold(self._sql.hold_queues, set(wanted) - alone_in)
         states = self._settings_of(wanted)
-        limited_since = [name for name in wanted if states[name].limited and name not in alone_in]
-        if limited_since:
-            self._hold(self._sql.hold_queues_alone, limited_since)
-            states = self._settings_of(wanted)
+        limited = {name for name, state in states.items() if state.limited}
+        self._limited.difference_update(states)
+        self._limited.update(limited)
+        if limited - alone_in:
+            raise BeginAnew
         for state in states.values():
             state.eligible = 1
             if state.running_limit is not None:
@@ -52,7 +58,7 @@ class PostgresLine(PostgresView, SQLLine):
                 state.holding = sum(jobs for status, jobs in counts.items() if status.holds_capacity)
         return states
 
-    def _hold(self, statement: str, names: Sequence[str]) -> None:
+    def _hold(self, statement: str, names: Collection[str]) -> None:
         if names:
             self._rows(statement, self._room, sorted({lock_number(name) for name in names}))
 

@@ -45,13 +45,13 @@ ended AS MATERIALIZED (
     SELECT late.uid, late.lease_expires_at FROM owners CROSS JOIN LATERAL (
         SELECT held.uid, held.lease_expires_at FROM {schema}.jobs AS held
         WHERE held.lease_owner = owners.lease_owner AND held.lease_expires_at <= $1 AND held.lease_token IS NOT NULL
-        ORDER BY held.lease_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        ORDER BY held.lease_expires_at, held.uid LIMIT $2 FOR UPDATE SKIP LOCKED
     ) AS late
     UNION ALL
     SELECT late.uid, late.lease_expires_at FROM (
         SELECT held.uid, held.lease_expires_at FROM {schema}.jobs AS held
         WHERE held.lease_owner IS NULL AND held.lease_expires_at <= $1 AND held.lease_token IS NOT NULL
-        ORDER BY held.lease_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+        ORDER BY held.lease_expires_at, held.uid LIMIT $2 FOR UPDATE SKIP LOCKED
     ) AS late
 )
 SELECT {job_columns} FROM {schema}.jobs
@@ -399,7 +399,8 @@ FROM {schema}.jobs WHERE jobs.uid = job_tags.uid AND job_tags.uid = ANY($1::bigi
 DELETE FROM {schema}.job_tags WHERE uid = ANY($1::bigint[])
 
 -- name: add_to_count
-INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) VALUES ($1, $2, $3, $4)
+INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
 
 -- name: gather_counts
 -- Many rows become a few, and the sums stay what they are. Rows that somebody else is gathering are left to them.

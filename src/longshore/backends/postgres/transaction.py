@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from longshore.backends.postgres.line import PostgresLine, lock_number
+from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
 from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, saved_row, tag_rows
@@ -28,10 +28,6 @@ _SAVED_FIELDS = (
     "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid", "was_seq",
 )  # fmt: skip
 _RESULT = _SAVED_FIELDS.index("result")
-
-
-class TakenMeanwhile(Exception):
-    """Somebody else stored the same idempotency key while this transaction was under way: begin it anew."""
 
 
 class PostgresTransaction(PostgresLine):
@@ -106,7 +102,7 @@ class PostgresTransaction(PostgresLine):
         uids = [record.uid for record in records]
         taken = {job_id for (job_id,) in self._rows(self._sql.ids_taken, [record.id for record in records], uids)}
         if not taken:
-            raise TakenMeanwhile
+            raise BeginAnew
         raise DuplicateJob([record.id for record in records if record.id in taken])
 
     def _insert_tags(self, rows: Sequence[Row]) -> None:
@@ -159,8 +155,9 @@ class PostgresTransaction(PostgresLine):
 
     def _count(self, deltas: Iterable[Row]) -> None:
         rows = list(deltas)
-        self.counted += len(rows)
-        self._many(self._sql.add_to_count, rows)
+        if rows:
+            self.counted += len(rows)
+            self._run(self._sql.add_to_count, *map(list, zip(*rows, strict=True)))
 
     def _tell(self, queues: Iterable[str]) -> None:
         self.news = True

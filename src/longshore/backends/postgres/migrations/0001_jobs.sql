@@ -59,7 +59,7 @@ CREATE UNIQUE INDEX jobs_by_id ON {schema}.jobs (id);
 CREATE INDEX jobs_claimable ON {schema}.jobs (queue, priority, place, uid)
     WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT parked;
 CREATE INDEX jobs_parked ON {schema}.jobs (queue, concurrency_key, priority, place, uid) WHERE parked;
-CREATE INDEX jobs_held ON {schema}.jobs (lease_owner, lease_expires_at) WHERE lease_token IS NOT NULL;
+CREATE INDEX jobs_held ON {schema}.jobs (lease_owner, lease_expires_at, uid) WHERE lease_token IS NOT NULL;
 -- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
 CREATE INDEX jobs_by_status ON {schema}.jobs (queue, status, uid)
     WHERE status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED');
