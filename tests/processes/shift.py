@@ -1,0 +1,87 @@
+"""A crew at work on a PostgreSQL that is being mistreated: how its hands are told apart, waited for and judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from longshore.backends.opening import connect
+from longshore.core.lifecycle import JobStatus
+from tests.backends.audit import audit_at
+from tests.processes.crew import Crew
+from tests.processes.test_killed_writers import check_promises
+
+LEASE, SWEEP = 2.0, 1.0
+HEALED_WITHIN = LEASE + SWEEP + 5
+"""Seconds after the end of a fault until all is as before."""
+STARTED_WITHIN = 25
+"""Seconds until processes that were just hired are at work, on a machine that is busy."""
+
+
+class Shift:
+    """Some workers and writers of a crew."""
+
+    def __init__(self, crew: Crew, workers: Sequence[str], writers: Sequence[str] = ()) -> None:
+        self.crew = crew
+        self.workers = [
+            crew.hire("steady worker", name, str(LEASE), str(SWEEP), url=_named(crew.url, name)) for name in workers
+        ]
+        self.writers = [crew.hire("steady writer", name, url=_named(crew.url, name)) for name in writers]
+
+    def until(self, there: Callable[[], bool], within: float, what: str) -> float:
+        """Seconds until it is so; fails if a hand exits meanwhile, or if it takes too long."""
+        began = monotonic()
+        while not there():
+            hand, told, values = self.crew.next_line()
+            assert told not in ("over", "error"), f"{hand.name} exited: {values} {hand.told[-3:]}"
+            assert monotonic() - began < within, f"not within {within} seconds: {what}"
+        return monotonic() - began
+
+    def all_at_work(self, within: float) -> float:
+        """Seconds until each worker has settled something anew, and each writer was given an answer."""
+        wanted = [(hand, "settled") for hand in self.workers] + [(hand, "enqueued") for hand in self.writers]
+        before = [len(hand.heard(what)) for hand, what in wanted]
+
+        def there() -> bool:
+            return all(len(hand.heard(what)) > told for (hand, what), told in zip(wanted, before, strict=True))
+
+        return self.until(there, within, "everybody is at work again")
+
+    def end(self) -> str:
+        """Has everything done, compares what was promised with what is stored, and tells how much it was."""
+        for hand in self.writers:
+            hand.dismiss()
+        began = monotonic()
+        while asyncio.run(_left_at(self.crew.url)):
+            assert monotonic() - began < HEALED_WITHIN, "jobs are left, and nobody does them"
+            self.crew.next_line()
+        for hand in self.workers:
+            hand.dismiss()
+        jobs, history = asyncio.run(audit_at(self.crew.url))
+        check_promises(self.crew, jobs, history)
+        promised = {job_id for (ids,) in self.crew.heard("enqueued") for job_id in ids}
+        # a writer that was told to stop while it insisted does not know whether its last one is stored
+        assert len(jobs.keys() - promised) <= len(self.writers), "a job was stored under two ids"
+        self.check_nobody_was_busy_for_nothing()
+        return f"{len(jobs)} jobs, {history.events} events, {len(self.crew.heard('unavailable'))} refusals"
+
+    def check_nobody_was_busy_for_nothing(self) -> None:
+        """Whoever was refused neither asked without a rest nor kept the processor busy until it was served."""
+        for hand in [*self.workers, *self.writers]:
+            refused = hand.heard("unavailable")
+            for (_, used, at), (_, used_later, later) in zip(refused, refused[15:], strict=False):
+                assert later - at > 0.2, f"{hand.name} asked 15 times in {later - at:.2f} seconds"
+                share = (used_later - used) / (later - at)
+                assert share < 0.5, f"{hand.name} used {share:.0%} of a processor while it was refused"
+
+
+def _named(url: str, name: str) -> str:
+    """The address under which a hand is known to the server by its name."""
+    return f"{url}?application_name={name}"
+
+
+async def _left_at(url: str) -> int:
+    async with connect(url) as backend:
+        counts = await backend.count_jobs()
+        return sum(jobs for status, jobs in counts.items() if status is not JobStatus.COMPLETED)

@@ -1,0 +1,95 @@
+"""PostgreSQL crashes under real workers: nothing is lost, nobody exits, nobody loops, and all heals by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from tests.backends.audit import audit_at
+from tests.postgres_server import Server
+from tests.postgres_server import connect as connect_to
+from tests.processes.crew import Crew
+from tests.processes.shift import HEALED_WITHIN, STARTED_WITHIN, Shift
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.mark.prove
+def test_a_server_that_crashes_again_and_again_loses_nothing_and_work_goes_on_by_itself(
+    server: Server, seed: int, proving: bool
+) -> None:
+    crashes, longest_down = (25, 5.0) if proving else (2, 1.5)
+    chance = Random(seed)
+    slowest = 0.0
+    with Crew(server.create_database("harbour")) as crew:
+        shift = Shift(crew, workers=("one", "two"), writers=("three", "four"))
+        shift.all_at_work(STARTED_WITHIN)
+        for _ in range(crashes):
+            for _ in range(chance.randint(1, 200)):
+                crew.next_line()
+            server.stop("immediate")
+            threading.Event().wait(chance.uniform(0, longest_down))  # it is down for so long
+            server.start()
+            slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
+        told = shift.end()
+    print(f"{crashes} crashes, {told}, healed within {slowest:.1f} seconds, seed {seed}")
+
+
+JOBS = 50
+LOCK = 4_711
+"""What a sweep waits for in the middle of its writing."""
+
+A_SWEEP_GETS_STUCK = f"""
+CREATE FUNCTION longshore.wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared({LOCK});
+    RETURN new;
+END $$;
+CREATE TRIGGER wait_here BEFORE UPDATE ON longshore.jobs FOR EACH ROW
+WHEN (old.status = 'RUNNING' AND new.status = 'UNKNOWN_RETRY' AND new.uid % 2 = 0)
+EXECUTE FUNCTION longshore.wait_here()
+"""
+STUCK = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+
+
+async def leave_jobs_behind(url: str) -> None:
+    """As a worker that was killed would."""
+    async with connect(url) as backend:
+        await backend.enqueue_jobs([Job(id=f"j{number}", type="t", queue="q") for number in range(JOBS)])
+        assert len(await backend.dequeue_jobs("gone", limit=JOBS, lease=0.001)) == JOBS
+
+
+def test_a_crash_in_the_middle_of_a_sweep_counts_nothing_and_the_sweep_is_repeated(server: Server) -> None:
+    url = server.create_database("harbour")
+    asyncio.run(leave_jobs_behind(url))
+    with connect_to(url) as holder, Crew(url) as crew:
+        holder.execute(A_SWEEP_GETS_STUCK)
+        holder.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        shift = Shift(crew, workers=("one", "two"))
+        while holder.execute(STUCK, [LOCK]).fetchone() == (0,):
+            crew.next_line()
+        server.stop("immediate")
+        assert not [ids for (ids,) in crew.heard("swept") if ids]
+        server.start()
+
+        def all_done() -> bool:
+            return sum(len(settled) for (settled,) in crew.heard("settled")) == JOBS
+
+        shift.until(all_done, HEALED_WITHIN, "all jobs are swept and done")
+        for hand in shift.workers:
+            hand.dismiss()
+        shift.check_nobody_was_busy_for_nothing()
+    jobs, history = asyncio.run(audit_at(url))
+    assert {(job.crashes, job.status) for job in jobs.values()} == {(1, JobStatus.COMPLETED)}
+    assert {life.crashes for life in history.lives.values()} == {1}

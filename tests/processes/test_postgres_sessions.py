@@ -1,0 +1,128 @@
+"""The server ends sessions of a worker, each kind by turns and all at once: it goes on, and is woken as quickly."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import NamedTuple
+
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.core.job import Job
+from tests.postgres_server import Connection
+from tests.postgres_server import connect as connect_to
+from tests.processes.crew import Crew, Hand
+from tests.processes.shift import HEALED_WITHIN, STARTED_WITHIN, Shift
+
+QUICK = 3.0
+"""Seconds in which only a hint explains a wake-up: these workers look by themselves once a minute."""
+
+
+class Doing(NamedTuple):
+    """What a session of a worker does."""
+
+    statement: str
+    """How the statement is recognised by which it does so."""
+    held_up_at: str | None = None
+    """A table that this statement writes; if there is none, the session is met at rest after it."""
+
+
+CLAIMS = Doing("^WITH .*priorities AS", held_up_at="queue_counts")
+SETTLES = Doing("^WITH done AS", held_up_at="job_events")
+REPORTS = Doing("^INSERT INTO .*workers", held_up_at="workers")
+HINTS = Doing("pg_notify")
+LISTENS = Doing("^LISTEN|pg_current_snapshot|job_events .*ORDER BY xid DESC")
+
+FOUND = """
+SELECT pid FROM pg_stat_activity
+WHERE application_name = 'worker' AND query ~ %s AND (wait_event_type = 'Lock' OR state = 'idle' AND %s)
+"""
+
+
+def session_that(server: Connection, doing: Doing, looks: int = 5_000) -> int | None:
+    """The process number of the worker's session that does this, or did last."""
+    for _ in range(looks):
+        server.execute("SELECT pg_sleep(0.002), pg_stat_clear_snapshot()")
+        found = server.execute(FOUND, [doing.statement, doing.held_up_at is None]).fetchone()
+        if found is not None:
+            return int(found[0])
+    return None
+
+
+def end_session(url: str, doing: Doing) -> None:
+    """Ends it, in the middle of its statement if that can be held up."""
+    victim = None
+    with connect_to(url) as server:
+        while victim is None:
+            with server.transaction():
+                if doing.held_up_at is not None:
+                    server.execute(f"LOCK TABLE longshore.{doing.held_up_at} IN EXCLUSIVE MODE")
+                # another statement that writes this table may come first and be held up instead: then once more
+                victim = session_that(server, doing, looks=100)
+                server.execute("SELECT pg_terminate_backend(%s, 5000)", [victim])
+
+
+def end_all_sessions(url: str) -> int:
+    with connect_to(url) as server:
+        statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'worker'"
+        return len(server.execute(statement).fetchall())
+
+
+@pytest.mark.prove
+def test_a_worker_whose_sessions_are_ended_in_the_middle_of_anything_loses_nothing_and_goes_on(
+    postgres_url: str, proving: bool
+) -> None:
+    rounds = 20 if proving else 1
+    slowest, ended = 0.0, 0
+    with Crew(postgres_url) as crew:
+        shift = Shift(crew, workers=["worker"], writers=["writer"])
+        shift.all_at_work(STARTED_WITHIN)
+        for _ in range(rounds):
+            for doing in (CLAIMS, SETTLES, REPORTS, HINTS, LISTENS):
+                end_session(postgres_url, doing)
+                ended += 1
+                slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
+            ended += end_all_sessions(postgres_url)
+            slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
+        told = shift.end()
+    print(f"{ended} sessions ended, {told}, healed within {slowest:.1f} seconds")
+
+
+def rest(crew: Crew, hand: Hand) -> None:
+    """Until the worker waits, and nothing has woken it for as long as it takes to sweep."""
+    while not hand.heard("waiting"):
+        crew.next_line()
+    woken = -1
+    while woken != len(hand.heard("waiting")):
+        woken = len(hand.heard("waiting"))
+        while crew.next_line()[1] != "swept":
+            continue
+
+
+async def add(url: str, job_id: str) -> None:
+    async with connect(url) as backend:
+        await backend.enqueue_job(Job(id=job_id, type="t"))
+
+
+@pytest.mark.parametrize("all_at_once", [False, True], ids=["the one that listens", "all at once"])
+def test_a_worker_whose_listening_session_was_ended_listens_again(postgres_url: str, all_at_once: bool) -> None:
+    with Crew(postgres_url) as crew:
+        shift = Shift(crew, workers=["worker"])
+        (worker,) = shift.workers
+        rest(crew, worker)
+        with connect_to(postgres_url) as server:
+            before = session_that(server, LISTENS)
+            if all_at_once:
+                end_all_sessions(postgres_url)
+            else:
+                end_session(postgres_url, LISTENS)
+            began = monotonic()
+            while session_that(server, LISTENS) == before:
+                assert monotonic() - began < HEALED_WITHIN
+        for job_id in ("a", "b"):
+            rest(crew, worker)
+            asyncio.run(add(postgres_url, job_id))
+            woken = shift.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type of its own
+            assert woken < QUICK
+        worker.dismiss()
