@@ -1,6 +1,7 @@
-"""The stores the conformance kit is run on here, and how SQLite's work is counted."""
+"""The stores the conformance kit is run on here, and how their work is counted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
+from longshore.backends.postgres.session import OwnSession
 from longshore.testing.conformance.fixtures import BreakableClock, WorkDone, backend, clock, open_backend
+from tests.postgres_server import connect as connect_to
 
 __all__ = ["backend", "clock", "connect_store", "open_backend", "work_done"]
 
 STEPS_PER_COUNT = 10
+ROWS_TOUCHED = """
+SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid)), 0)::bigint
+FROM pg_class WHERE relnamespace = 'longshore'::regnamespace
+"""
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -27,7 +34,18 @@ def connect_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Breakab
 
 
 @pytest.fixture
-def work_done() -> Iterator[WorkDone]:
+def work_done(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkDone]:
+    """The store's own count of its work, in a unit of its own."""
+    if "postgres" in request.node.name:
+        counting = _rows_touched(monkeypatch, request.getfixturevalue("postgres_url"))
+    else:
+        counting = _steps_made()
+    with counting as work:
+        yield work
+
+
+@contextmanager
+def _steps_made() -> Iterator[WorkDone]:
     """Steps of SQLite's virtual machine, over all connections opened from now on."""
     steps = 0
 
@@ -42,3 +60,33 @@ def work_done() -> Iterator[WorkDone]:
     apsw.connection_hooks.append(watch)
     yield lambda: steps
     apsw.connection_hooks.remove(watch)
+
+
+@contextmanager
+def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDone]:
+    """Rows and index entries that PostgreSQL's transactions visited, each asked at its beginning and before its end.
+
+    What autovacuum does in its own time is done at every reading, so that the remains of an earlier filling are not
+    counted, and the planner knows how large the tables are.
+    """
+    rows = 0
+    run = OwnSession.run
+
+    def counting(session: OwnSession, statement: str, values: Sequence[Any] = ()) -> int:
+        nonlocal rows
+        if statement in ("COMMIT", "ROLLBACK"):
+            rows += session.rows(ROWS_TOUCHED)[0][0]
+        answer = run(session, statement, values)
+        if statement.startswith(
+            "BEGIN"
+        ):  # what earlier transactions did is told once more until the server has noted it
+            rows -= session.rows(ROWS_TOUCHED)[0][0]
+        return answer
+
+    def reading() -> int:
+        with connect_to(url) as connection:
+            connection.execute("VACUUM (ANALYZE)")
+        return rows
+
+    monkeypatch.setattr(OwnSession, "run", counting)
+    yield reading

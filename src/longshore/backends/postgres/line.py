@@ -75,7 +75,8 @@ class PostgresLine(PostgresView, SQLLine):
     ) -> list[Record] | None:
         if not queues:
             return []
-        if self._one(self._sql.any_outlived, self.now) == (True,):
+        ((outlived, self._entries),) = self._rows(self._sql.before_a_claim, self.now)
+        if outlived:
             return None  # they are ended on the way, which takes a closer look at each
         shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
         claimed: list[Record] = []
@@ -106,7 +107,7 @@ class PostgresLine(PostgresView, SQLLine):
         return claimed
 
     def _entries_read(self) -> int:
-        """Entries of the claim's index that this transaction has read since it was last asked."""
+        """Entries of the claim's index that were read since this was last asked in the same transaction."""
         ((entries,),) = self._rows(self._sql.entries_read)
         fresh, self._entries = entries - self._entries, entries
         return int(fresh)

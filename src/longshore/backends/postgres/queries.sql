@@ -64,11 +64,14 @@ SELECT {job_columns} FROM {schema}.jobs
 WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
 ORDER BY expires_at, uid LIMIT $2 FOR UPDATE SKIP LOCKED
 
--- name: any_outlived
-SELECT EXISTS (
-    SELECT 1 FROM {schema}.jobs
-    WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
-)
+-- name: before_a_claim
+-- Whether anybody who waits is past their time; and how many entries of the claim's index this session has read so far.
+SELECT
+    EXISTS (
+        SELECT 1 FROM {schema}.jobs
+        WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
+    ),
+    {entries_of_line}
 
 -- name: jobs_ended_before
 SELECT {job_columns} FROM {schema}.jobs
@@ -221,9 +224,13 @@ chosen AS MATERIALIZED (
 ),
 {claiming}
 
+-- name: entries_of_line
+coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_claimable')), 0)
+
 -- name: entries_read
--- How many entries of the claim's index this transaction has read so far, those of rows long gone included.
-SELECT coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_claimable')), 0)
+-- Entries of rows long gone are included. What is noted from one transaction to the next is noted at their ends only, so
+-- within one transaction the difference is true.
+SELECT {entries_of_line}
 
 -- name: heads_of_lines
 -- The first in line of several queues, to tell how many of each are among the first of all.
