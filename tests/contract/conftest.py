@@ -64,7 +64,7 @@ def _steps_made() -> Iterator[WorkDone]:
 
 @contextmanager
 def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDone]:
-    """Rows and index entries that PostgreSQL's transactions visited, each asked at its beginning and before its end.
+    """Transactions of PostgreSQL, and the rows and index entries they visited, asked at their beginning and their end.
 
     What autovacuum does in its own time is done at every reading, so that the remains of an earlier filling are not
     counted, and the planner knows how large the tables are.
@@ -75,7 +75,7 @@ def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDon
     def counting(session: OwnSession, statement: str, values: Sequence[Any] = ()) -> int:
         nonlocal rows
         if statement in ("COMMIT", "ROLLBACK"):
-            rows += session.rows(ROWS_TOUCHED)[0][0]
+            rows += 1 + session.rows(ROWS_TOUCHED)[0][0]
         answer = run(session, statement, values)
         if statement.startswith(
             "BEGIN"

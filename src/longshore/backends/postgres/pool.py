@@ -76,15 +76,32 @@ class Pool:
     @contextmanager
     def taken(self, until: float) -> Iterator[Taken]:
         """A connection for a while; one that is lost meanwhile is not used again."""
-        connection = self._take(until)
+        connection = self._checked(until)
         try:
-            if not connection.served:
-                check(connection, self._server, self._schema)
             yield Taken(connection, self._watchdog)
             connection.served = True
         finally:
-            with contextlib.suppress(psycopg.Error):
-                self._connections.putconn(connection)
+            self._give_back(connection)
+
+    def _checked(self, until: float) -> _OurConnection:
+        """One that works: what waited in the pool without ever being used may have died there."""
+        while True:
+            connection = self._take(until)
+            if connection.served:
+                return connection
+            try:
+                check(connection, self._server, self._schema)
+            except BaseException as error:
+                died = isinstance(error, psycopg.OperationalError) and connection.closed
+                self._give_back(connection)
+                if not died or monotonic() > until:
+                    raise
+            else:
+                return connection
+
+    def _give_back(self, connection: _OurConnection) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._connections.putconn(connection)
 
     def _take(self, until: float) -> _OurConnection:
         while True:

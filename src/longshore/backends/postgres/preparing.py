@@ -48,8 +48,12 @@ def prepare(server: Server, schema: str, *, create: bool = True) -> Schema:
 
 
 def check(connection: Connection, server: Server, schema: str) -> None:
-    """A new connection may find a schema that was upgraded meanwhile: an old process must not write to it."""
+    """A new connection may find a schema that was upgraded meanwhile: an old process must not write to it.
+
+    Or a copy in the place of the database that was there, with a log that begins anew.
+    """
     refuse_newer(_version(connection, schema), MIGRATIONS, f"schema {schema} at {server.name}")
+    _at_home(connection, schema)
 
 
 def _version(connection: Connection, schema: str) -> int:

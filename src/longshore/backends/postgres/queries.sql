@@ -309,7 +309,8 @@ SELECT fresh.name FROM unnest($1::text[]) AS fresh (name)
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue_names AS known WHERE known.name = fresh.name)
 
 -- name: save_job
--- The fence: the rows must still be the versions these changes were made from, or nothing is written.
+-- The fence: the rows must still be the versions these changes were made from, or nothing is written. The uids are given
+-- once more as an array, which keeps the planner at the primary key.
 UPDATE {schema}.jobs SET
     deps_left = new.deps_left, status = new.status, run_at = new.run_at, eligible_at = new.eligible_at,
     place = new.place, parked = new.parked, executions = new.executions, retry_count = new.retry_count,
@@ -324,7 +325,7 @@ FROM json_to_recordset($1::json) AS new (
     finalized_at bigint, last_retry_at bigint, assigned_at bigint, assignee_id text, lease_owner text,
     lease_token text, lease_expires_at bigint, result text, error_message text, uid bigint, was_seq bigint
 )
-WHERE jobs.uid = new.uid AND jobs.job_seq = new.was_seq
+WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
 -- name: complete_jobs
 WITH done AS (
@@ -400,7 +401,8 @@ COPY {schema}.job_tags (tag, uid, queue, priority, place, claimable, status, ret
 -- From the jobs themselves, which were written just before.
 UPDATE {schema}.job_tags SET
     place = jobs.place, claimable = jobs.{eligible}, status = jobs.status, retry_count = jobs.retry_count
-FROM {schema}.jobs WHERE jobs.uid = job_tags.uid AND job_tags.uid = ANY($1::bigint[])
+FROM {schema}.jobs
+WHERE jobs.uid = ANY($1::bigint[]) AND job_tags.uid = ANY($1::bigint[]) AND jobs.uid = job_tags.uid
 
 -- name: delete_tag
 DELETE FROM {schema}.job_tags WHERE uid = ANY($1::bigint[])

@@ -119,7 +119,8 @@ class PostgresTransaction(PostgresLine):
             self._expect(self._run(self._sql.complete_jobs, uids, results, self.now), len(completed))
         if others:
             rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in others]
-            self._expect(self._run(self._sql.save_job, json.dumps(rows)), len(others))
+            uids = [change.record.uid for change in others]
+            self._expect(self._run(self._sql.save_job, json.dumps(rows), uids), len(others))
             self._append([event for change in others for event in change.events])
         self._save_tags(changes)
         self._count(deltas_of(changes))

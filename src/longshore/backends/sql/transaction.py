@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
@@ -20,6 +20,8 @@ from longshore.core.record import Record
 
 _WALKED_AT_ONCE = 10_000
 """Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
+
+_LOOKED_AT_ONCE = 200
 
 
 class ChangedUnderneath(RuntimeError):
@@ -152,8 +154,7 @@ class SQLTransaction(SQLView):
         begun = seen
         old: list[int] = []
         walked = 0
-        for row in self._rows(self._sql.oldest_events, *self._after(seen), _WALKED_AT_ONCE + 1):
-            position, (of, occurred_at) = self._positioned(row)
+        for position, of, occurred_at in self._oldest_events(seen):
             if occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
                 break
             seen = position
@@ -164,6 +165,16 @@ class SQLTransaction(SQLView):
         if marks is None or seen != begun:
             self._run(self._sql.put_pruned, queue, *self._place(old[-1] if old else deleted), *self._place(seen))
         return max(len(old), walked == _WALKED_AT_ONCE)
+
+    def _oldest_events(self, after: int) -> Iterator[tuple[int, str, int]]:
+        """Where they are, of which queue, and when; a few at a time, as the first may be too young already."""
+        more = True
+        while more:
+            rows = list(self._rows(self._sql.oldest_events, *self._after(after), _LOOKED_AT_ONCE))
+            for row in rows:
+                after, (of, occurred_at) = self._positioned(row)
+                yield after, of, occurred_at
+            more = len(rows) == _LOOKED_AT_ONCE
 
     @abstractmethod
     def _pruned_through(self, row: Row) -> tuple[int, int]:
