@@ -1,0 +1,60 @@
+"""Followers of PostgreSQL's event log, and whoever stands in their way: what several tests of it need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import psycopg
+
+from longshore.backends.contract import Backend
+from longshore.backends.stored import StoredBackend
+from longshore.core.job import JobEvent
+
+PATIENCE = 20
+"""Seconds after which something that should happen at once has not happened."""
+AT_ONCE = 5
+"""Seconds that count as at once on a machine that is busy; whoever waits for an open transaction waits for ever."""
+
+
+async def read_on(backend: Backend, after: str | None = None, limit: int = 1000) -> list[JobEvent]:
+    """All a follower sees now, page by page."""
+    found: list[JobEvent] = []
+    while events := await backend.read_events(found[-1].cursor if found else after, limit):
+        found += events
+    return found
+
+
+async def read_until(backend: Backend, count: int, after: str | None = None, limit: int = 1000) -> list[JobEvent]:
+    """The same, until it has seen so many: a hint that is being sent may hide the newest for a moment."""
+    until = perf_counter() + PATIENCE
+    found = await read_on(backend, after, limit)
+    while len(found) < count:
+        assert perf_counter() < until, f"sees {len(found)} of {count} events"
+        found += await read_on(backend, found[-1].cursor if found else after, limit)
+    return found
+
+
+@contextmanager
+def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction that has written something and stays open; rolled back at the end if nobody committed it."""
+    connection = psycopg.connect(url)
+    try:
+        connection.execute("SELECT pg_current_xact_id()")
+        yield connection
+    finally:
+        connection.rollback()
+        connection.close()
+
+
+async def begun_to_wait(backend: Backend, task: asyncio.Task[bool]) -> None:
+    """Returns once the task really waits for a change."""
+    assert isinstance(backend, StoredBackend)
+    until = perf_counter() + PATIENCE
+    while not backend._bell.awaited:
+        assert not task.done(), "did not wait"
+        assert perf_counter() < until, "has not begun to wait"
+        await asyncio.sleep(0)

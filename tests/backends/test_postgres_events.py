@@ -1,0 +1,453 @@
+"""PostgreSQL's event log never skips: each way in which a follower could miss an event, staged."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from longshore import Job, JobStatus, connect
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import CursorExpired
+from longshore.core.job import JobEvent
+from tests.backends.postgres_following import AT_ONCE, begun_to_wait, read_on, read_until, writing
+from tests.postgres_run import Clones
+from tests.postgres_server import Server, at_database, create_database
+from tests.postgres_server import connect as connect_to_server
+
+
+@pytest.fixture
+async def backend(postgres_url: str) -> AsyncIterator[Backend]:
+    async with connect(postgres_url) as opened:
+        await opened.count_jobs()
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Server]:
+    """One that may be dumped, stopped and set back."""
+    with Server() as server:
+        yield server
+
+
+def ids(events: list[JobEvent]) -> list[str | None]:
+    return [event.job_id for event in events]
+
+
+def new_job(name: str, **fields: object) -> Job:
+    return Job(id=name, type="t").replace(**fields)
+
+
+# --- transactions that end late ---
+
+
+async def test_a_follower_misses_no_event_of_a_transaction_that_commits_late(
+    backend: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_job(new_job("before"))
+    (before,) = await read_until(backend, 1)
+    with writing(postgres_url) as late:
+        await backend.enqueue_jobs([new_job("late")], connection=late)
+        await backend.enqueue_job(new_job("meanwhile"))
+        assert await read_on(backend, before.cursor) == []  # passing "meanwhile" would be to lose "late"
+        late.commit()
+        assert sorted(map(str, ids(await read_until(backend, 2, before.cursor)))) == ["late", "meanwhile"]
+
+
+async def test_what_came_before_a_late_transaction_is_read_while_it_is_open(
+    backend: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_job(new_job("before"))
+    with writing(postgres_url) as late:
+        await backend.enqueue_jobs([new_job("late")], connection=late)
+        (before,) = await read_until(backend, 1)
+        assert before.job_id == "before"
+        late.rollback()
+    await backend.enqueue_job(new_job("after"))
+    assert ids(await read_until(backend, 1, before.cursor)) == ["after"]
+
+
+async def test_a_late_transaction_of_one_queue_is_not_passed_by_a_follower_of_another(
+    backend: Backend, postgres_url: str
+) -> None:
+    """A follower of one queue remembers up to where the log has nothing for it: never beyond what is still open."""
+    with writing(postgres_url) as late:
+        await backend.enqueue_jobs([new_job("late", queue="quiet")], connection=late)
+        await backend.enqueue_jobs([new_job(f"busy {n}", queue="busy") for n in range(100)])
+        for _ in range(3):
+            assert await backend.read_events(queue="quiet") == []
+        late.commit()
+    await read_until(backend, 101)
+    assert ids(await backend.read_events(queue="quiet")) == ["late"]
+
+
+async def test_an_open_transaction_in_another_database_hides_nothing_of_ours_and_loses_nothing(
+    backend: Backend, postgres_url: str, postgres_clones: Clones
+) -> None:
+    elsewhere = postgres_clones.add()
+    try:
+        with writing(elsewhere) as stranger:
+            await backend.enqueue_job(new_job("a"))
+            (first,) = await read_until(backend, 1)
+            with writing(postgres_url) as late:
+                await backend.enqueue_jobs([new_job("b")], connection=late)
+                await backend.enqueue_job(new_job("c"))
+                assert await read_on(backend, first.cursor) == []
+                late.commit()
+            assert ids(await read_until(backend, 2, first.cursor)) == ["b", "c"]
+            stranger.commit()
+        await backend.enqueue_job(new_job("d"))
+        assert ids(await read_until(backend, 4)) == ["a", "b", "c", "d"]
+    finally:
+        postgres_clones.drop(elsewhere)
+
+
+async def test_nothing_but_the_follower_waits_for_an_open_transaction(backend: Backend, postgres_url: str) -> None:
+    await backend.set_limits("default", running=1)
+    await backend.enqueue_jobs([new_job("a"), new_job("b")])
+    before = (await read_until(backend, 2))[-1].cursor
+    async with connect(postgres_url, poll_seconds=30) as other:
+        waiting = asyncio.create_task(other.wait_for_change(60))
+        await begun_to_wait(other, waiting)
+        with writing(postgres_url):
+            async with asyncio.timeout(AT_ONCE):
+                (job,) = await backend.dequeue_jobs("w", limit=5)
+                assert await waiting  # the wake-up
+                await backend.cancel_jobs(job_ids=["a"])
+                assert job.lease is not None
+                renewed = await backend.extend_leases({"a": job.lease}, 30)
+                assert renewed["a"].cancel_requested
+                assert await backend.dequeue_jobs("w") == []
+                await backend.complete_job("a", b"42", lease=renewed["a"])
+                assert (await other.get_job("a")).result == b"42"
+                assert [job.id for job in await other.dequeue_jobs("w")] == ["b"]  # the capacity
+                assert (await other.count_jobs())[JobStatus.COMPLETED] == 1
+            assert await read_on(backend, before) == []
+    told = await read_until(backend, 4, before)
+    assert [(event.job_id, event.event) for event in told] == [
+        ("a", "job.active"),
+        ("a", "job.cancelling"),
+        ("a", "job.completed"),
+        ("b", "job.active"),
+    ]
+
+
+async def test_whoever_waits_after_a_cursor_is_woken_when_the_late_transaction_ends(
+    backend: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_job(new_job("before"))
+    (before,) = await read_until(backend, 1)
+    with writing(postgres_url) as late:
+        await backend.enqueue_job(new_job("hidden"))
+        assert await read_on(backend, before.cursor) == []
+        waiting = asyncio.create_task(backend.wait_for_change(60, after=before.cursor))
+        await begun_to_wait(backend, waiting)
+        late.rollback()  # nothing is committed and nobody is told, but a follower may go on from here
+        async with asyncio.timeout(AT_ONCE):
+            while await read_on(backend, before.cursor) == []:
+                await waiting
+                waiting = asyncio.create_task(backend.wait_for_change(60, after=before.cursor))
+            await waiting
+
+
+# --- order ---
+
+
+async def test_pages_of_one_give_every_event_once_and_each_jobs_events_in_their_order(
+    backend: Backend, postgres_url: str
+) -> None:
+    with writing(postgres_url) as late:
+        for number in range(5):  # numbers of two transactions that take turns
+            await backend.enqueue_jobs([new_job(f"late {number}")], connection=late)
+            await backend.enqueue_jobs([new_job(f"own {number}"), new_job(f"child {number}", depends_on=["never"])])
+        late.commit()
+    for job in await backend.dequeue_jobs("w", limit=5):
+        await backend.set_progress(job.id, 50, lease=job.lease)
+        await backend.fail_job(job.id, "no", retry_at=60, lease=job.lease)
+    count = 5 + 5 * 3 + 5 * 4
+    pages = await read_until(backend, count, limit=1)
+    assert len(pages) == count
+    assert pages == await read_on(backend)
+    assert len({event.cursor for event in pages}) == count
+    with psycopg.connect(postgres_url) as connection:
+        stored = connection.execute("SELECT job_id, job_seq FROM longshore.job_events ORDER BY xid, n").fetchall()
+        places = connection.execute("SELECT xid::text::bigint, n FROM longshore.job_events ORDER BY n").fetchall()
+    assert places != sorted(places)  # or the two transactions did not take turns, and this shows nothing
+    assert [(event.job_id, event.job_seq) for event in pages] == stored
+    last: Counter[str | None] = Counter()
+    for event in pages:
+        assert event.job_seq == last[event.job_id] + 1
+        last[event.job_id] = event.job_seq
+
+
+@pytest.mark.prove
+async def test_very_many_events_of_one_transaction_are_read_completely(
+    backend: Backend, postgres_url: str, proving: bool
+) -> None:
+    count = 300_000 if proving else 30_000
+    await backend.enqueue_jobs([Job(type="t") for _ in range(count)])
+    after, found = None, 0
+    seen: set[int | None] = set()
+    while events := await backend.read_events(after, 7_000):
+        after = events[-1].cursor
+        found += len(events)
+        seen.update(event.job_uid for event in events)
+    assert (found, len(seen)) == (count, count)
+    with psycopg.connect(postgres_url) as connection:
+        row = connection.execute("SELECT count(DISTINCT xid::text) FROM longshore.job_events").fetchone()
+    assert row == (1,)
+    print(f"{count} events of one transaction")
+
+
+# --- many at once ---
+
+
+class Writers:
+    """Threads that add, claim and complete jobs; some of their transactions stay open for a while."""
+
+    def __init__(self, url: str, seed: int, rounds: int) -> None:
+        self.failures: list[BaseException] = []
+        self._url = url
+        self._rounds = rounds
+        self._threads = [threading.Thread(target=self._work, args=(seed, number)) for number in range(4)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _work(self, seed: int, number: int) -> None:
+        try:
+            asyncio.run(self._write(Random(f"{seed} {number}"), number))
+        except BaseException as failure:
+            # whatever it is, the test's own thread must hear of it
+            self.failures.append(failure)
+
+    async def _write(self, chance: Random, number: int) -> None:
+        async with connect(self._url) as backend:
+            for turn in range(self._rounds):
+                jobs = [new_job(f"{number}-{turn}-{n}", queue=chance.choice("ab")) for n in range(chance.randint(1, 4))]
+                if chance.random() < 0.4:
+                    with writing(self._url) as open_for_long:
+                        await backend.enqueue_jobs(jobs, connection=open_for_long)
+                        for job in await backend.dequeue_jobs(f"w{number}", limit=chance.randint(1, 3)):
+                            await backend.complete_job(job.id, lease=job.lease)
+                        if chance.random() < 0.8:
+                            open_for_long.commit()
+                else:
+                    await backend.enqueue_jobs(jobs)
+
+
+@pytest.mark.prove
+async def test_behind_several_writers_a_follower_sees_every_event_exactly_once(
+    backend: Backend, postgres_url: str, seed: int, proving: bool
+) -> None:
+    rounds = 400 if proving else 25
+    writers = await asyncio.to_thread(Writers, postgres_url, seed, rounds)
+    chance = Random(seed)
+    followed: list[JobEvent] = []
+    of_queue: dict[str, list[JobEvent]] = {"a": [], "b": []}
+
+    async def follow() -> None:
+        after = followed[-1].cursor if followed else None
+        followed.extend(await backend.read_events(after, chance.choice((1, 3, 10, 1000))))
+        for queue, seen in of_queue.items():
+            seen += await backend.read_events(seen[-1].cursor if seen else None, chance.choice((1, 100)), queue=queue)
+
+    while writers.busy:
+        await follow()
+    assert writers.failures == []
+    with psycopg.connect(postgres_url) as connection:
+        stored = connection.execute("SELECT job_id, job_seq, queue FROM longshore.job_events").fetchall()
+    while len(followed) + sum(map(len, of_queue.values())) < 2 * len(stored):
+        await follow()
+    told = [(event.job_id, event.job_seq, event.queue) for event in followed]
+    assert sorted(told) == sorted(stored)
+    for queue, seen in of_queue.items():
+        assert [event for event in followed if event.queue == queue] == seen
+    print(f"{len(stored)} events")
+
+
+# --- copies, and logs that were set back ---
+
+
+async def some_history(url: str) -> list[JobEvent]:
+    """A log with the events of several transactions."""
+    async with connect(url) as backend:
+        for number in range(5):
+            await backend.enqueue_job(new_job(f"old {number}"))
+        await backend.pause_queue("default")
+        return await read_until(backend, 6)
+
+
+async def begins_a_new_log(url: str, old: list[JobEvent]) -> None:
+    """What must hold for a copy: old cursors are refused, nothing old is lost, and all that is new is seen."""
+    async with connect(url) as backend:
+        for event in (old[0], old[-1]):
+            with pytest.raises(CursorExpired, match="another event log"):
+                await backend.read_events(event.cursor)
+        copied = await read_until(backend, len(old))
+        assert [(event.job_id, event.event) for event in copied] == [(event.job_id, event.event) for event in old]
+        waiting = asyncio.create_task(backend.wait_for_change(60, after=copied[-1].cursor))
+        await begun_to_wait(backend, waiting)
+        await backend.enqueue_job(new_job("new"))
+        assert await waiting
+        assert ids(await read_until(backend, 1, copied[-1].cursor)) == ["new"]
+        assert [event.cursor for event in await read_on(backend)][: len(old)] == [event.cursor for event in copied]
+    async with connect(url) as again:  # and it stays the same log from now on
+        assert ids(await again.read_events(copied[-1].cursor)) == ["new"]
+
+
+async def test_a_database_made_from_ours_as_a_template_begins_a_new_log(
+    postgres_url: str, postgres_clones: Clones
+) -> None:
+    old = await some_history(postgres_url)
+    name = urlsplit(postgres_url).path.removeprefix("/")
+    copy = at_database(postgres_url, f"{name}_copy")
+    with connect_to_server(at_database(postgres_url, "postgres")) as server:
+        create_database(server, f"{name}_copy", name)
+    try:
+        await begins_a_new_log(copy, old)
+    finally:
+        postgres_clones.drop(copy)
+    async with connect(postgres_url) as backend:  # the one it was made from goes on as ever
+        await backend.enqueue_job(new_job("own"))
+        assert ids(await read_until(backend, 1, old[-1].cursor)) == ["own"]
+
+
+def dump(server: Server, url: str, target: Path) -> None:
+    subprocess.run([server.program("pg_dump"), "--format=custom", f"--file={target}", url], check=True)
+
+
+def restore(server: Server, source: Path, url: str) -> None:
+    subprocess.run([server.program("pg_restore"), "--exit-on-error", f"--dbname={url}", source], check=True)
+
+
+def keep_a_copy(server: Server) -> None:
+    server.stop()
+    # with its owner, who is another account if we are root
+    subprocess.run(["cp", "--archive", server.folder / "data", server.folder / "copy"], check=True)
+    server.start()
+
+
+def set_back(server: Server) -> None:
+    server.stop()
+    shutil.rmtree(server.folder / "data")
+    (server.folder / "copy").rename(server.folder / "data")
+    server.start()
+
+
+async def test_a_restored_dump_begins_a_new_log(own_server: Server, tmp_path: Path) -> None:
+    url = own_server.create_database("dumped")
+    old = await some_history(url)
+    dump(own_server, url, tmp_path / "dump")
+    restored = own_server.create_database("restored")
+    restore(own_server, tmp_path / "dump", restored)
+    await begins_a_new_log(restored, old)
+
+
+async def test_a_dump_of_a_server_far_ahead_begins_a_new_log_on_a_young_one(
+    own_server: Server, postgres_url: str, tmp_path: Path
+) -> None:
+    """Beside the old transaction numbers the new server's are small: taken for a place in the log, they would hide
+    whatever is new."""
+    url = own_server.create_database("ahead")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DO $$ BEGIN FOR n IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
+    old = await some_history(url)
+    dump(own_server, url, tmp_path / "dump")
+    with Server() as young:
+        restored = young.create_database("restored")
+        restore(young, tmp_path / "dump", restored)
+        await begins_a_new_log(restored, old)
+
+
+async def test_a_backend_that_stayed_open_notices_that_its_database_was_replaced(
+    own_server: Server, tmp_path: Path
+) -> None:
+    url = own_server.create_database("replaced")
+    old = await some_history(url)
+    dump(own_server, url, tmp_path / "dump")
+    async with connect(url) as backend:
+        await backend.enqueue_job(new_job("lost"))
+        (lost,) = await read_until(backend, 1, old[-1].cursor)
+        own_server.drop_database("replaced")
+        own_server.create_database("replaced")
+        restore(own_server, tmp_path / "dump", url)
+        with pytest.raises(CursorExpired):
+            await backend.read_events(lost.cursor)
+        await backend.enqueue_job(new_job("new"))
+        assert ids(await read_until(backend, 7))[-1] == "new"
+
+
+async def test_a_cursor_ahead_of_a_log_that_was_set_back_is_refused() -> None:
+    with Server() as server:
+        url = server.create_database("set_back")
+        old = await some_history(url)
+        keep_a_copy(server)
+        async with connect(url) as backend:
+            for number in range(50):
+                await backend.enqueue_job(new_job(f"lost {number}"))
+            lost = (await read_until(backend, 50, old[-1].cursor))[-1]
+        set_back(server)
+        async with connect(url) as backend:
+            with pytest.raises(CursorExpired, match="set back"):
+                await backend.read_events(lost.cursor)
+            assert ids(await read_on(backend, old[0].cursor)) == ids(old[1:])
+            await backend.enqueue_job(new_job("new"))
+            assert ids(await read_until(backend, 1, old[-1].cursor)) == ["new"]
+
+
+# --- what was pruned ---
+
+
+async def test_a_cursor_whose_followers_were_pruned_is_refused(postgres_url: str) -> None:
+    clock = HeldClock()
+    async with connect(postgres_url, clock=clock) as backend:
+        await backend.set_retention("a", events=60)
+        await backend.enqueue_jobs([new_job("a1", queue="a"), new_job("b1", queue="b"), new_job("a2", queue="a")])
+        old = await read_until(backend, 3)
+        clock.advance(timedelta(minutes=5))
+        await backend.enqueue_job(new_job("a3", queue="a"))
+        await read_until(backend, 4)
+        while await backend.apply_retention():
+            pass
+        with pytest.raises(CursorExpired, match="pruned"):
+            await backend.read_events(old[0].cursor)
+        with pytest.raises(CursorExpired, match="pruned"):
+            await backend.read_events(old[0].cursor, queue="a")
+        assert ids(await backend.read_events(old[0].cursor, queue="b")) == ["b1"]  # nothing of b's was pruned
+        assert ids(await backend.read_events(old[2].cursor)) == ["a3"]
+        assert ids(await read_on(backend)) == ["b1", "a3"]
+
+
+async def test_pruning_stops_before_a_transaction_that_is_still_open(postgres_url: str) -> None:
+    """Marked as pruned beyond it, its events would be refused or never be pruned."""
+    clock = HeldClock()
+    async with connect(postgres_url, clock=clock) as backend:
+        await backend.set_retention("a", events=60)
+        await backend.enqueue_job(new_job("before", queue="a"))
+        (before,) = await read_until(backend, 1)
+        with writing(postgres_url) as late:
+            await backend.enqueue_jobs([new_job("late", queue="a")], connection=late)
+            await backend.enqueue_job(new_job("meanwhile", queue="a"))
+            clock.advance(timedelta(minutes=5))
+            while await backend.apply_retention():
+                pass
+            late.commit()
+        assert sorted(map(str, ids(await read_until(backend, 2, before.cursor)))) == ["late", "meanwhile"]
+        while await backend.apply_retention():
+            pass
+        assert await read_on(backend) == []
