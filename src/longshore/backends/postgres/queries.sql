@@ -596,27 +596,28 @@ FROM (SELECT 1) AS always LEFT JOIN (
 ) AS first ON true
 
 -- name: event_columns
+-- The first one is called xid as well: whoever orders by the column has to say whose.
 xid::text::bigint, n, {event_row}
 
 -- name: events
 SELECT {event_columns} FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY xid, n LIMIT $4
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4
 
 -- name: events_of_queue
 SELECT {event_columns} FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND queue = $4 ORDER BY xid, n LIMIT $5
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND queue = $4 ORDER BY job_events.xid, job_events.n LIMIT $5
 
 -- name: events_of_job
 SELECT {event_columns} FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND job_id = $4 AND ($5::text IS NULL OR queue = $5)
-ORDER BY xid, n LIMIT $6
+ORDER BY job_events.xid, job_events.n LIMIT $6
 
 -- name: last_event
-SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < $1::xid8 ORDER BY xid DESC, n DESC LIMIT 1
+SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < $1::xid8 ORDER BY job_events.xid DESC, job_events.n DESC LIMIT 1
 
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
-WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY xid, n LIMIT $4
+WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4
 
 -- name: delete_event
 DELETE FROM {schema}.job_events WHERE xid = $1::xid8 AND n = $2
@@ -626,7 +627,8 @@ SELECT deleted_xid::text::bigint, deleted_n, seen_xid::text::bigint, seen_n
 FROM {schema}.pruned_events WHERE queue = $1
 
 -- name: pruned_anywhere
-SELECT deleted_xid::text::bigint, deleted_n FROM {schema}.pruned_events ORDER BY deleted_xid DESC, deleted_n DESC LIMIT 1
+SELECT deleted_xid::text::bigint, deleted_n FROM {schema}.pruned_events
+ORDER BY pruned_events.deleted_xid DESC, pruned_events.deleted_n DESC LIMIT 1
 
 -- name: put_pruned
 INSERT INTO {schema}.pruned_events (queue, deleted_xid, deleted_n, seen_xid, seen_n)
