@@ -18,6 +18,9 @@ SNIPPETS = [
     for found in re.finditer(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 ]
 
+SERVER = "postgresql://app@db.example/app"
+"""The database that the guides speak of; each snippet gets one of its own."""
+
 
 def run_python(*arguments: str, cwd: Path) -> str:
     """What the program printed; fails the test with what it complained about."""
@@ -29,7 +32,9 @@ def run_python(*arguments: str, cwd: Path) -> str:
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
-def test_a_snippet_runs_as_it_stands(snippet: str, tmp_path: Path) -> None:
+def test_a_snippet_runs_as_it_stands(snippet: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if SERVER in snippet:
+        snippet = snippet.replace(SERVER, request.getfixturevalue("postgres_url"))
     run_python("-c", snippet, cwd=tmp_path)
 
 
