@@ -164,9 +164,11 @@ class PostgresBackend(StoredBackend):
                 careful = True  # a COPY met an id or key in use; the careful way tells which
                 if tries == _MOST_TRIES:
                     raise
-            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew):
+            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew) as error:
                 if tries == _MOST_TRIES:
-                    raise
+                    raise BackendUnavailable(
+                        f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
+                    ) from error
                 threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if attempt.committing:
@@ -174,7 +176,7 @@ class PostgresBackend(StoredBackend):
                         f"PostgreSQL at {self._server.name} was lost while it stored this: it may be stored or not. "
                         "Ask before you try again, or use an idempotency key"
                     ) from error
-                if not attempt.reused or monotonic() > until:
+                if not (attempt.reused and attempt.lost) or monotonic() > until:
                     raise
 
     def _attempt(self, verb: Callable[[PostgresTransaction], R], attempt: _Attempt, until: float) -> R:
@@ -188,6 +190,7 @@ class PostgresBackend(StoredBackend):
                 session.run("COMMIT")
             except BaseException:
                 taken.roll_back()
+                attempt.lost = taken.lost
                 raise
         self._committed(transaction)
         return answer
@@ -230,18 +233,18 @@ class PostgresBackend(StoredBackend):
         """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
         until = monotonic() + self._wait_seconds
         while True:
-            reused = False
+            stale = False
             try:
                 with self._pool.taken(until) as taken:
-                    reused = taken.reused
                     try:
                         horizon = find_horizon(taken.session, self._sql) if follows else None
                         taken.session.run(_LOOK)
                         return look(PostgresView(taken.session, self._sql, self._seen, horizon))
                     finally:
                         taken.roll_back()
+                        stale = taken.reused and taken.lost
             except (psycopg.OperationalError, psycopg.InterfaceError):
-                if not reused or monotonic() > until:
+                if not stale or monotonic() > until:
                     raise
 
     # -- inside the caller's transaction
@@ -328,4 +331,6 @@ class _Attempt:
         self.careful = careful
         self.reused = False
         """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
+        self.lost = False
+        """Whether its connection broke, rather than the server refusing something on it."""
         self.committing = False

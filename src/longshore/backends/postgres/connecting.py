@@ -36,9 +36,8 @@ class Server:
     def __init__(self, url: str) -> None:
         try:
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            # libpq's own words may repeat a password that is written in the wrong place
-            raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from error
+        except psycopg.ProgrammingError:  # its own words may repeat a password that stands in the wrong place
+            raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
 
@@ -97,8 +96,8 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
     (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make room and go on"),
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
-    (errors.DeadlockDetected, "met the same conflict again and again; try once more"),
-    (errors.SerializationFailure, "met the same conflict again and again; try once more"),
+    (errors.SerializationFailure, "met a conflict with somebody else's transaction; roll yours back and do it again"),
+    (errors.DeadlockDetected, "met a conflict with somebody else's transaction; roll yours back and do it again"),
     (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
     (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
     (psycopg.DataError, "cannot store this"),

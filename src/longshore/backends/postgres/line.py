@@ -103,7 +103,7 @@ class PostgresLine(PostgresView, SQLLine):
             self._marks.went_on(queue, further_on)
             return further_on
         claimed = self._records(self._rows(self._sql.claim_in_line, *values))
-        self._marks.started_anew(queue, self._entries_read(), limit, claimed)
+        self._marks.started_anew(queue, self._entries_read(), limit, claimed, self.now)
         return claimed
 
     def _entries_read(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import NamedTuple
 
+from longshore.backends.sql.line import BEFORE_ALL
 from longshore.core.record import Record
 
 LOOK_AGAIN = 1.0
@@ -20,10 +21,13 @@ LOOK_AGAIN = 1.0
 LITTERED = 2_000
 """Entries read beyond ten for each job asked for, from which on the start of a line counts as littered; reading so
 many takes about a millisecond."""
+STILL_ARRIVING = 1_000_000
+"""Microseconds: where everybody was taken, the next claim begins this much before now, for transactions that commit
+late. In a priority nobody was known to have, a job waits until the start is looked at again."""
 
 
 class Mark(NamedTuple):
-    """The last job claimed in one priority of a queue."""
+    """In one priority of a queue, the last job claimed, or the place before which nobody is left."""
 
     priority: int
     place: int
@@ -45,15 +49,22 @@ class Marks:
                 return None
             return sorted(self._marks[queue].values())
 
-    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Record]) -> None:
+    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Record], now: int) -> None:
         """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
         with self._lock:
-            if entries <= LITTERED + 10 * limit or not claimed:
+            if entries <= LITTERED + 10 * limit:
                 self._until.pop(queue, None)
                 return
             self._until[queue] = monotonic() + LOOK_AGAIN
-            self._marks[queue] = {}
-            self._move(queue, claimed)
+            last = max((record.priority for record in claimed), default=0)
+            known = {last, *self._marks.get(queue, {}), *(record.priority for record in claimed)}
+            all_taken = len(claimed) < limit
+            self._marks[queue] = {
+                priority: Mark(priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0)
+                for priority in known
+            }
+            if not all_taken:
+                self._move(queue, claimed)
 
     def went_on(self, queue: str, claimed: Sequence[Record]) -> None:
         """After a claim from the marks."""

@@ -35,6 +35,11 @@ class Taken:
         self.reused = connection.served
         self._connection = connection
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is of no use any more."""
+        return self._connection.closed
+
     def roll_back(self) -> None:
         """Takes back whatever is under way; a connection that cannot do even that is given up."""
         if self._connection.info.transaction_status is TransactionStatus.IDLE:
