@@ -51,12 +51,19 @@ async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.As
 
 
 async def _inside_sqlalchemy(connection: Any) -> Any:
+    """SQLAlchemy's own object has to know of the transaction, or its commit would do nothing and all would be lost."""
     if hasattr(connection, "sync_session"):  # an AsyncSession
         connection = await connection.connection()
-    elif not hasattr(connection, "exec_driver_sql"):  # a Session
+    elif hasattr(connection, "get_bind"):  # a Session
         connection = connection.connection()
     if hasattr(connection, "get_raw_connection"):  # an AsyncConnection
+        if not connection.in_transaction():
+            await connection.begin()
         return (await connection.get_raw_connection()).driver_connection
+    if not hasattr(connection, "exec_driver_sql"):
+        return connection
+    if not connection.in_transaction():
+        connection.begin()
     return connection.connection.driver_connection
 
 
