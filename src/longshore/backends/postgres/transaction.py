@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
@@ -35,7 +35,7 @@ class PostgresTransaction(PostgresLine):
 
     `careful` inserts in such a way that a conflict shows without ending the transaction: for the caller's own one, and
     for a second try after a conflict. `shares_locks` is False where the transaction is the caller's own: it may stay
-    open for long, so it locks nothing that others need.
+    open for long, so it locks nothing that others need. `known_keys` are jobs of idempotency keys that it cannot see.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class PostgresTransaction(PostgresLine):
         careful: bool = False,
         shares_locks: bool = True,
         known_queues: frozenset[str] = frozenset(),
+        known_keys: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
         super().__init__(*given)
         self.now = 0
@@ -55,6 +56,7 @@ class PostgresTransaction(PostgresLine):
         self.new_queues: set[str] = set()
         """Queues whose names were stored, or found stored, and were not known to be."""
         self._known_queues = known_queues
+        self._known_keys = known_keys or {}
         self._careful = careful
         self._shares_locks = shares_locks
         self._held: set[str] = set()
@@ -99,8 +101,7 @@ class PostgresTransaction(PostgresLine):
         rows = [inserted_row(record) for record in sorted(records, key=lambda record: record.id)]
         if self._session.many(self._sql.insert_job, rows) == len(rows):
             return
-        uids = [record.uid for record in records]
-        taken = {job_id for (job_id,) in self._rows(self._sql.ids_taken, [record.id for record in records], uids)}
+        taken = self.ids_taken([record.id for record in records], [record.uid for record in records])
         if not taken:
             raise BeginAnew
         raise DuplicateJob([record.id for record in records if record.id in taken])
@@ -166,12 +167,16 @@ class PostgresTransaction(PostgresLine):
 
     # -- identity
 
+    def ids_taken(self, job_ids: Sequence[str], besides: Sequence[int] = ()) -> set[str]:
+        """Which of these ids jobs have, other than those with these uids."""
+        return {job_id for (job_id,) in self._rows(self._sql.ids_taken, list(job_ids), list(besides))}
+
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         wanted = [list(names) for names in zip(*pairs, strict=True)]
         removed = self._rows(self._sql.removed_jobs_of_keys, *wanted, self.now - KEY_TTL)
         known = {(queue, key): job_id for queue, key, job_id in removed}
         known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
-        return known
+        return known | {pair: self._known_keys[pair] for pair in pairs if pair in self._known_keys}
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         return super().hold_queues(names, alone=alone) if self._shares_locks else self.queue_states(names)
