@@ -36,7 +36,7 @@ from longshore.backends.transaction import Transaction
 from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration, to_micros
 from longshore.core.names import check_name
@@ -255,21 +255,37 @@ class PostgresBackend(StoredBackend):
         return await join(connection, partial(self._enqueue_in, schema, jobs))
 
     def _enqueue_in(self, schema: Schema, jobs: Sequence[Job], session: Session) -> list[str]:
+        unseen: dict[tuple[str, str], str] = {}
         with self._server.explained():
             while True:
                 session.run("SAVEPOINT longshore_enqueue")
                 try:
-                    ids = self._enqueue_once(schema, jobs, session)
+                    ids = self._enqueue_once(schema, jobs, session, unseen)
                 except BaseException as error:
                     session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    if not isinstance(error, BeginAnew):
+                    met_unseen = isinstance(error, errors.SerializationFailure) and self._look_for_them(jobs, unseen)
+                    if not met_unseen and not isinstance(error, BeginAnew):
                         raise
                 else:
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
                     return ids
 
-    def _enqueue_once(self, schema: Schema, jobs: Sequence[Job], session: Session) -> list[str]:
+    def _look_for_them(self, jobs: Sequence[Job], unseen: dict[tuple[str, str], str]) -> bool:
+        """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
+        keys = [(job.queue, job.idempotency_key) for job in jobs if job.idempotency_key is not None]
+        found = self._perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
+        fresh = [job.id for job in jobs if (job.queue, job.idempotency_key) not in found]
+        taken = self._perform(lambda tx: tx.ids_taken(fresh))
+        if taken:
+            raise DuplicateJob([job_id for job_id in fresh if job_id in taken])
+        known = len(unseen)
+        unseen |= found
+        return len(unseen) > known
+
+    def _enqueue_once(
+        self, schema: Schema, jobs: Sequence[Job], session: Session, known_keys: dict[tuple[str, str], str]
+    ) -> list[str]:
         try:
             ((log, _),) = session.rows(self._sql.meta)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
@@ -279,7 +295,14 @@ class PostgresBackend(StoredBackend):
                 "connection", f"is open on another database than {self._server.name}, or has no schema {self.schema}"
             )
         transaction = PostgresTransaction(
-            session, self._sql, self.schema, self._marks, self._limited, careful=True, shares_locks=False
+            session,
+            self._sql,
+            self.schema,
+            self._marks,
+            self._limited,
+            careful=True,
+            shares_locks=False,
+            known_keys=known_keys,
         )
         if self._clock is None:
             ((transaction.now,),) = session.rows(self._sql.now)
