@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -23,11 +24,12 @@ from longshore.backends.postgres.connecting import Server, Watchdog
 from longshore.backends.postgres.joining import join
 from longshore.backends.postgres.line import BeginAnew, lock_number
 from longshore.backends.postgres.marks import Marks
+from longshore.backends.postgres.moving import EnteredSchema, enter
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, prepare, quoted
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.view import PostgresView, find_horizon
+from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
@@ -309,7 +311,7 @@ class PostgresBackend(StoredBackend):
         else:
             transaction.now = to_micros(self._clock.now())
         ids = submission.enqueue_jobs(transaction, jobs)
-        session.rows(self._sql.notify, (self._channel, sorted(transaction.queues) or [""]))
+        session.rows(self._sql.notify, (self._channel, array_text(sorted(transaction.queues) or [""])))
         return ids
 
     # -- waking and being woken
@@ -321,7 +323,14 @@ class PostgresBackend(StoredBackend):
 
     def _send_hints(self, queues: list[str]) -> None:
         with self._pool.taken(monotonic() + 1) as taken:
-            taken.session.rows(self._sql.notify, (self._channel, queues))
+            taken.session.rows(self._sql.notify, (self._channel, array_text(queues)))
+
+    # -- moving house
+
+    def moving_in(self) -> AbstractContextManager[EnteredSchema]:
+        """The schema, to be moved into by `longshore.backends.moving.move`."""
+        self._refuse_if_closed()
+        return enter(self._server, self.schema, self._sql)
 
     # -- the end
 

@@ -33,6 +33,7 @@ class PostgresLine(PostgresView, SQLLine):
     def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks, limited: set[str]) -> None:
         super().__init__(session, sql)
         self._entries = 0
+        self._outlived = False
         self._limited = limited
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
@@ -45,7 +46,7 @@ class PostgresLine(PostgresView, SQLLine):
         alone_in = {name for name in wanted if alone or name in self._limited}
         self._hold(self._sql.hold_queues_alone, alone_in)
         self._hold(self._sql.hold_queues, set(wanted) - alone_in)
-        states = self._settings_of(wanted)
+        states = self._held_settings(wanted)
         limited = {name for name, state in states.items() if state.limited}
         self._limited.difference_update(states)
         self._limited.update(limited)
@@ -60,12 +61,14 @@ class PostgresLine(PostgresView, SQLLine):
 
     def _hold(self, statement: str, names: Collection[str]) -> None:
         if names:
-            self._rows(statement, self._room, sorted({lock_number(name) for name in names}))
+            self._rows(statement, self._room, self._listed(sorted({lock_number(name) for name in names})))
 
-    def _settings_of(self, names: Sequence[str]) -> dict[str, QueueState]:
+    def _held_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
         states = {name: QueueState(name) for name in names}
-        rows = self._rows(self._sql.queues_named, list(names))
-        states.update({row[0]: queue_of_row(row) for row in rows})
+        for outlived, entries, *row in self._rows(self._sql.held_settings, self._listed(names), self.now):
+            self._outlived, self._entries = outlived, entries
+            if row[0] is not None:
+                states[row[0]] = queue_of_row(tuple(row))
         return states
 
     # -- the claim in one statement
@@ -75,8 +78,7 @@ class PostgresLine(PostgresView, SQLLine):
     ) -> list[Record] | None:
         if not queues:
             return []
-        ((outlived, self._entries),) = self._rows(self._sql.before_a_claim, self.now)
-        if outlived:
+        if self._outlived:
             return None  # they are ended on the way, which takes a closer look at each
         shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
         claimed: list[Record] = []
@@ -85,32 +87,33 @@ class PostgresLine(PostgresView, SQLLine):
         claimed.sort(key=standing_order)
         tagged = [record.uid for record in claimed if record.tags]
         if tagged:
-            self._run(self._sql.save_tag, tagged)
+            self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(claimed)
         return claimed
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
         """How many of the first in line are each queue's."""
-        return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, list(queues), self.now, limit))
+        return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, self._listed(queues), self.now, limit))
 
     def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Record]:
         values = (queue, self.now, limit, *lease)
         marks = self._marks.of(queue)
         if marks is not None:
-            further_on = self._records(
-                self._rows(self._sql.claim_further_on, *values, *map(list, zip(*marks, strict=True)))
+            further_on, _ = self._claimed(
+                self._sql.claim_further_on, *values, *map(self._listed, zip(*marks, strict=True))
             )
             self._marks.went_on(queue, further_on)
             return further_on
-        claimed = self._records(self._rows(self._sql.claim_in_line, *values))
-        self._marks.started_anew(queue, self._entries_read(), limit, claimed, self.now)
+        claimed, entries = self._claimed(self._sql.claim_in_line, *values)
+        self._marks.started_anew(queue, entries, limit, claimed, self.now)
         return claimed
 
-    def _entries_read(self) -> int:
-        """Entries of the claim's index that were read since this was last asked in the same transaction."""
-        ((entries,),) = self._rows(self._sql.entries_read)
-        fresh, self._entries = entries - self._entries, entries
-        return int(fresh)
+    def _claimed(self, statement: str, *values: object) -> tuple[list[Record], int]:
+        """The jobs a statement claimed, and how many entries of the claim's index it read."""
+        rows = list(self._rows(statement, *values))
+        entries = rows[0][0] if rows else self._rows(self._sql.entries_read).__next__()[0]
+        read, self._entries = entries - self._entries, entries
+        return self._records(row[1:] for row in rows), read
 
     # -- the claim job by job, where limits or tags have a say
 
@@ -143,7 +146,7 @@ class PostgresLine(PostgresView, SQLLine):
         for priority in self._tagged_priorities(queue.name, rarest):
             last = (BEFORE_ALL, 0)
             while True:
-                values = (rarest, queue.name, priority, self.now, others, *last, at_once, *limits)
+                values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, *limits)
                 rows = list(self._rows(statement, *values))
                 yield from self._records(rows)
                 if len(rows) < at_once:
@@ -154,7 +157,7 @@ class PostgresLine(PostgresView, SQLLine):
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         states = {key: KeyState(queue, key) for key in keys}
-        states.update({row[1]: key_of_row(row) for row in self._rows(self._sql.key_state, queue, list(keys))})
+        states.update({row[1]: key_of_row(row) for row in self._rows(self._sql.key_state, queue, self._listed(keys))})
         return states
 
 

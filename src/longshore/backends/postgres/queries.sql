@@ -64,15 +64,6 @@ SELECT {job_columns} FROM {schema}.jobs
 WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
 ORDER BY expires_at, uid LIMIT $2 FOR UPDATE SKIP LOCKED
 
--- name: before_a_claim
--- Whether anybody who waits is past their time; and how many entries of the claim's index this session has read so far.
-SELECT
-    EXISTS (
-        SELECT 1 FROM {schema}.jobs
-        WHERE expires_at <= $1 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
-    ),
-    {entries_of_line}
-
 -- name: jobs_ended_before
 SELECT {job_columns} FROM {schema}.jobs
 WHERE queue = $1 AND status = $2 AND finalized_at <= $3
@@ -189,7 +180,7 @@ counted AS (
     UNION ALL
     SELECT $1::text, 'RUNNING', count(*), sum(retry_count) FROM claimed HAVING count(*) > 0
 )
-SELECT {job_columns} FROM claimed
+SELECT {entries_of_line}, {job_columns} FROM claimed
 
 -- name: due_in_line
 due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
@@ -328,6 +319,8 @@ FROM json_to_recordset($1::json) AS new (
 WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
 -- name: complete_jobs
+-- Completed, told and counted in one statement. It tells how many there were, and whether any job waits for them: they
+-- were locked before, so nobody can begin to wait for them now.
 WITH done AS (
     SELECT * FROM unnest($1::bigint[], $2::bytea[]) AS done (uid, result)
 ),
@@ -337,11 +330,23 @@ completed AS (
         job_seq = job_seq + 1, started_at = coalesce(started_at, $3), lease_owner = NULL, lease_token = NULL,
         lease_expires_at = NULL
     FROM done WHERE jobs.uid = done.uid AND jobs.status = 'RUNNING'
-    RETURNING jobs.uid, id, job_seq, queue, type, epoch, executions, assignee_id
+    RETURNING jobs.uid, id, job_seq, queue, type, epoch, executions, assignee_id, retry_count
+),
+told AS (
+    INSERT INTO {schema}.job_events ({event_row})
+    SELECT uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions, assignee_id, '',
+        $3::bigint, NULL
+    FROM completed
+),
+counted AS (
+    INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
+    SELECT queue, 'RUNNING', -count(*), -sum(retry_count) FROM completed GROUP BY queue
+    UNION ALL
+    SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM completed GROUP BY queue
 )
-INSERT INTO {schema}.job_events ({event_row})
-SELECT uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions, assignee_id, '',
-    $3::bigint, NULL
+SELECT count(*), EXISTS (
+    SELECT 1 FROM {schema}.job_dependencies WHERE depends_on = ANY($4::text[]) AND state <> 'satisfied'
+)
 FROM completed
 
 -- name: claim_jobs
@@ -490,8 +495,16 @@ SELECT {queue_columns} FROM {schema}.queues WHERE name = $1
 -- name: queues
 SELECT {queue_columns} FROM {schema}.queues
 
--- name: queues_named
-SELECT {queue_columns} FROM {schema}.queues WHERE name = ANY($1::text[])
+-- name: held_settings
+-- The settings of queues that are held by now; and what a claim has to know beside them: whether anybody who waits is past
+-- their time, and how many entries of the claim's index this session has read so far.
+SELECT
+    EXISTS (
+        SELECT 1 FROM {schema}.jobs
+        WHERE expires_at <= $2 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
+    ),
+    {entries_of_line}, {queue_columns}
+FROM (SELECT 1) AS always LEFT JOIN {schema}.queues ON name = ANY($1::text[])
 
 -- name: queues_ever_seen
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1
@@ -692,3 +705,175 @@ SELECT {job_columns} FROM {schema}.jobs WHERE
 
 -- name: carries_tag
 uid IN (SELECT uid FROM {schema}.job_tags WHERE tag = {})
+
+-- name: weight
+-- What a row's sums are multiplied by, so that two rows with each other's values do not add up to the same.
+(uid % 997 + 1)
+
+-- name: status_number
+-- A number for each status that every dialect makes alike; it is the length and the first letter that tell them apart.
+(length(status) * 128 + ascii(status))
+
+-- name: span_of_jobs
+SELECT min(uid), max(uid) FROM {schema}.jobs
+
+-- name: span_of_job_dependencies
+SELECT min(dependent_uid), max(dependent_uid) FROM {schema}.job_dependencies
+
+-- name: span_of_job_logs
+SELECT min(uid), max(uid) FROM {schema}.job_logs
+
+-- name: span_of_tombstones
+SELECT min(uid), max(uid) FROM {schema}.tombstones
+
+-- name: moved_xid
+-- Events that were moved stand before all that are written here, as those of the lowest transaction there can be.
+'3'::xid8
+
+-- name: span_of_job_events
+SELECT min(n), max(n) FROM {schema}.job_events WHERE xid = {moved_xid}
+
+-- name: digest_of_jobs
+-- Whatever happens to a job changes one of these: its version, or where no event is written for it, one of the others.
+SELECT
+    count(*), sum({weight} * job_seq)::bigint, sum({weight} * {status_number})::bigint,
+    sum({weight} * retry_count)::bigint, sum({weight} * (updated_at % 1000003))::bigint,
+    sum({weight} * (coalesce(lease_expires_at, 0) % 1000003))::bigint, sum({weight} * parked::integer)::bigint,
+    sum(length(payload)), sum(length(result)), sum(length(checkpoint))
+FROM {schema}.jobs WHERE uid >= $1 AND uid < $2
+
+-- name: digest_of_job_dependencies
+SELECT
+    count(*), sum((dependent_uid % 997 + 1) * (position + 1))::bigint,
+    sum((dependent_uid % 997 + 1) * length(state))::bigint
+FROM {schema}.job_dependencies WHERE dependent_uid >= $1 AND dependent_uid < $2
+
+-- name: digest_of_job_logs
+SELECT count(*), sum({weight} * number)::bigint, sum({weight} * (at % 1000003))::bigint
+FROM {schema}.job_logs WHERE uid >= $1 AND uid < $2
+
+-- name: digest_of_tombstones
+SELECT count(*), sum({weight} * (removed_at % 1000003))::bigint, sum({weight} * {status_number})::bigint
+FROM {schema}.tombstones WHERE uid >= $1 AND uid < $2
+
+-- name: digest_of_job_events
+SELECT count(*), sum((n % 997 + 1) * job_seq)::bigint, sum((n % 997 + 1) * (occurred_at % 1000003))::bigint
+FROM {schema}.job_events WHERE xid = {moved_xid} AND n >= $1 AND n < $2
+
+-- name: digest_of_job_tags
+SELECT
+    sum({weight} * length(tag))::bigint, sum({weight} * {status_number})::bigint, sum({weight} * retry_count)::bigint,
+    sum({weight} * claimable::integer)::bigint, sum({weight} * (place % 1000003))::bigint,
+    sum({weight} * (priority % 1000003))::bigint
+FROM {schema}.job_tags
+
+-- name: row_counts
+SELECT
+    (SELECT count(*) FROM {schema}.jobs), (SELECT count(*) FROM {schema}.job_dependencies),
+    (SELECT count(*) FROM {schema}.job_logs), (SELECT count(*) FROM {schema}.tombstones),
+    (SELECT count(*) FROM {schema}.job_events), (SELECT count(*) FROM {schema}.job_tags),
+    (SELECT count(*) FROM {schema}.queues), (SELECT count(*) FROM {schema}.concurrency_keys),
+    (SELECT count(*) FROM {schema}.schedules)
+
+-- name: recount
+SELECT queue, status, count(*), sum(retry_count)::bigint FROM {schema}.jobs GROUP BY queue, status
+
+-- name: any_belongings
+SELECT EXISTS (SELECT 1 FROM {schema}.jobs) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
+    OR EXISTS (SELECT 1 FROM {schema}.job_events) OR EXISTS (SELECT 1 FROM {schema}.queues)
+    OR EXISTS (SELECT 1 FROM {schema}.schedules)
+
+-- name: moving
+-- Locked: of two who move into one house, the one who began last goes on, and the other sees that it was overtaken.
+SELECT moving FROM {schema}.meta FOR UPDATE
+
+-- name: put_moving
+UPDATE {schema}.meta SET moving = $1
+
+-- name: let_movers_in
+-- For this transaction only.
+SELECT set_config('longshore.moving', 'on', true)
+
+-- name: close_house
+-- A process that opened the house before the move began would take jobs out of it half-way: whoever writes to it is
+-- told to wait, whatever connection they have.
+CREATE OR REPLACE FUNCTION {schema}.refuse_while_moving() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('longshore.moving', true) IS DISTINCT FROM 'on' THEN
+        RAISE EXCEPTION 'longshore migrate-data into this schema was not finished; run it again'
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.jobs
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
+CREATE TRIGGER moving BEFORE INSERT ON {schema}.job_events
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
+CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.queues
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
+CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.schedules
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving()
+
+-- name: open_house
+DROP FUNCTION {schema}.refuse_while_moving() CASCADE
+
+-- name: clear_jobs
+DELETE FROM {schema}.jobs WHERE uid >= $1 AND uid < $2
+
+-- name: clear_job_tags
+DELETE FROM {schema}.job_tags WHERE uid >= $1 AND uid < $2
+
+-- name: clear_job_dependencies
+DELETE FROM {schema}.job_dependencies WHERE dependent_uid >= $1 AND dependent_uid < $2
+
+-- name: clear_job_logs
+DELETE FROM {schema}.job_logs WHERE uid >= $1 AND uid < $2
+
+-- name: clear_tombstones
+DELETE FROM {schema}.tombstones WHERE uid >= $1 AND uid < $2
+
+-- name: clear_job_events
+DELETE FROM {schema}.job_events WHERE xid = {moved_xid} AND n >= $1 AND n < $2
+
+-- name: fill_jobs
+COPY {schema}.jobs ({job_columns}) FROM STDIN
+
+-- name: fill_job_tags
+INSERT INTO {schema}.job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
+SELECT carried.tag, uid, queue, priority, place, {eligible}, status, retry_count
+FROM {schema}.jobs CROSS JOIN LATERAL json_array_elements_text(nullif(tags, '')::json) AS carried (tag)
+WHERE uid >= $1 AND uid < $2
+
+-- name: fill_job_dependencies
+COPY {schema}.job_dependencies ({edge_columns}, unsure) FROM STDIN
+
+-- name: fill_job_logs
+COPY {schema}.job_logs (uid, number, at, level, message) FROM STDIN
+
+-- name: fill_tombstones
+COPY {schema}.tombstones (uid, id, queue, type, status, idempotency_key, removed_at) FROM STDIN
+
+-- name: fill_job_events
+COPY {schema}.job_events (xid, n, {event_row}) FROM STDIN
+
+-- name: fill_queues
+COPY {schema}.queues ({queue_columns}) FROM STDIN
+
+-- name: fill_concurrency_keys
+COPY {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at) FROM STDIN
+
+-- name: fill_schedules
+COPY {schema}.schedules (id, paused, next_run_at, body) FROM STDIN
+
+-- name: fill_counts
+INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) {recount}
+
+-- name: go_on_from
+SELECT
+    setval('{schema}.job_uids', $1::bigint, false),
+    setval(pg_get_serial_sequence('{schema}.job_events', 'n'), $2::bigint, false)
+
+-- name: learn_sizes
+-- Or the planner would take the house for empty until it is next looked over.
+ANALYZE {schema}.jobs, {schema}.job_tags, {schema}.job_events, {schema}.job_dependencies, {schema}.job_logs

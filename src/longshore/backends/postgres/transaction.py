@@ -60,6 +60,7 @@ class PostgresTransaction(PostgresLine):
         self._careful = careful
         self._shares_locks = shares_locks
         self._held: set[str] = set()
+        self._awaited_by_nobody: set[str] = set()
 
     def _run(self, statement: str, *values: Any) -> int:
         return self._session.run(statement, values)
@@ -86,7 +87,7 @@ class PostgresTransaction(PostgresLine):
         else:
             self._session.copy(self._sql.copy_jobs, map(inserted_row, records))
         self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
-        self._run(self._sql.insert_added_events, [record.uid for record in records], self.now)
+        self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now)
         self._append(events)
         counts = Counter((record.queue, record.status) for record in records)
         self._count((*key, jobs, 0) for key, jobs in counts.items())
@@ -94,7 +95,7 @@ class PostgresTransaction(PostgresLine):
         self._tell(names)
         self.new_queues = names - self._known_queues
         if self.new_queues:
-            self._run(self._sql.remember_queues, sorted(self.new_queues))
+            self._run(self._sql.remember_queues, self._listed(sorted(self.new_queues)))
 
     def _insert_carefully(self, records: Sequence[Record]) -> None:
         """In the order of ids: two who bring the same ones wait for each other in turn, never in a circle."""
@@ -115,23 +116,31 @@ class PostgresTransaction(PostgresLine):
     def save(self, changes: Sequence[Change]) -> None:
         completed, others = _plainly_completed(changes)
         if completed:
-            uids = [record.uid for record in completed]
-            results = [record.result for record in completed]
-            self._expect(self._run(self._sql.complete_jobs, uids, results, self.now), len(completed))
+            self._complete(completed)
         if others:
             rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in others]
-            uids = [change.record.uid for change in others]
+            uids = self._listed(change.record.uid for change in others)
             self._expect(self._run(self._sql.save_job, json.dumps(rows), uids), len(others))
             self._append([event for change in others for event in change.events])
+            self._count(deltas_of(others))
         self._save_tags(changes)
-        self._count(deltas_of(changes))
         self._tell({change.record.queue for change in changes})
+
+    def _complete(self, records: Sequence[Record]) -> None:
+        names = [record.id for record in records]
+        uids, results = [record.uid for record in records], [record.result for record in records]
+        columns = (self._listed(uids), self._listed(results), self.now, self._listed(names))
+        ((completed, awaited),) = self._rows(self._sql.complete_jobs, *columns)
+        self._expect(completed, len(records))
+        self.counted += 2
+        if not awaited:
+            self._awaited_by_nobody.update(names)
 
     def claim(self, changes: Sequence[Change]) -> None:
         first = changes[0].record
-        uids = [change.record.uid for change in changes]
+        uids = self._listed(change.record.uid for change in changes)
         lease = (first.lease_owner, first.lease_token, first.lease_expires_at)
-        self._expect(self._run(self._sql.claim_jobs, self.now, *lease, uids), len(uids))
+        self._expect(self._run(self._sql.claim_jobs, self.now, *lease, uids), len(changes))
         self._append([event for change in changes for event in change.events])
         self._save_tags(changes)
         self._count(deltas_of(changes))
@@ -144,10 +153,10 @@ class PostgresTransaction(PostgresLine):
     def _save_tags(self, changes: Sequence[Change]) -> None:
         tagged = [change.record.uid for change in changes if change.record.tags]
         if tagged:
-            self._run(self._sql.save_tag, tagged)
+            self._run(self._sql.save_tag, self._listed(tagged))
 
     def remove(self, changes: Sequence[Change]) -> None:
-        uids = [change.record.uid for change in changes]
+        uids = self._listed(change.record.uid for change in changes)
         self._run(self._sql.insert_tombstone, uids, self.now)
         for statement in (self._sql.delete_tag, self._sql.delete_logs, self._sql.delete_edges, self._sql.delete_job):
             self._run(statement, uids)
@@ -159,7 +168,7 @@ class PostgresTransaction(PostgresLine):
         rows = list(deltas)
         if rows:
             self.counted += len(rows)
-            self._run(self._sql.add_to_count, *map(list, zip(*rows, strict=True)))
+            self._run(self._sql.add_to_count, *map(self._listed, zip(*rows, strict=True)))
 
     def _tell(self, queues: Iterable[str]) -> None:
         self.news = True
@@ -169,10 +178,10 @@ class PostgresTransaction(PostgresLine):
 
     def ids_taken(self, job_ids: Sequence[str], besides: Sequence[int] = ()) -> set[str]:
         """Which of these ids jobs have, other than those with these uids."""
-        return {job_id for (job_id,) in self._rows(self._sql.ids_taken, list(job_ids), list(besides))}
+        return {job_id for (job_id,) in self._rows(self._sql.ids_taken, self._listed(job_ids), self._listed(besides))}
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        wanted = [list(names) for names in zip(*pairs, strict=True)]
+        wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
         removed = self._rows(self._sql.removed_jobs_of_keys, *wanted, self.now - KEY_TTL)
         known = {(queue, key): job_id for queue, key, job_id in removed}
         known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
@@ -183,7 +192,7 @@ class PostgresTransaction(PostgresLine):
 
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         if self._shares_locks:
-            self._held |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, list(job_ids))}
+            self._held |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
         return self.statuses(job_ids)
 
     # -- dependencies
@@ -192,14 +201,22 @@ class PostgresTransaction(PostgresLine):
         rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._held} for edge in edges]
         self._run(self._sql.put_edge, json.dumps(rows))
 
+    def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
+        names = [name for name in depends_on if name not in self._awaited_by_nobody]
+        return super().open_edges(names) if names else []
+
     def unsure_edges(self, limit: int) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
 
     # -- leases, events, schedules
 
     def write_leases(self, records: Sequence[Record]) -> None:
-        ends = [record.lease_expires_at for record in records]
-        self._run(self._sql.save_lease, ends, [r.uid for r in records], [r.epoch for r in records])
+        ends = self._listed(record.lease_expires_at for record in records)
+        uids, epochs = (
+            self._listed(record.uid for record in records),
+            self._listed(record.epoch for record in records),
+        )
+        self._run(self._sql.save_lease, ends, uids, epochs)
 
     def _append(self, events: Sequence[EventRow]) -> None:
         if events:

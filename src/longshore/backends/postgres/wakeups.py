@@ -15,7 +15,7 @@ from longshore.backends.postgres.view import find_horizon
 from longshore.backends.statements import Statements
 from longshore.core.errors import LongshoreError
 
-_HINTS_APART = 0.005
+_HINTS_APART = 0.01
 """Seconds between two hints of one process: whatever is committed meanwhile is told with the next."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
