@@ -107,12 +107,20 @@ class PostgresBackend(StoredBackend):
     # -- verbs and looks, each in a thread of ours
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._in_thread(self._threads, lambda: self._perform(lambda tx: verb(tx, *args, **kwargs)))
+        return await self._write_in(self._threads, lambda tx: verb(tx, *args, **kwargs))
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        return await self._in_thread(self._urgent_threads, lambda: self._perform(lambda tx: verb(tx, *args, **kwargs)))
+        return await self._write_in(self._urgent_threads, lambda tx: verb(tx, *args, **kwargs))
+
+    async def _write_in(self, threads: ThreadPoolExecutor, verb: Callable[[PostgresTransaction], R]) -> R:
+        abandoned = threading.Event()
+        try:
+            return await self._in_thread(threads, lambda: self._perform(verb, abandoned))
+        except asyncio.CancelledError:
+            abandoned.set()  # what is not committed yet never will be
+            raise
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         follows = look in _FOLLOWING
@@ -152,14 +160,14 @@ class PostgresBackend(StoredBackend):
 
     # -- one verb, one transaction
 
-    def _perform(self, verb: Callable[[PostgresTransaction], R]) -> R:
+    def _perform(self, verb: Callable[[PostgresTransaction], R], abandoned: threading.Event | None = None) -> R:
         """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead."""
         until = monotonic() + self._wait_seconds
         careful = False
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful)
+            attempt = _Attempt(careful, abandoned)
             try:
                 return self._attempt(verb, attempt, until)
             except errors.UniqueViolation:
@@ -188,7 +196,7 @@ class PostgresBackend(StoredBackend):
             try:
                 transaction = self._begin(session, careful=attempt.careful)
                 answer = verb(transaction)
-                attempt.committing = True
+                attempt.begin_to_commit()
                 session.run("COMMIT")
             except BaseException:
                 taken.roll_back()
@@ -359,10 +367,17 @@ class PostgresBackend(StoredBackend):
 class _Attempt:
     """How far one try of a transaction has come."""
 
-    def __init__(self, careful: bool) -> None:
+    def __init__(self, careful: bool, abandoned: threading.Event | None) -> None:
         self.careful = careful
+        self._abandoned = abandoned
         self.reused = False
         """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
         self.lost = False
         """Whether its connection broke, rather than the server refusing something on it."""
         self.committing = False
+
+    def begin_to_commit(self) -> None:
+        """From here on nobody can tell whether it was stored, unless the answer comes. Raises if nobody waits."""
+        if self._abandoned is not None and self._abandoned.is_set():
+            raise asyncio.CancelledError
+        self.committing = True
