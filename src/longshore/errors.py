@@ -11,6 +11,7 @@ from longshore.core.errors import (
     JobNotInflight,
     LeaseLost,
     LongshoreError,
+    MoveRefused,
     QueueClosed,
 )
 
@@ -25,5 +26,6 @@ __all__ = [
     "JobNotInflight",
     "LeaseLost",
     "LongshoreError",
+    "MoveRefused",
     "QueueClosed",
 ]

@@ -13,6 +13,8 @@ import typer
 import longshore
 from longshore.backends.contract import Backend, CopiesItself
 from longshore.backends.opening import connect
+from longshore.cli.moving import migrate_data
+from longshore.cli.output import printable
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 
 EXIT_USAGE = 2
@@ -77,6 +79,9 @@ def backup(url: Url, target: Annotated[str, typer.Argument(help="The file to wri
     _within(url, copy)
 
 
+app.command()(migrate_data)
+
+
 def run() -> None:
     """The entry point: errors are one line that says what to do, never a traceback."""
     try:
@@ -87,10 +92,5 @@ def run() -> None:
             code = EXIT_USAGE
         elif isinstance(error, BackendUnavailable):
             code = EXIT_UNAVAILABLE
-        typer.echo(f"longshore: {_printable(str(error))}", err=True)
+        typer.echo(f"longshore: {printable(str(error))}", err=True)
         sys.exit(code)
-
-
-def _printable(text: str) -> str:
-    """Control characters shown, never sent to the terminal."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

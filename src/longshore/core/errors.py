@@ -90,6 +90,10 @@ class BackendUnavailable(LongshoreError):
     """The store cannot be used now (locked, full, read-only, corrupt, foreign, newer); the message says which."""
 
 
+class MoveRefused(LongshoreError):
+    """Moving one store to another would lose or double something, or did not end as it should; the message says how."""
+
+
 class CursorExpired(LongshoreError):
     """The place in the event log this cursor points to is gone: pruned, or of another log. Start again from None."""
 

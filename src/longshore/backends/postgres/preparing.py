@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from psycopg import sql
@@ -31,7 +32,7 @@ def quoted(schema: str) -> str:
     return sql.Identifier(schema).as_string()
 
 
-def prepare(server: Server, schema: str, *, create: bool = True) -> Schema:
+def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved: bool = False) -> Schema:
     """Makes the schema if there is none, and brings it up to date; two at once do no harm."""
     with server.connect() as connection:
         if connection.info.server_version < OLDEST_SERVER:
@@ -44,6 +45,8 @@ def prepare(server: Server, schema: str, *, create: bool = True) -> Schema:
             raise BackendUnavailable(f"there is no schema {schema} of Longshore at {server.name}; look at the address")
         for migration in MIGRATIONS[version:]:
             _apply(connection, schema, migration)
+        if not even_half_moved:
+            _refuse_half_moved(connection, server, schema)
         return Schema(len(MIGRATIONS), _at_home(connection, schema))
 
 
@@ -53,7 +56,19 @@ def check(connection: Connection, server: Server, schema: str) -> None:
     Or a copy in the place of the database that was there, with a log that begins anew.
     """
     refuse_newer(_version(connection, schema), MIGRATIONS, f"schema {schema} at {server.name}")
+    _refuse_half_moved(connection, server, schema)
     _at_home(connection, schema)
+
+
+def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> None:
+    """Nobody works in a house that half of the jobs have not come to yet."""
+    (moving,) = connection.execute(f"SELECT moving FROM {quoted(schema)}.meta").fetchone() or (None,)
+    move = json.loads(moving or '{"finished": true}')
+    if not move.get("finished"):
+        raise BackendUnavailable(
+            f"the move from {move['from']} into schema {schema} at {server.name} was not finished; "
+            "run longshore migrate-data again, and it goes on"
+        )
 
 
 def _version(connection: Connection, schema: str) -> int:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,6 +18,7 @@ import apsw
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
@@ -191,6 +193,11 @@ class SQLiteBackend(StoredBackend):
                 close_quietly(copy)
                 close_quietly(source)
         unfinished.rename(destination)
+
+    def moving_out(self) -> AbstractContextManager[LeftFile]:
+        """The file as it is now, for `longshore.backends.moving.move`."""
+        self._refuse_if_closed()
+        return leave(self.path, self._open, self._clock)
 
     async def close(self) -> None:
         self._closed = True

@@ -389,3 +389,96 @@ UPDATE meta SET next_uid = ?, next_event = ?
 
 -- name: begin_new_log
 UPDATE meta SET log = lower(hex(randomblob(4)))
+
+-- name: weight
+-- What a row's sums are multiplied by, so that two rows with each other's values do not add up to the same.
+(uid % 997 + 1)
+
+-- name: status_number
+-- A number for each status that every dialect makes alike; it is the length and the first letter that tell them apart.
+(length(status) * 128 + unicode(status))
+
+-- name: span_of_jobs
+-- Two questions, because each alone is one step in the index.
+SELECT (SELECT min(uid) FROM jobs), (SELECT max(uid) FROM jobs)
+
+-- name: span_of_job_dependencies
+SELECT (SELECT min(dependent_uid) FROM job_dependencies), (SELECT max(dependent_uid) FROM job_dependencies)
+
+-- name: span_of_job_logs
+SELECT (SELECT min(uid) FROM job_logs), (SELECT max(uid) FROM job_logs)
+
+-- name: span_of_tombstones
+SELECT (SELECT min(uid) FROM tombstones), (SELECT max(uid) FROM tombstones)
+
+-- name: span_of_job_events
+SELECT (SELECT min(n) FROM job_events), (SELECT max(n) FROM job_events)
+
+-- name: digest_of_jobs
+-- Whatever happens to a job changes one of these: its version, or where no event is written for it, one of the others.
+SELECT
+    count(*), sum({weight} * job_seq), sum({weight} * {status_number}), sum({weight} * retry_count),
+    sum({weight} * (updated_at % 1000003)), sum({weight} * (coalesce(lease_expires_at, 0) % 1000003)),
+    sum({weight} * parked), sum(length(payload)), sum(length(result)), sum(length(checkpoint))
+FROM jobs WHERE uid >= ? AND uid < ?
+
+-- name: digest_of_job_dependencies
+SELECT count(*), sum((dependent_uid % 997 + 1) * (position + 1)), sum((dependent_uid % 997 + 1) * length(state))
+FROM job_dependencies WHERE dependent_uid >= ? AND dependent_uid < ?
+
+-- name: digest_of_job_logs
+SELECT count(*), sum({weight} * number), sum({weight} * (at % 1000003)) FROM job_logs WHERE uid >= ? AND uid < ?
+
+-- name: digest_of_tombstones
+SELECT count(*), sum({weight} * (removed_at % 1000003)), sum({weight} * {status_number})
+FROM tombstones WHERE uid >= ? AND uid < ?
+
+-- name: digest_of_job_events
+SELECT count(*), sum((n % 997 + 1) * job_seq), sum((n % 997 + 1) * (occurred_at % 1000003))
+FROM job_events WHERE n >= ? AND n < ?
+
+-- name: digest_of_job_tags
+SELECT
+    sum({weight} * length(tag)), sum({weight} * {status_number}), sum({weight} * retry_count),
+    sum({weight} * claimable), sum({weight} * (place % 1000003)), sum({weight} * (priority % 1000003))
+FROM job_tags
+
+-- name: row_counts
+SELECT
+    (SELECT count(*) FROM jobs), (SELECT count(*) FROM job_dependencies), (SELECT count(*) FROM job_logs),
+    (SELECT count(*) FROM tombstones), (SELECT count(*) FROM job_events), (SELECT count(*) FROM job_tags),
+    (SELECT count(*) FROM queues), (SELECT count(*) FROM concurrency_keys), (SELECT count(*) FROM schedules)
+
+-- name: recount
+SELECT queue, status, count(*), sum(retry_count) FROM jobs GROUP BY queue, status
+
+-- name: rows_of_jobs
+SELECT {job_columns} FROM jobs WHERE uid >= ? AND uid < ? ORDER BY uid
+
+-- name: rows_of_job_dependencies
+-- Nobody is unsure of an edge here: see the column in the other dialect.
+SELECT dependent_uid, depends_on, policy, state, position, 0 FROM job_dependencies
+WHERE dependent_uid >= ? AND dependent_uid < ?
+
+-- name: rows_of_job_logs
+SELECT uid, number, at, level, message FROM job_logs WHERE uid >= ? AND uid < ?
+
+-- name: rows_of_tombstones
+SELECT uid, id, queue, type, status, idempotency_key, removed_at FROM tombstones WHERE uid >= ? AND uid < ?
+
+-- name: rows_of_job_events
+SELECT {event_columns} FROM job_events WHERE n >= ? AND n < ? ORDER BY n
+
+-- name: rows_of_concurrency_keys
+SELECT queue, key, holding, window_start, window_count, wakes_at FROM concurrency_keys
+
+-- name: rows_of_schedules
+SELECT id, paused, next_run_at, body FROM schedules
+
+-- name: workers_heard_since
+SELECT id, seen_at FROM workers WHERE seen_at > ? ORDER BY id
+
+-- name: leases_in_force
+-- By owner, in the order of the index; a lease without an end has not ended.
+SELECT lease_owner, count(*), max(coalesce(lease_expires_at, 9223372036854775807)) FROM jobs INDEXED BY jobs_held
+WHERE lease_token IS NOT NULL AND (lease_expires_at IS NULL OR lease_expires_at > ?) GROUP BY lease_owner

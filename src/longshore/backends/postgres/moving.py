@@ -1,0 +1,119 @@
+"""Moving into a schema: closed to everybody else from the first row to the last, and opened when all agrees."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from longshore.backends.moving import Begun, OldHouse, Settings
+from longshore.backends.postgres.connecting import Server, Watchdog
+from longshore.backends.postgres.preparing import prepare
+from longshore.backends.postgres.session import OwnSession
+from longshore.backends.sql.columns import Row
+from longshore.backends.sql.moving import SQLHouse
+from longshore.backends.statements import Statements
+from longshore.core.errors import MoveRefused
+
+_PATIENCE = 3600.0
+"""Seconds for one statement: a block of the largest payloads takes many minutes on a slow line."""
+_MOVED_XID = "3"
+
+
+@contextmanager
+def enter(server: Server, schema: str, sql: Statements) -> Iterator[EnteredSchema]:
+    """The schema, made if there is none; a connection of its own, closed when done with."""
+    watchdog = Watchdog(_PATIENCE)
+    try:
+        with server.explained():
+            prepare(server, schema, even_half_moved=True)
+            with server.connect() as connection:
+                yield EnteredSchema(f"{server.name}, schema {schema}", OwnSession(connection, watchdog), sql)
+    finally:
+        watchdog.close()
+
+
+class EnteredSchema(SQLHouse):
+    """A schema that is moved into. Every transaction makes sure that no later run has taken the move over."""
+
+    def __init__(self, name: str, session: OwnSession, sql: Statements) -> None:
+        self.name = name
+        self._session = session
+        self._sql = sql
+        self._move: dict[str, Any] = {}
+
+    def _rows(self, statement: str, *values: Any) -> list[Row]:
+        return self._session.rows(statement, values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[dict[str, Any] | None]:
+        """Gives what is known of a move into this schema."""
+        with self._session.connection.transaction():
+            self._rows(self._sql.let_movers_in)
+            (known,) = self._one(self._sql.moving)
+            yield None if known is None else json.loads(known)
+
+    @contextmanager
+    def _our_transaction(self) -> Iterator[None]:
+        with self._transaction() as known:
+            if known != self._move:
+                raise MoveRefused(f"another run of this move into {self.name} was started, and goes on; this one ends")
+            yield
+
+    def _note(self, **facts: Any) -> None:
+        self._move = {**self._move, **facts}
+        self._session.run(self._sql.put_moving, (json.dumps(self._move),))
+
+    def begin(self, old: OldHouse) -> Begun:
+        with self._transaction() as known:
+            if known is None:
+                self._session.connection.execute(self._sql.close_house)
+                if self._one(self._sql.any_belongings) == (True,):
+                    raise MoveRefused(
+                        f"{self.name} has jobs, schedules or settings of its own; name an empty database, or another "
+                        "schema with --schema"
+                    )
+            elif known["log"] != old.log:
+                state = "everything of" if known.get("finished") else "an unfinished move from"
+                raise MoveRefused(
+                    f"{self.name} has {state} {known['from']}; name an empty database, or another schema with --schema"
+                )
+            elif known.get("finished"):
+                if known["next_event"] != old.next_event:
+                    raise MoveRefused(
+                        f"{old.name} was moved to {self.name} before, and has gone on since: "
+                        f"{old.next_event - known['next_event']} events stay behind"
+                    )
+                return Begun.FINISHED
+            # a run that is not really dead must not write beside this one
+            self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
+            return Begun.FRESH if known is None else Begun.RESUMED
+
+    def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
+        if table == "job_events":
+            rows = ((_MOVED_XID, *row) for row in rows)
+        bounds = (block.start, block.stop)
+        with self._our_transaction():
+            # what a crash of the server takes away differs again, and is copied again; the last commit is a full one
+            self._session.run("SET LOCAL synchronous_commit = off")
+            self._session.run(self._named("clear", table), bounds)
+            self._session.copy(self._named("fill", table), rows)
+            if table == "jobs":
+                self._session.run(self._sql.clear_job_tags, bounds)
+                self._session.run(self._sql.fill_job_tags, bounds)
+
+    @contextmanager
+    def finishing(self, settings: Settings) -> Iterator[None]:
+        self._session.run(self._sql.learn_sizes)
+        with self._our_transaction():
+            self._session.copy(self._sql.fill_queues, settings.queues)
+            self._session.copy(self._sql.fill_concurrency_keys, settings.concurrency_keys)
+            self._session.copy(self._sql.fill_schedules, settings.schedules)
+            self._session.run(self._sql.fill_counts)
+            self._session.run(self._sql.remember_queues, (settings.queue_names,))
+            self._rows(self._sql.go_on_from, settings.next_uid, settings.next_event)
+            yield
+            self._session.run(self._sql.open_house)
+            self._note(finished=True, next_event=settings.next_event)

@@ -1,0 +1,112 @@
+"""Moving house, from a terminal: everything a SQLite file keeps, brought to PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+
+from longshore.backends.contract import Backend
+from longshore.backends.moving import Begun, MoveReport, MovesIn, MovesOut, move
+from longshore.backends.opening import connect
+from longshore.cli.output import printable, progress, show_table
+from longshore.core.errors import InvalidArgument
+
+_EXIT_INTERRUPTED = 130
+
+Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. Nothing in it is changed.")]
+Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database.")]
+Schema = Annotated[str, typer.Option(help="The schema of the target; it is made if there is none.")]
+WhileLive = Annotated[
+    bool,
+    typer.Option("--while-live", help="Move it as it is now, workers or not; what they do from now on stays behind."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def migrate_data(
+    source: Source, target: Target, schema: Schema = "longshore", while_live: WhileLive = False, as_json: AsJson = False
+) -> None:
+    """Moves a SQLite store to PostgreSQL: jobs, logs, schedules, events, settings.
+
+    Stopped or killed, it goes on when it is run again. Nobody can use the target before it is finished, and it is
+    finished only when both stores agree.
+    """
+    old, new = connect(source, **_only_there(source)), connect(target, **_in_schema(target, schema))
+    try:
+        report = _moved(old, new, while_live)
+    except KeyboardInterrupt:
+        typer.echo("longshore: stopped; run the same command again, and it goes on", err=True)
+        raise typer.Exit(_EXIT_INTERRUPTED) from None
+    finally:
+        asyncio.run(_close(old, new))
+    if as_json:
+        typer.echo(json.dumps(_as_json(report)))
+    else:
+        _show(report)
+
+
+def _only_there(url: str) -> dict[str, Any]:
+    """A mistyped address must not make an empty file and then move that."""
+    return {"create": False} if url.startswith("sqlite:") else {}
+
+
+def _in_schema(url: str, schema: str) -> dict[str, Any]:
+    return {"schema": schema} if url.startswith("postgres") else {}
+
+
+def _moved(old: Backend, new: Backend, while_live: bool) -> MoveReport:
+    if not isinstance(old, MovesOut):
+        raise InvalidArgument(
+            "source", "must be like sqlite:///jobs.db; use your database's own tools to copy any other store"
+        )
+    if not isinstance(new, MovesIn):
+        raise InvalidArgument("target", "must be like postgresql://user@host/database; nothing else can be moved into")
+    with progress() as tell:
+        return move(old, new, while_live=while_live, on_step=lambda step: tell(*step))
+
+
+async def _close(*backends: Backend) -> None:
+    for backend in backends:
+        await backend.close()
+
+
+def _as_json(report: MoveReport) -> dict[str, Any]:
+    return {
+        "source": report.source,
+        "target": report.target,
+        "begun": report.begun.value,
+        "tables": dict(report.inventory.tables),
+        "copied": dict(report.copied),
+        "queues": {
+            queue: {status: jobs for status, (jobs, _) in statuses.items()}
+            for queue, statuses in report.inventory.jobs.items()
+        },
+        "left_behind": report.left_behind,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+_BEGUN = {
+    Begun.FRESH: "moved",
+    Begun.RESUMED: "went on with the move and finished it",
+    Begun.FINISHED: "had been moved before, nothing to do",
+}
+
+
+def _show(report: MoveReport) -> None:
+    typer.echo(printable(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)"))
+    typer.echo("\nRows, the same on both sides:")
+    show_table([(table, rows) for table, rows in report.inventory.tables.items()])
+    jobs = [
+        (queue, status, number)
+        for queue, statuses in sorted(report.inventory.jobs.items())
+        for status, (number, _) in sorted(statuses.items())
+    ]
+    if jobs:
+        typer.echo("\nJobs, compared one by one in status, retry count and version:")
+        show_table(jobs)
+    if report.left_behind:
+        typer.echo(f"\n{report.left_behind:,} events were written to the source meanwhile, and stay behind", err=True)

@@ -1,0 +1,460 @@
+"""Moving house: what was in the file is in the database afterwards, all of it and once, and life goes on the same."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+
+from longshore.backends import moving
+from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.backends.moving import TABLES, Begun, MoveReport, NewHouse, OldHouse, Step, move
+from longshore.backends.postgres.backend import PostgresBackend
+from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.core.clock import HeldClock
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import BackendUnavailable, CursorExpired, MoveRefused
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate
+from longshore.testing.conformance.staging import job_in
+from tests.backends.audit import all_events, all_jobs, audit, faults_inside
+from tests.backends.second_store import PostgresStore, SQLiteStore
+from tests.backends.two_stores import QUEUES, TwoStores, random_steps, shown
+
+ODD_NAMES = ("\\N", "\\.", "a\\tb", "it's; DROP TABLE jobs --", '{"a"}', "%s $1 {schema}", "Größe 🚢", "\u202ereversed")
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture
+def file(tmp_path: Path, clock: HeldClock) -> Iterator[SQLiteBackend]:
+    backend = SQLiteBackend(tmp_path / "jobs.db", clock=clock)
+    yield backend
+    asyncio.run(backend.close())
+
+
+@pytest.fixture
+def database(postgres_url: str, clock: HeldClock) -> Iterator[PostgresBackend]:
+    backend = PostgresBackend(postgres_url, clock=clock, pool_size=2)
+    yield backend
+    asyncio.run(backend.close())
+
+
+async def picture(backend: Backend) -> dict[str, Any]:
+    """All that the verbs tell, except for who has worked here lately: those stay with the house."""
+    jobs = await all_jobs(backend)
+    return shown_all(
+        {
+            "jobs": jobs,
+            "logs": {job.id: await backend.read_logs(job.id) for job in jobs},
+            "counts": await backend.count_jobs(),
+            "stats": [await backend.get_job_stats(tags) for tags in ((), ("x",), ODD_NAMES[:1], ("x", "y"))],
+            "events": await all_events(backend),
+            "queues": await backend.list_queues(),
+            "schedules": await backend.get_schedules(),
+        }
+    )
+
+
+def shown_all(picture: dict[str, Any]) -> dict[str, Any]:
+    """Cursors are of their own log; tokens, though, must be the same."""
+    events = [dataclasses.replace(event, cursor="*") for event in picture["events"]]
+    return {**picture, "events": events}
+
+
+async def fill(backend: Backend, clock: HeldClock) -> None:
+    """One of everything a store can keep."""
+    for status in JobStatus:
+        await job_in(backend, status, f"in {status}", queue="north")
+    for number, name in enumerate(ODD_NAMES):
+        job = Job(id=name, type=name, queue=name, tags=(name, "x"), payload=bytes(range(256)), concurrency_key=name)
+        await backend.enqueue_job(job.replace(idempotency_key=name, lifo=number % 2 == 0, parent_id=name))
+        await backend.append_log(name, f"first of {name}\nand a second line\t\\N", "warn")
+        await backend.append_log(name, "more")
+        await backend.set_progress(name, {"of": name, "nul": "\0", "half": 0.5})
+        await backend.save_checkpoint(name, b"\0\\x00\xff" if number % 2 else {"page": number})
+    await backend.enqueue_job(Job(id="child", type="t", depends_on=(*ODD_NAMES, "unknown"), run_at=60, expires_at=3600))
+    await backend.set_limits("south", running=2, per_key=1, rate=Rate(5, 60), rate_per_key=Rate(2, 60))
+    await backend.enqueue_jobs([Job(id=f"s{n}", type="t", queue="south", concurrency_key="k") for n in range(6)])
+    await backend.dequeue_jobs("w", limit=5, queues=["south"], lease=None)
+    await backend.set_retention("south", finished=3600, dead=None)
+    await backend.pause_queue("north")
+    await backend.put_schedule(Schedule(id="nightly\\N", job=Job(type="t"), repeat=Repeat(cron="0 3 * * *")))
+    await backend.put_schedule(Schedule(id="often", job=Job(type="t"), repeat=Repeat(every=20), paused=True))
+    await backend.enqueue_job(Job(id="gone", type="t", idempotency_key="still known"))
+    await backend.cancel_jobs(job_ids=["gone"])
+    await backend.delete_jobs(job_ids=["gone"])
+    await backend.heartbeat_worker(WorkerInfo(id="w"))
+    clock.advance(1)
+
+
+def filled(file: SQLiteBackend, jobs: int) -> None:
+    """A file with so many plain jobs, a quarter of them done."""
+
+    async def work() -> None:
+        for start in range(0, jobs, 5_000):
+            numbers = range(start, min(jobs, start + 5_000))
+            await file.enqueue_jobs([Job(id=f"j{n}", type="t", tags=("x",) if n % 4 else ()) for n in numbers])
+        done = await file.dequeue_jobs("w", limit=jobs // 4 or 1)
+        await file.settle_jobs([Outcome(job.id, job.lease, result=b"ok") for job in done])
+
+    asyncio.run(work())
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few jobs are many blocks."""
+    monkeypatch.setattr(moving, "BLOCK", 3)
+
+
+class Interrupted(Exception):
+    """Stands for a kill between two rows."""
+
+
+def interrupt_after(rows: int) -> Any:
+    """Told of progress, it ends the move when so much is done."""
+
+    def tell(step: Step) -> None:
+        if step.done >= rows:
+            raise Interrupted
+
+    return tell
+
+
+# -- what arrives
+
+
+async def test_everything_arrives_and_nothing_of_the_source_changes(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, small_blocks: None
+) -> None:
+    await fill(file, clock)
+    before, workers = await picture(file), await file.list_workers()
+    report = await asyncio.to_thread(move, file, database, while_live=True)
+    after = await picture(database)
+    for what, told in before.items():
+        assert after[what] == told, what
+    assert await picture(file) == before
+    assert await file.list_workers() == workers
+    assert report.begun is Begun.FRESH
+    assert report.left_behind == 0
+    assert report.inventory.tables["jobs"] == len(before["jobs"])
+    assert report.copied == {table: report.inventory.tables[table] for table in TABLES}
+    assert await database.enqueue_job(Job(id="again", type="t", idempotency_key="still known")) == "gone"
+    await audit(database, clock)
+
+
+async def test_a_cursor_of_the_old_log_has_expired_and_the_new_log_goes_on(
+    file: SQLiteBackend, database: PostgresBackend
+) -> None:
+    await file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(3)])
+    old = (await file.read_events())[-1].cursor
+    await asyncio.to_thread(move, file, database)
+    with pytest.raises(CursorExpired, match="another event log"):
+        await database.read_events(old)
+    here = (await database.read_events())[-1].cursor
+    await database.enqueue_job(Job(id="new", type="t"))
+    assert [event.job_id for event in await database.read_events(here)] == ["new"]
+    newest = (await database.get_job("new")).uid
+    assert newest > max(job.uid for job in await all_jobs(file))
+
+
+async def test_pruned_events_are_pruned_on_from_the_start_of_what_is_left(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, small_blocks: None
+) -> None:
+    await file.set_retention("default", events=3600)
+    await file.enqueue_jobs([Job(id=f"old{number}", type="t") for number in range(8)])
+    clock.advance(timedelta(hours=2))
+    await file.apply_retention(5)
+    await file.enqueue_jobs([Job(id=f"new{number}", type="t") for number in range(8)])
+    await asyncio.to_thread(move, file, database)
+    assert shown(await all_events(database)) == shown(await all_events(file))
+    first = (await database.read_events(limit=1))[0].cursor
+    both: tuple[Backend, Backend] = (file, database)
+    for store in both:
+        while await store.apply_retention():
+            pass
+    assert shown(await all_events(database)) == shown(await all_events(file))
+    with pytest.raises(CursorExpired, match="pruned"):
+        await database.read_events(first)
+
+
+async def test_an_empty_house_is_moved_too(file: SQLiteBackend, database: PostgresBackend) -> None:
+    await file.count_jobs()
+    report = await asyncio.to_thread(move, file, database)
+    assert set(report.inventory.tables.values()) == {0}
+    await database.enqueue_job(Job(id="first", type="t"))
+    assert (await database.get_job("first")).uid == 1
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_after_a_move_in_the_middle_of_a_random_walk_all_goes_on_the_same(
+    part: int, postgres_url: str, seed: int, small_blocks: None
+) -> None:
+    stores = TwoStores(SQLiteStore)
+    try:
+        steps = random_steps(seed + part, 300)
+        for name, number in steps[:200]:
+            stores.happen(name, Random(number))
+        carry_over(stores, postgres_url)
+        stores.look_at_everything()
+        for name, number in steps[200:]:
+            stores.happen(name, Random(number))
+        stores.finish()
+    finally:
+        stores.close()
+
+
+def carry_over(stores: TwoStores, url: str) -> None:
+    """From here on it is the database that is driven beside memory; leases go on, cursors do not."""
+    file = stores.second
+    assert isinstance(file, SQLiteStore)
+    assert isinstance(file.backend, SQLiteBackend)
+    target = PostgresBackend(url, clock=stores.clock)
+    move(file.backend, target, while_live=True)
+    stores.run(target.close())
+    bring_workers(file, url)
+    stores.second = PostgresStore(url, stores.clock)
+    stores.stores = (stores.stores[0], stores.second.backend)
+    stores.cursors[1] = dict.fromkeys(QUEUES)
+    stores.read_on(1)
+    stores.run(file.backend.close())
+    file.clear()
+
+
+def bring_workers(file: SQLiteStore, url: str) -> None:
+    """Who worked in the old house is not moved; here they come along, for the walk to go on with them."""
+    workers = file._inside.execute("SELECT id, seen_at, body FROM workers").fetchall()
+    with psycopg.connect(url) as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO longshore.workers VALUES (%s, %s, %s)", workers)
+
+
+def test_twenty_thousand_jobs_take_a_moment(file: SQLiteBackend, database: PostgresBackend) -> None:
+    filled(file, 20_000)
+    told: list[Step] = []
+    report = move(file, database, on_step=told.append)
+    print(f"{20_000 / report.seconds:.0f} jobs a second, with {report.inventory.tables['job_events']} events")
+    assert report.inventory.jobs == {"default": {"COMPLETED": (5_000, 0), "INITIAL_PENDING": (15_000, 0)}}
+    assert [step.done for step in told] == sorted(step.done for step in told)
+    assert told[-1].done == told[-1].total == sum(report.copied.values()) == 50_000
+
+
+# -- stopped half-way
+
+
+def test_a_house_that_is_half_moved_is_closed_until_the_move_is_finished(
+    file: SQLiteBackend, database: PostgresBackend, postgres_url: str, small_blocks: None
+) -> None:
+    filled(file, 40)
+    asyncio.run(database.count_jobs())  # this one was opened before the move began
+    with pytest.raises(Interrupted):
+        move(file, database, on_step=interrupt_after(20))
+    for early in (
+        database.dequeue_jobs("w", queues=["default"]),
+        database.enqueue_job(Job(id="early", type="t")),
+        database.pause_queue("default"),
+        database.put_schedule(Schedule(id="s", job=Job(type="t"), repeat=Repeat(every=20))),
+    ):
+        with pytest.raises(BackendUnavailable, match="not finished; run it again"):
+            asyncio.run(early)
+    late = PostgresBackend(postgres_url)
+    with pytest.raises(BackendUnavailable, match="was not finished; run longshore migrate-data again"):
+        asyncio.run(late.count_jobs())
+    asyncio.run(late.close())
+    report = move(file, database)
+    assert report.begun is Begun.RESUMED
+    assert 0 < report.copied["jobs"] < 40
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+    assert len(asyncio.run(database.dequeue_jobs("w", limit=100))) == 30
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_a_source_that_goes_on_between_two_runs_is_moved_as_it_is_at_the_last(
+    turn: int, file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, seed: int, small_blocks: None
+) -> None:
+    """Ids and keys used again, jobs that changed or went, events pruned, a checkpoint written under a still clock."""
+    chance = Random(seed + turn)
+
+    async def go_on() -> None:
+        await file.reset_running_jobs()
+        waiting = sorted(job.id for job in await all_jobs(file) if not job.status.final and job.id.startswith("j"))
+        names = chance.sample(waiting, 6)
+        await file.cancel_jobs(job_ids=names[:3])
+        await file.delete_jobs(job_ids=names[:3])
+        clock.advance(timedelta(hours=25))  # by now their keys are free again
+        await file.enqueue_jobs([Job(id=name, type="again", idempotency_key=name) for name in names[:3]])
+        await file.save_checkpoint(names[3], {"page": chance.random()})
+        await file.append_log(names[4], "went on")
+        await file.cancel_jobs(job_ids=names[5:])
+        await file.dequeue_jobs("w", limit=chance.randint(1, 5))
+        await file.extend_leases(
+            {job.id: job.lease for job in await all_jobs(file) if job.lease}, 100 + chance.random()
+        )
+        await file.enqueue_job(Job(type="t", depends_on=(names[0], names[4]), tags=("y",)))
+        await file.apply_retention(7)
+
+    async def begin() -> None:
+        await file.set_retention("default", events=3600)
+        keyed = [Job(id=f"j{n}", type="t", idempotency_key=f"j{n}", tags=("x",)) for n in range(40)]
+        await file.enqueue_jobs(keyed)
+        clock.advance(timedelta(hours=2))
+
+    asyncio.run(begin())
+    for _ in range(5):
+        with pytest.raises(Interrupted):
+            move(file, database, while_live=True, on_step=interrupt_after(chance.randint(10, 80)))
+        asyncio.run(go_on())
+    move(file, database, while_live=True)
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+    assert faults_inside(database) == []
+
+
+def test_a_run_that_was_overtaken_by_another_writes_nothing_more(
+    file: SQLiteBackend, database: PostgresBackend, small_blocks: None
+) -> None:
+    filled(file, 40)
+    reports: list[MoveReport] = []
+
+    def overtake(step: Step) -> None:
+        if step.done >= 20 and not reports:
+            reports.append(move(file, database))
+
+    with pytest.raises(MoveRefused, match="another run"):
+        move(file, database, on_step=overtake)
+    assert reports[0].begun is Begun.RESUMED
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+
+
+def test_a_move_that_was_finished_is_told_so_and_not_done_again(file: SQLiteBackend, database: PostgresBackend) -> None:
+    filled(file, 8)
+    move(file, database)
+    asyncio.run(database.dequeue_jobs("w"))
+    again = move(file, database)
+    assert again.begun is Begun.FINISHED
+    assert not any(again.copied.values())
+    asyncio.run(file.enqueue_job(Job(id="late", type="t")))
+    with pytest.raises(MoveRefused, match="has gone on since: 1 events stay behind"):
+        move(file, database)
+
+
+def test_what_is_written_meanwhile_stays_behind_and_is_told(
+    file: SQLiteBackend, database: PostgresBackend, small_blocks: None
+) -> None:
+    filled(file, 40)
+    late: list[str] = []
+
+    def write(step: Step) -> None:
+        if not late:
+            late.extend(asyncio.run(file.enqueue_jobs([Job(id=f"late{number}", type="t") for number in range(2)])))
+
+    assert move(file, database, on_step=write).left_behind == 2
+    assert asyncio.run(database.count_jobs())[JobStatus.INITIAL_PENDING] == 30
+
+
+# -- what is refused
+
+
+async def test_a_house_where_somebody_works_is_not_moved_unless_asked(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock
+) -> None:
+    await file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(4)])
+    await file.heartbeat_worker(WorkerInfo(id="mail-1"))
+    clock.advance(12)
+    with pytest.raises(MoveRefused, match=r"worker mail-1 was heard of 12 seconds ago.*--while-live"):
+        await asyncio.to_thread(move, file, database)
+    clock.advance(48)
+    (held,) = await file.dequeue_jobs("mail-2", lease=30)
+    with pytest.raises(MoveRefused, match="mail-2 holds 1 job until 12:01:30 UTC"):
+        await asyncio.to_thread(move, file, database)
+    clock.advance(30)
+    await file.dequeue_jobs("mail-3", limit=2, lease=None)
+    with pytest.raises(MoveRefused, match="mail-3 holds 2 jobs under a lease without an end"):
+        await asyncio.to_thread(move, file, database)
+    await database.enqueue_job(Job(id="nothing was closed", type="t"))
+    await database.cancel_jobs(job_ids=["nothing was closed"])
+    assert held.lease is not None
+
+
+async def test_a_lease_is_good_in_the_new_house_and_ends_there(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock
+) -> None:
+    await file.enqueue_jobs([Job(id="kept", type="t"), Job(id="lost", type="t")])
+    leases = {job.id: job.lease for job in await file.dequeue_jobs("w", limit=2, lease=30) if job.lease}
+    await asyncio.to_thread(move, file, database, while_live=True)
+    await database.complete_job("kept", lease=leases["kept"])
+    clock.advance(31)
+    assert [job.id for job in await database.reclaim_expired_leases()] == ["lost"]
+
+
+async def test_a_target_with_jobs_or_settings_of_its_own_is_refused_and_left_as_it_is(
+    file: SQLiteBackend, database: PostgresBackend
+) -> None:
+    await file.enqueue_job(Job(id="here", type="t"))
+    await database.enqueue_job(Job(id="there", type="t"))
+    with pytest.raises(MoveRefused, match="jobs, schedules or settings of its own"):
+        await asyncio.to_thread(move, file, database)
+    assert [job.id for job in await database.dequeue_jobs("w")] == ["there"]
+
+
+def test_an_unfinished_move_from_elsewhere_is_refused(
+    file: SQLiteBackend, database: PostgresBackend, tmp_path: Path, small_blocks: None
+) -> None:
+    filled(file, 40)
+    with pytest.raises(Interrupted):
+        move(file, database, on_step=interrupt_after(10))
+    other = SQLiteBackend(tmp_path / "other.db")
+    filled(other, 4)
+    with pytest.raises(MoveRefused, match=r"an unfinished move from .*jobs\.db"):
+        move(other, database)
+    asyncio.run(other.close())
+    assert move(file, database).begun is Begun.RESUMED
+
+
+def test_a_schema_with_an_odd_name_is_moved_into(file: SQLiteBackend, postgres_url: str, clock: HeldClock) -> None:
+    filled(file, 8)
+    database = PostgresBackend(postgres_url, schema='Größe "x" $1', clock=clock)
+    move(file, database)
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+    asyncio.run(database.close())
+
+
+def test_a_house_that_does_not_agree_in_the_end_stays_closed(
+    file: SQLiteBackend, database: PostgresBackend, postgres_url: str, small_blocks: None
+) -> None:
+    """Somebody who does not ask changes what was copied already."""
+    filled(file, 40)
+
+    def meddle(step: Step) -> None:
+        if step.table == "job_events":
+            with psycopg.connect(postgres_url) as connection:
+                connection.execute("SET longshore.moving = 'on'")
+                connection.execute("UPDATE longshore.jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
+
+    with pytest.raises(MoveRefused, match=r"does not agree with .* on jobs 6 to 8"):
+        move(file, database, on_step=meddle)
+    with pytest.raises(BackendUnavailable, match="was not finished"):
+        asyncio.run(database.count_jobs())
+    assert move(file, database).copied["jobs"] == 3
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+
+
+def test_statuses_have_different_numbers_in_a_digest() -> None:
+    numbers = {len(status) * 128 + ord(status[0]) for status in JobStatus}
+    assert len(numbers) == len(JobStatus)
+
+
+def test_the_stores_are_houses(file: SQLiteBackend, database: PostgresBackend) -> None:
+    """For the type checker more than for the run."""
+    with file.moving_out() as old, database.moving_in() as new:
+        houses: tuple[OldHouse, NewHouse] = (old, new)
+    assert houses[0].name.endswith("jobs.db")
