@@ -109,15 +109,18 @@ SELECT priority FROM {schema}.job_tags
 WHERE tag = $1 AND queue = $2 AND priority > $3 AND claimable ORDER BY priority LIMIT 1
 
 -- name: tagged_in_line
--- Driven by the rarest tag; the others are looked up by their key.
-{schema}.job_tags AS first JOIN {schema}.jobs USING (uid)
-WHERE first.tag = $1 AND first.queue = $2 AND first.priority = $3 AND first.place <= $4 AND first.claimable
-AND (first.place, first.uid) > ($6::bigint, $7::bigint)
-AND jobs.eligible_at <= $4 AND jobs.{eligible}
-AND NOT EXISTS (
-    SELECT 1 FROM unnest($5::text[]) AS other (tag)
-    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
-)
+-- Driven by the rarest tag; the others are looked up by their key. First who stands in line, in order, which the index
+-- of tags alone can tell; then one by one they are visited and locked, and no more of them than are wanted.
+(
+    SELECT tagged.uid, tagged.place FROM {schema}.job_tags AS tagged
+    WHERE tagged.tag = $1 AND tagged.queue = $2 AND tagged.priority = $3 AND tagged.place <= $4 AND tagged.claimable
+    AND (tagged.place, tagged.uid) > ($6::bigint, $7::bigint)
+    AND (cardinality($5::text[]) = 0 OR $5 COLLATE "C" <@ ARRAY(
+        SELECT also.tag FROM {schema}.job_tags AS also WHERE also.uid = tagged.uid
+    ))
+    ORDER BY tagged.place, tagged.uid OFFSET 0
+) AS first CROSS JOIN LATERAL (
+    SELECT * FROM {schema}.jobs WHERE jobs.uid = first.uid AND jobs.eligible_at <= $4 AND jobs.{eligible}
 
 -- name: jobs_columns
 jobs.uid, jobs.id, jobs.queue, jobs.type, jobs.payload, jobs.tags, jobs.options, jobs.priority, jobs.lifo, jobs.delay,
@@ -130,18 +133,25 @@ jobs.progress, jobs.checkpoint
 
 -- name: tagged_claimable
 SELECT {jobs_columns} FROM {tagged_in_line}
-ORDER BY first.place, first.uid LIMIT $8 FOR UPDATE OF jobs SKIP LOCKED
+    FOR UPDATE SKIP LOCKED
+) AS jobs
+ORDER BY first.place, first.uid LIMIT $8
 
 -- name: tagged_with_room
 SELECT {jobs_columns} FROM {tagged_in_line}
-AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
-    SELECT key FROM {schema}.concurrency_keys
-    WHERE queue = $2 AND (holding >= $9::bigint OR (window_count >= $10::bigint AND window_start >= $11::bigint))
-))
-ORDER BY first.place, first.uid LIMIT $8 FOR UPDATE OF jobs SKIP LOCKED
+    AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
+        SELECT key FROM {schema}.concurrency_keys
+        WHERE queue = $2 AND (holding >= $9::bigint OR (window_count >= $10::bigint AND window_start >= $11::bigint))
+    ))
+    FOR UPDATE SKIP LOCKED
+) AS jobs
+ORDER BY first.place, first.uid LIMIT $8
 
 -- name: waiting_with_tag
-SELECT count(*) FROM (SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable LIMIT $2) AS few
+-- In the order of its index, or a planner who thinks the tag common would look for some from the start of the table.
+SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable ORDER BY queue, priority, place LIMIT $2
+) AS few
 
 -- name: priorities_in_line
 -- From one priority that has anybody in line to the next: a step each, however many are in line.
@@ -247,22 +257,20 @@ SELECT head.queue FROM priorities CROSS JOIN LATERAL (
 ) AS head
 ORDER BY head.priority, head.place, head.uid LIMIT $3
 
+-- name: carries_others
+-- Written so that it can only be answered job by job: else all tags of all jobs would be gathered first.
+$3::text[] COLLATE "C" <@ ARRAY(SELECT also.tag FROM {schema}.job_tags AS also WHERE also.uid = first.uid)
+
 -- name: uids_with_tags
 SELECT uid FROM {schema}.job_tags AS first
 WHERE tag = $1 AND ($2::text IS NULL OR queue = $2)
-AND NOT EXISTS (
-    SELECT 1 FROM unnest($3::text[]) AS other (tag)
-    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
-)
+AND {carries_others}
 ORDER BY uid
 
 -- name: tallies_with_tags
 SELECT status, count(*), sum(retry_count)::bigint FROM {schema}.job_tags AS first
 WHERE tag = $1 AND ($2::text IS NULL OR queue = $2)
-AND NOT EXISTS (
-    SELECT 1 FROM unnest($3::text[]) AS other (tag)
-    WHERE NOT EXISTS (SELECT 1 FROM {schema}.job_tags AS also WHERE also.tag = other.tag AND also.uid = first.uid)
-)
+AND {carries_others}
 GROUP BY status
 
 -- name: tallies_with_tag
@@ -391,9 +399,9 @@ INSERT INTO {schema}.tombstones (uid, removed_at, id, queue, type, status, idemp
 SELECT uid, $2::bigint, id, queue, type, status, idempotency_key FROM {schema}.jobs WHERE uid = ANY($1::bigint[])
 
 -- name: forget_tombstones
-DELETE FROM {schema}.tombstones WHERE uid IN (
+DELETE FROM {schema}.tombstones WHERE uid = ANY (ARRAY(
     SELECT uid FROM {schema}.tombstones WHERE removed_at <= $1 ORDER BY removed_at LIMIT $2 FOR UPDATE SKIP LOCKED
-)
+))
 
 -- name: insert_tag
 INSERT INTO {schema}.job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
@@ -652,12 +660,14 @@ ON CONFLICT (queue) DO UPDATE SET
 
 -- name: changes_since
 -- Whether anything was committed since a snapshot that somebody who waits would want to know of; and a new snapshot.
+-- The events are asked for from the newest down, or a planner who expects many would read the log from its start.
 SELECT
     pg_current_snapshot()::text,
-    EXISTS (
-        SELECT 1 FROM {schema}.job_events
+    (
+        SELECT true FROM {schema}.job_events
         WHERE xid >= pg_snapshot_xmin($1::pg_snapshot) AND NOT pg_visible_in_snapshot(xid, $1::pg_snapshot)
-    )
+        ORDER BY xid DESC LIMIT 1
+    ) IS NOT NULL
     OR EXISTS (SELECT 1 FROM {schema}.queues WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
     OR EXISTS (SELECT 1 FROM {schema}.schedules WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
 
