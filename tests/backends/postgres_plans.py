@@ -1,0 +1,133 @@
+"""A PostgreSQL schema with some thousands of rows of each kind, and what its planner says of our statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+
+from longshore.backends.postgres.connecting import Server
+from longshore.backends.postgres.preparing import prepare, quoted
+from longshore.backends.statements import Statements
+
+NOW = 1_000_000_000
+JOBS = 20_000
+
+GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones")
+"""Tables that grow with the work done; none is ever walked through. Concurrency keys are kept only while at work."""
+
+# Most jobs are over; of the others each status has its share, in ten queues, three priorities and forty keys.
+_FILL = f"""
+INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
+    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, parked, finalized_at, expires_at,
+    lease_owner, lease_token, lease_expires_at, idempotency_key, concurrency_key)
+SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3, false, 0, 0, g, 0,
+    (ARRAY['INITIAL_PENDING', 'INITIAL_PENDING', 'INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'RUNNING', 'DEAD',
+        'WAITING_CHILDREN', 'CREATED'])[g % 20 - 10],
+    g, CASE g % 20 WHEN 12 THEN {NOW} + g ELSE g END, 1, g, 'wait', g % 20 = 13,
+    CASE g % 20 WHEN 17 THEN g END, CASE g % 20 WHEN 11 THEN {NOW} + g END,
+    CASE g % 20 WHEN 16 THEN 'w' || g % 7 END, CASE g % 20 WHEN 16 THEN 'token' END,
+    CASE g % 20 WHEN 16 THEN {NOW} - 2000 + g % 4000 END, CASE g % 4 WHEN 0 THEN 'key ' || g END,
+    CASE WHEN g % 20 IN (12, 13) THEN 'k' || g % 40 END
+FROM generate_series(1, %(count)s::bigint) AS g WHERE g % 20 BETWEEN 11 AND 19;
+
+INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
+    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, finalized_at, idempotency_key)
+SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '', 0, false, 0, 0, g, 0, 'COMPLETED', g, g, 3, g, 'wait',
+    g, CASE g % 4 WHEN 0 THEN 'key ' || g END
+FROM generate_series(1, %(count)s::bigint) AS g WHERE g % 20 NOT BETWEEN 11 AND 19;
+
+INSERT INTO job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
+SELECT tag, uid, queue, priority, place, status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY'), status, 0
+FROM jobs CROSS JOIN LATERAL (
+    VALUES (CASE uid % 7 WHEN 0 THEN 'x' ELSE 'a' || uid % 100 END), (CASE uid % 2 WHEN 0 THEN 'y' ELSE 'b' || uid END)
+) AS carried (tag) WHERE jobs.tags <> '';
+INSERT INTO job_events (xid, job_uid, job_seq, epoch, execution, occurred_at, job_id, queue, event, actor)
+SELECT (1000 + g / 5)::text::xid8, g, 1, 0, 0, g, 'job ' || g, 'q' || g / 20 % 10, 'job.added', ''
+FROM generate_series(1, %(count)s::bigint) AS g;
+INSERT INTO job_dependencies (dependent_uid, position, unsure, depends_on, policy, state)
+SELECT g, 0, g % 100 = 0, 'job ' || g - 1, 'wait', CASE g % 5 WHEN 0 THEN 'waiting' ELSE 'satisfied' END
+FROM generate_series(2, %(count)s::bigint, 3) AS g;
+INSERT INTO tombstones (uid, removed_at, id, queue, type, status, idempotency_key)
+SELECT g, g, 'gone ' || g, 'q' || g / 20 % 10, 't', 'COMPLETED', CASE g % 3 WHEN 0 THEN 'gone ' || g END
+FROM generate_series(1, %(count)s::bigint, 2) AS g;
+INSERT INTO job_logs (uid, number, at, level, message)
+SELECT g, 1, g, 'info', 'a line' FROM generate_series(1, %(count)s::bigint) AS g;
+INSERT INTO concurrency_keys (holding, window_start, window_count, wakes_at, queue, key)
+SELECT g % 2, 0, 0, CASE g % 10 WHEN 0 THEN g END, 'q' || g / 20 % 10, 'key ' || g
+FROM generate_series(1, %(count)s::bigint, 4) AS g;
+INSERT INTO schedules (id, paused, next_run_at, body)
+SELECT 's' || g, false, g, '{{}}' FROM generate_series(1, %(count)s::bigint, 5) AS g;
+"""
+_EMPTIED = "; ".join(f"DELETE FROM {table}" for table in (*GROWING, "concurrency_keys", "schedules"))
+
+STATES = ("analysed", "never analysed", "analysed when small")
+"""What the planner knows of the tables: all, nothing, or what was true a while ago."""
+
+
+def make_schema(url: str, state: str) -> Statements:
+    """A filled schema of this name; returns the statements written for it."""
+    prepare(Server(url), state)
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute(f"SET search_path = {quoted(state)}")
+        for (table,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (state,)):
+            connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")  # nobody else looks meanwhile
+        if state == "analysed when small":
+            connection.execute(_FILL.replace("%(count)s", "100"))
+            connection.execute("ANALYZE")
+            connection.execute(_EMPTIED)
+        connection.execute(_FILL.replace("%(count)s", str(JOBS)))
+        if state == "analysed":
+            connection.execute("ANALYZE")
+    return Statements("longshore.backends.postgres", schema=quoted(state))
+
+
+PIECES = frozenset({"full_keys", "jobs_where", "priorities_in_line"})
+"""What only looks like a statement, and is a part of others."""
+
+
+def statements(sql: Statements) -> list[str]:
+    """All that can be planned; the others are pieces of these, or COPY."""
+    plannable = re.compile("SELECT|INSERT|UPDATE|DELETE|WITH")
+    return sorted(name for name in sql.names() - PIECES if plannable.match(getattr(sql, name)))
+
+
+class Node(NamedTuple):
+    """One step of a plan."""
+
+    kind: str
+    table: str
+    by: str
+    """The index."""
+    condition: str
+
+
+def plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None) -> list[Node]:
+    """How PostgreSQL would run it: with these values, or without knowing any, as after the fifth use."""
+    mode = "force_generic_plan" if values is None else "force_custom_plan"
+    count = max(map(int, re.findall(r"\$(\d+)", statement)), default=0)
+    given = ["NULL"] * count if values is None else [_literal(value) for value in values]
+    assert len(given) == count, f"takes {count} values, not {len(given)}"
+    connection.execute(f"PREPARE planned AS {statement}")
+    try:
+        connection.execute(f"SET plan_cache_mode = {mode}")
+        execute = f"EXECUTE planned({', '.join(given)})" if given else "EXECUTE planned"
+        row = connection.execute(f"EXPLAIN (FORMAT json) {execute}").fetchone()
+        assert row is not None
+        return list(_nodes(row[0][0]["Plan"]))
+    finally:
+        connection.execute("DEALLOCATE planned")
+
+
+def _literal(value: object) -> str:
+    return psycopg.sql.Literal(value).as_string()
+
+
+def _nodes(found: dict[str, Any]) -> Iterator[Node]:
+    kind, index = found["Node Type"], found.get("Index Name", "")
+    condition = found.get("Index Cond", "") or found.get("Recheck Cond", "")
+    yield Node(kind, found.get("Relation Name", ""), index, condition)
+    for part in found.get("Plans", ()):
+        yield from _nodes(part)

@@ -1,0 +1,187 @@
+"""How PostgreSQL answers the statements that must stay fast: through the index made for them, whatever it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from longshore.backends.postgres.preparing import quoted
+from longshore.backends.statements import Statements
+from tests.backends.postgres_plans import GROWING, NOW, STATES, Node, make_schema, plan, statements
+from tests.postgres_run import Clones
+
+FIRST = -(2**63)
+LATER = NOW + 1_000_000
+CLAIMED = ("w", "token", LATER)
+ROOM = (1, None, 0)
+
+
+class Guard(NamedTuple):
+    """The index a statement leans on, the columns it is searched by, and values as they are in earnest."""
+
+    by: str
+    columns: str
+    values: Sequence[object]
+    in_order: bool = False
+    """Whether rows come out of the index in order, however many. A planner who is told the values may sort a few."""
+
+
+GUARDS = {
+    # the claim
+    "claim_in_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED)),
+    "claim_further_on": Guard(
+        "jobs_claimable", "queue priority place uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
+    ),
+    "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
+    "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
+    "claimable_with_room": Guard(
+        "jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, FIRST, 0, 20), in_order=True
+    ),
+    "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, 20), in_order=True),
+    "next_priority": Guard("jobs_claimable", "queue priority", ("q1", 0), in_order=True),
+    "tagged_claimable": Guard(
+        "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20), in_order=True
+    ),
+    "tagged_with_room": Guard(
+        "job_tags_claimable", "tag queue priority place", ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, *ROOM), in_order=True
+    ),
+    "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
+    "waiting_with_tag": Guard("job_tags_claimable", "tag", ("x", 16)),
+    "first_parked": Guard("jobs_parked", "queue concurrency_key", ("q1", "k13", 1), in_order=True),
+    "keys_waking": Guard("concurrency_keys_waking", "queue wakes_at", ("q1", 500, 500)),
+    # the sweep, and whoever is due
+    "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),
+    "jobs_held_by": Guard("jobs_held", "lease_owner", ("w1",)),
+    "jobs_outlived": Guard("jobs_expiring", "expires_at", (NOW, 100)),
+    "schedules_due": Guard("schedules_due", "next_run_at", (100, 100)),
+    "unsure_edges": Guard("job_dependencies_unsure", "", (100,)),
+    "open_edges": Guard("job_dependencies_open", "depends_on", (["job 4", "job 10"],)),
+    # looking one up
+    "job_by_id": Guard("jobs_by_id", "id", ("job 5",)),
+    "job_by_uid": Guard("jobs_pkey", "uid", (5,)),
+    "jobs_by_ids": Guard("jobs_by_id", "id", (["job 5", "job 6"],)),
+    "jobs_by_uids": Guard("jobs_pkey", "uid", ([5, 6],)),
+    "jobs_of_keys": Guard("jobs_by_key", "queue idempotency_key", (["q1"], ["key 4"])),
+    "removed_jobs_of_keys": Guard("tombstones_by_key", "queue idempotency_key", (["q1"], ["gone 3"], 0)),
+    "ids_taken": Guard("jobs_by_id", "id", (["job 5", "job 6"], [5])),
+    "uids_with_tags": Guard("job_tags_by_tag", "tag", ("x", None, ["y"])),
+    "dependencies_of": Guard("job_dependencies_pkey", "dependent_uid", (5,)),
+    "logs": Guard("job_logs_pkey", "uid", (5, 0), in_order=True),
+    # what was kept long enough
+    "jobs_ended_before": Guard("jobs_by_end", "queue status finalized_at", ("q1", "COMPLETED", 500, 100)),
+    "jobs_created_before": Guard("jobs_by_status", "queue status", ("q1", 500, 100)),
+    "forget_tombstones": Guard("tombstones_by_age", "removed_at", (500, 100)),
+    # the log
+    "events": Guard("job_events_pkey", "xid", ("1500", 5, "3000", 100), in_order=True),
+    "events_of_queue": Guard("job_events_pkey", "xid", ("1500", 5, "3000", "q1", 100), in_order=True),
+    "events_of_job": Guard("job_events_by_job", "job_id", ("1500", 5, "3000", "job 5", None, 100), in_order=True),
+    "last_event": Guard("job_events_pkey", "xid", ("3000",), in_order=True),
+    "oldest_events": Guard("job_events_pkey", "xid", ("1500", 5, "3000", 100), in_order=True),
+}
+
+MOVING = "moving house looks at everything once"
+WALKED = {
+    "any_belongings": MOVING,
+    "digest_of_job_tags": MOVING,
+    "fill_counts": MOVING,
+    "recount": MOVING,
+    "row_counts": MOVING,
+    "tallies_with_tag": "all jobs that carry a tag, which may be most of them",
+    "tallies_with_tags": "all jobs that carry a tag, which may be most of them",
+}
+
+
+Schemas = dict[str, tuple[psycopg.Connection[Any], Statements]]
+
+
+@pytest.fixture(scope="module")
+def url(postgres_clones: Clones) -> Iterator[str]:
+    made = postgres_clones.add()
+    yield made
+    postgres_clones.drop(made)
+
+
+@pytest.fixture(scope="module")
+def schemas(url: str) -> Iterator[Schemas]:
+    """For each state of the planner's knowledge a connection, and the statements."""
+    filled = {state: make_schema(url, state) for state in STATES}
+    opened = {state: (psycopg.connect(url, autocommit=True), sql) for state, sql in filled.items()}
+    yield opened
+    for connection, _ in opened.values():
+        connection.close()
+
+
+NAMES = statements(Statements("longshore.backends.postgres", schema="longshore"))
+
+
+def leans_on_its_index(guard: Guard, nodes: Sequence[Node], *, sorts_a_few: bool = False) -> bool:
+    searched = [node for node in nodes if node.by == guard.by]
+    if not any(all(column in node.condition for column in guard.columns.split()) for node in searched):
+        return False
+    if walked(nodes):
+        return False
+    walked_in_order = not any("Sort" in node.kind for node in nodes) and all("Bitmap" not in n.kind for n in searched)
+    return walked_in_order or not guard.in_order or sorts_a_few
+
+
+def walked(nodes: Sequence[Node]) -> list[Node]:
+    return [node for node in nodes if node.kind == "Seq Scan" and node.table in GROWING]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", GUARDS)
+def test_what_must_be_fast_leans_on_its_index(name: str, state: str, schemas: Schemas) -> None:
+    connection, sql = schemas[state]
+    nodes = plan(connection, getattr(sql, name))
+    assert leans_on_its_index(GUARDS[name], nodes), nodes
+    nodes = plan(connection, getattr(sql, name), GUARDS[name].values)
+    assert leans_on_its_index(GUARDS[name], nodes, sorts_a_few=True), nodes
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_the_guard_would_notice_if_the_index_were_gone(name: str, schemas: Schemas) -> None:
+    connection, sql = schemas["analysed"]
+    guard = GUARDS[name]
+    with connection.transaction(force_rollback=True):
+        if guard.by.endswith("_pkey"):
+            table = guard.by.removesuffix("_pkey")
+            connection.execute(f"ALTER TABLE analysed.{table} DROP CONSTRAINT {guard.by}")
+        else:
+            connection.execute(f"DROP INDEX analysed.{guard.by}")
+        assert not leans_on_its_index(guard, plan(connection, getattr(sql, name), guard.values))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", ["claimable", "claimable_with_room", "tagged_claimable", "tagged_with_room"])
+def test_a_claim_locks_no_more_jobs_than_it_takes(name: str, state: str, schemas: Schemas, url: str) -> None:
+    """Whoever claims at the same moment passes over what is locked, and would go away with less than there is."""
+    connection, sql = schemas[state]
+    statement = getattr(sql, name)
+    values = list(GUARDS[name].values)
+    limit = values.index(20)
+
+    def claimed(connection: psycopg.Connection[Any], most: int) -> int:
+        return len(
+            psycopg.RawCursor(connection).execute(statement, [*values[:limit], most, *values[limit + 1 :]]).fetchall()
+        )
+
+    in_all = claimed(connection, 1000)
+    with psycopg.connect(url) as other:
+        assert claimed(other, 2) == 2
+        assert claimed(connection, 1000) == in_all - 2 > 0
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_statement_walks_through_a_table_that_grows(name: str, state: str, schemas: Schemas) -> None:
+    connection, sql = schemas[state]
+    nodes = plan(connection, getattr(sql, name))
+    assert not walked(nodes) or name in WALKED, nodes
+
+
+def test_a_guard_for_a_statement_that_is_gone_is_noticed() -> None:
+    assert GUARDS.keys() | WALKED.keys() <= set(NAMES)
+    assert quoted("longshore") in Statements("longshore.backends.postgres", schema=quoted("longshore")).claimable
