@@ -76,7 +76,8 @@ class PostgresBackend(StoredBackend):
         create: bool = True,
     ) -> None:
         self.schema = check_name("schema", schema)
-        self._server = Server(url)
+        self._watchdog = Watchdog(check_duration("answer_seconds", answer_seconds) / SECOND)
+        self._server = Server(url, self._watchdog)
         self._create = create
         self._clock = clock
         self._wait_seconds = check_duration("wait_seconds", wait_seconds) / SECOND
@@ -95,7 +96,6 @@ class PostgresBackend(StoredBackend):
         self._found: Schema | None = None
         self._releasing = threading.Lock()
         self._released = False
-        self._watchdog = Watchdog(check_duration("answer_seconds", answer_seconds) / SECOND)
         self._pool = Pool(self._server, self._watchdog, schema, threads + 2)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="longshore-postgres")
         # a renewal must not wait behind verbs that wait for locks
@@ -331,7 +331,7 @@ class PostgresBackend(StoredBackend):
 
     def _send_hints(self, queues: list[str]) -> None:
         with self._pool.taken(monotonic() + 1) as taken:
-            taken.session.rows(self._sql.notify, (self._channel, array_text(queues)))
+            taken.session.rows(self._sql.hint, (self._channel, array_text(queues)))
 
     # -- moving house
 

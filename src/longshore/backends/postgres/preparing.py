@@ -39,7 +39,8 @@ def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved
             raise BackendUnavailable(
                 f"{server.name} runs PostgreSQL {connection.info.server_version // 10_000}; Longshore needs 13 or newer"
             )
-        version = _version(connection, schema)
+        with server.watching(connection):
+            version = _version(connection, schema)
         refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
         if version == 0 and not create:
             raise BackendUnavailable(f"there is no schema {schema} of Longshore at {server.name}; look at the address")
@@ -55,7 +56,9 @@ def check(connection: Connection, server: Server, schema: str) -> None:
 
     Or a copy in the place of the database that was there, with a log that begins anew.
     """
-    refuse_newer(_version(connection, schema), MIGRATIONS, f"schema {schema} at {server.name}")
+    with server.watching(connection):
+        version = _version(connection, schema)
+    refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
     _refuse_half_moved(connection, server, schema)
     _at_home(connection, schema)
 
@@ -124,6 +127,7 @@ def _at_home(connection: Connection, schema: str) -> str:
             for statement in (
                 "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8)",
                 "UPDATE {}.job_events SET xid = '3'",
+                "UPDATE {}.jobs SET last_told = '3'",
                 "DELETE FROM {}.pruned_events",
                 "UPDATE {}.queues SET changed = pg_current_xact_id()",
                 "UPDATE {}.schedules SET changed = pg_current_xact_id()",

@@ -153,6 +153,10 @@ SELECT count(*) FROM (
     SELECT 1 FROM {schema}.job_tags WHERE tag = $1 AND claimable ORDER BY queue, priority, place LIMIT $2
 ) AS few
 
+-- name: next_told
+-- Where the job's next event stands: never before its last one, which a transaction that began later may have written.
+greatest(jobs.last_told, pg_current_xact_id())
+
 -- name: priorities_in_line
 -- From one priority that has anybody in line to the next: a step each, however many are in line.
 SELECT (
@@ -174,13 +178,13 @@ claimed AS (
     UPDATE {schema}.jobs SET
         status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = $2,
         started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4, lease_token = $5,
-        lease_expires_at = $6
+        lease_expires_at = $6, last_told = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
-    RETURNING {job_columns}
+    RETURNING {job_columns}, last_told
 ),
 told AS (
-    INSERT INTO {schema}.job_events ({event_row})
-    SELECT uid, id, job_seq, queue, type, 'job.active', chosen.was, 'RUNNING', epoch, executions, $4::text, '', $2::bigint,
+    INSERT INTO {schema}.job_events (xid, {event_row})
+    SELECT last_told, uid, id, job_seq, queue, type, 'job.active', chosen.was, 'RUNNING', epoch, executions, $4::text, '', $2::bigint,
         NULL
     FROM claimed JOIN chosen USING (uid)
 ),
@@ -317,7 +321,7 @@ UPDATE {schema}.jobs SET
     started_at = new.started_at, finalized_at = new.finalized_at, last_retry_at = new.last_retry_at,
     assigned_at = new.assigned_at, assignee_id = new.assignee_id, lease_owner = new.lease_owner,
     lease_token = new.lease_token, lease_expires_at = new.lease_expires_at, result = decode(new.result, 'base64'),
-    error_message = new.error_message
+    error_message = new.error_message, last_told = {next_told}
 FROM json_to_recordset($1::json) AS new (
     deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, parked boolean, executions bigint,
     retry_count bigint, crashes bigint, epoch bigint, job_seq bigint, updated_at bigint, started_at bigint,
@@ -336,14 +340,14 @@ completed AS (
     UPDATE {schema}.jobs SET
         status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $3, updated_at = $3,
         job_seq = job_seq + 1, started_at = coalesce(started_at, $3), lease_owner = NULL, lease_token = NULL,
-        lease_expires_at = NULL
+        lease_expires_at = NULL, last_told = {next_told}
     FROM done WHERE jobs.uid = done.uid AND jobs.status = 'RUNNING'
-    RETURNING jobs.uid, id, job_seq, queue, type, epoch, executions, assignee_id, retry_count
+    RETURNING jobs.uid, id, job_seq, queue, type, epoch, executions, assignee_id, retry_count, last_told
 ),
 told AS (
-    INSERT INTO {schema}.job_events ({event_row})
-    SELECT uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions, assignee_id, '',
-        $3::bigint, NULL
+    INSERT INTO {schema}.job_events (xid, {event_row})
+    SELECT last_told, uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions,
+        assignee_id, '', $3::bigint, NULL
     FROM completed
 ),
 counted AS (
@@ -361,7 +365,7 @@ FROM completed
 UPDATE {schema}.jobs SET
     status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
     updated_at = $1, started_at = coalesce(started_at, $1), assigned_at = $1, assignee_id = $2, lease_owner = $2,
-    lease_token = $3, lease_expires_at = $4
+    lease_token = $3, lease_expires_at = $4, last_told = {next_told}
 WHERE uid = ANY($5::bigint[]) AND {eligible}
 
 -- name: save_lease
@@ -370,13 +374,13 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS new (expires_at, uid, e
 WHERE jobs.uid = new.uid AND jobs.epoch = new.epoch
 
 -- name: save_progress
-UPDATE {schema}.jobs SET progress = $1, job_seq = $2, updated_at = $3 WHERE uid = $4
+UPDATE {schema}.jobs SET progress = $1, job_seq = $2, updated_at = $3, last_told = {next_told} WHERE uid = $4
 
 -- name: save_checkpoint
 UPDATE {schema}.jobs SET checkpoint = $1, updated_at = $2 WHERE uid = $3
 
 -- name: save_log_mark
-UPDATE {schema}.jobs SET job_seq = $1 WHERE uid = $2
+UPDATE {schema}.jobs SET job_seq = $1, last_told = {next_told} WHERE uid = $2
 
 -- name: insert_log
 INSERT INTO {schema}.job_logs (uid, number, at, level, message)
@@ -589,8 +593,9 @@ job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, exe
 occurred_at, detail
 
 -- name: insert_event
-INSERT INTO {schema}.job_events ({event_row})
-SELECT {event_row} FROM ROWS FROM (json_to_recordset($1::json) AS (
+INSERT INTO {schema}.job_events (xid, {event_row})
+SELECT greatest(pg_current_xact_id(), (SELECT last_told FROM {schema}.jobs WHERE uid = job_uid)), {event_row}
+FROM ROWS FROM (json_to_recordset($1::json) AS (
     job_uid bigint, job_id text, job_seq bigint, queue text, type text, event text, from_status text, to_status text,
     epoch bigint, execution bigint, assignee_id text, actor text, occurred_at bigint, detail text
 )) WITH ORDINALITY ORDER BY ordinality
@@ -706,6 +711,10 @@ SELECT body FROM {schema}.workers ORDER BY id
 
 -- name: meta
 SELECT log, pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM {schema}.meta
+
+-- name: hint
+-- On its own, after the commit: nothing is lost with it, so it need not wait for the disk.
+SELECT pg_notify($1, name), set_config('synchronous_commit', 'off', true) FROM unnest($2::text[]) AS name
 
 -- name: notify
 SELECT pg_notify($1, name) FROM unnest($2::text[]) AS name

@@ -158,9 +158,9 @@ class PostgresTransaction(PostgresLine):
     def remove(self, changes: Sequence[Change]) -> None:
         uids = self._listed(change.record.uid for change in changes)
         self._run(self._sql.insert_tombstone, uids, self.now)
+        self._append([event for change in changes for event in change.events])
         for statement in (self._sql.delete_tag, self._sql.delete_logs, self._sql.delete_edges, self._sql.delete_job):
             self._run(statement, uids)
-        self._append([event for change in changes for event in change.events])
         self._count(deltas_of(changes, removed=True))
         self._tell({change.record.queue for change in changes})
 
