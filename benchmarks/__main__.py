@@ -8,11 +8,17 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks import table
 from benchmarks.agreement import check_agreement
 from benchmarks.databases import Databases
+from benchmarks.postgres_agreement import check_postgres_agreement
+from benchmarks.postgres_batches import postgres_enqueue, postgres_life, postgres_work
+from benchmarks.postgres_claimers import postgres_claimers
+from benchmarks.postgres_claims import postgres_finished, postgres_snapshot, postgres_waiting
+from benchmarks.postgres_wakeups import postgres_wakeups
 from benchmarks.reporting import Finding
 from benchmarks.scale import FULL, QUICK
 from benchmarks.scenarios_batches import enqueue, life
@@ -20,11 +26,27 @@ from benchmarks.scenarios_callers import callers
 from benchmarks.scenarios_claims import crowded, keys, tag, waiting
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
+from benchmarks.table import Section
 
-SCENARIOS: dict[str, Callable[[Databases], list[Finding]]] = {
-    scenario.__name__: scenario for scenario in (enqueue, callers, life, memory, looks, tag, waiting, crowded, keys)
-}
+Scenario = Callable[[Databases], list[Finding]]
+
+
+def _named(*scenarios: Scenario) -> dict[str, Scenario]:
+    return {scenario.__name__: scenario for scenario in scenarios}
+
+
+SQLITE = _named(enqueue, callers, life, memory, looks, tag, waiting, crowded, keys)
 """In the order they run: those that only look come before those that write on the shared file."""
+POSTGRES = _named(
+    postgres_enqueue,
+    postgres_work,
+    postgres_life,
+    postgres_waiting,
+    postgres_finished,
+    postgres_snapshot,
+    postgres_claimers,
+    postgres_wakeups,
+)
 
 
 def main() -> int:
@@ -36,22 +58,34 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="longshore-bench-", dir=arguments.directory) as folder:
         if _lies_in_memory(Path(folder)):
             print("these databases lie in memory, where commits cost nothing: name a folder on a disk with --directory")
-        findings, busy = measured(Databases(Path(folder), scale), arguments.only or list(SCENARIOS))
-    print(f"\n{table.today()}, {table.machine()}; {busy}\n\n{table.plain(findings)}")
+        with closing(Databases(Path(folder), scale)) as databases:
+            sections = measured(databases, arguments.only or [*SQLITE, *POSTGRES])
+    print(f"\n{table.plain(sections)}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(table.data(findings, busy), indent=2, ensure_ascii=False) + "\n")
+        arguments.json.write_text(json.dumps(table.data(sections), indent=2, ensure_ascii=False) + "\n")
     if arguments.write:
-        arguments.write.write_text(table.page(findings, busy))
+        arguments.write.write_text(table.page(sections))
     return 0
 
 
-def measured(databases: Databases, names: Sequence[str]) -> tuple[list[Finding], str]:
-    """What the scenarios found, each printed at once, and how busy the machine was."""
-    check_agreement(databases)
+def measured(databases: Databases, names: Sequence[str]) -> list[Section]:
+    """What the scenarios of each store found, after a proof that the yardstick is fair there."""
+    sections = []
+    if on_sqlite := [SQLITE[name] for name in names if name in SQLITE]:
+        check_agreement(databases)
+        sections.append(Section("SQLite", databases.circumstances, *_found(databases, on_sqlite)))
+    if on_postgres := [POSTGRES[name] for name in names if name in POSTGRES]:
+        check_postgres_agreement(databases.postgres)
+        sections.append(Section("PostgreSQL", databases.postgres.circumstances, *_found(databases, on_postgres)))
+    return sections
+
+
+def _found(databases: Databases, scenarios: Sequence[Scenario]) -> tuple[list[Finding], str]:
+    """What they found, each printed at once, and how busy the machine was."""
     findings: list[Finding] = []
     averages: list[float] = []
-    for name in names:
-        for finding in SCENARIOS[name](databases):
+    for scenario in scenarios:
+        for finding in scenario(databases):
             print(" · ".join(cell.replace("`", "") for cell in table.cells(finding) if cell), flush=True)
             findings.append(finding)
         averages.append(os.getloadavg()[0])
@@ -70,7 +104,9 @@ def _lies_in_memory(folder: Path) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: 50,000 jobs instead of 1,000,000")
-    parser.add_argument("--only", action="append", choices=SCENARIOS, help="one scenario; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=[*SQLITE, *POSTGRES], help="one scenario; may be given again"
+    )
     parser.add_argument("--rounds", type=int, help="how often the sides of a comparison take turns")
     parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk, not in memory")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the findings as data")

@@ -59,10 +59,11 @@ def _tables(connection: apsw.Connection) -> list[str]:
 def _rows(connection: apsw.Connection, table: str) -> list[dict[str, Any]]:
     cursor = connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2")
     names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-    return [{name: _comparable(name, value) for name, value in zip(names, row, strict=True)} for row in cursor]
+    return [{name: comparable(name, value) for name, value in zip(names, row, strict=True)} for row in cursor]
 
 
-def _comparable(name: str, value: object) -> object:
+def comparable(name: str, value: object) -> object:
+    """A column's value without what is different each time."""
     if name in ("id", "job_id", "lease_token", "log", "payload") and value is not None:
         return "…"
     return "a moment" if isinstance(value, int) and value > _A_MOMENT else value

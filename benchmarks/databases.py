@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
+import apsw
+
 from benchmarks.filling import Filled, fill, fill_elsewhere
+from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.scale import Scale
 from benchmarks.scenery import add_finished_and_future
 from benchmarks.workload import QUEUE, WORKER, new_job, tags_of
@@ -28,7 +31,18 @@ class Databases:
     def __init__(self, folder: Path, scale: Scale) -> None:
         self.folder = folder
         self.scale = scale
+        self.postgres = PostgresDatabases(scale)
         self._numbers = itertools.count()
+
+    def close(self) -> None:
+        """Ends the server, if one was started; the files go with their folder."""
+        self.postgres.close()
+
+    @property
+    def circumstances(self) -> str:
+        """What the files are kept by, and how safely."""
+        versions = f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
+        return f"{versions}; write-ahead logging and `synchronous=FULL`, the event log on, files on a disk"
 
     def new_path(self) -> Path:
         """A name that nobody used before."""

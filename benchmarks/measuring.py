@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time, thread_time
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 Work = Callable[[], "Sample"]
+S = TypeVar("S", bound="Sample")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,12 @@ class Spread:
         return cls(statistics.median(ordered), ordered[0], ordered[-1], ordered[round(0.95 * last)], len(ordered))
 
 
-def alternate(rounds: int, *sides: Work) -> list[list[Sample]]:
+def alternate(rounds: int, *sides: Callable[[], S]) -> list[list[S]]:
     """Every side once in every round, each round beginning with another one: a slow minute hits all sides alike.
 
     One round more is run first and thrown away. The answer has one list for each side, paired by position.
     """
-    samples: list[list[Sample]] = [[] for _ in sides]
+    samples: list[list[S]] = [[] for _ in sides]
     for number in range(-1, rounds):
         for offset in range(len(sides)):
             side = (number + offset) % len(sides)

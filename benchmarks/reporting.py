@@ -63,7 +63,7 @@ class Finding:
 def rates(
     name: str,
     product: Sequence[Sample],
-    bare: Sequence[Sample],
+    bare: Sequence[Sample] = (),
     *,
     reference: Sequence[Sample] | None = None,
     compared_with: str = "bare SQL",
@@ -75,13 +75,13 @@ def rates(
         name,
         "jobs/s",
         Spread.of(sample.rate for sample in product),
-        Spread.of(sample.rate for sample in bare),
+        Spread.of(sample.rate for sample in bare) if bare else None,
         compared_with,
         Spread.of(sample.rate for sample in other),
         paired_ratios(product, other),
         target,
         *_cpu(product),
-        _cpu(bare)[0],
+        _cpu(bare)[0] if bare else None,
     )
 
 

@@ -19,6 +19,10 @@ class Scale:
     """How often a look that reads a million rows is repeated."""
     claims: int = 100
     key_fillings: int = 15
+    claimer_jobs: int = 10_000
+    wakeups: int = 500
+    passed: int = 300_000
+    """Jobs that come and go while somebody holds a snapshot."""
     many: int = 1_000_000
     few: int = 1_000
 
@@ -31,5 +35,8 @@ QUICK = Scale(
     scans=3,
     claims=20,
     key_fillings=3,
+    claimer_jobs=5_000,
+    wakeups=200,
+    passed=50_000,
     many=50_000,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import bare_sql
@@ -13,7 +13,7 @@ from benchmarks.databases import WAITING_PER_KEY, Databases
 from benchmarks.measuring import Sample, Stopwatch, alternate
 from benchmarks.reporting import Finding, Target, durations
 from benchmarks.workload import QUEUE, RARE, RESULT, WORKER, new_job, new_jobs
-from longshore.backends.contract import Outcome
+from longshore.backends.contract import Backend, Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
 
@@ -24,7 +24,7 @@ _RARE_JOBS = 10
 class ProductLine:
     """A line of waiting jobs: outside the clock, what was claimed is completed and as much put in its place."""
 
-    def __init__(self, backend: SQLiteBackend, runner: asyncio.Runner) -> None:
+    def __init__(self, backend: Backend, runner: asyncio.Runner) -> None:
         self.backend = backend
         self.runner = runner
 
@@ -63,11 +63,15 @@ def _like(job: Job) -> Job:
     return new_job(job.uid, tags=tuple(job.tags), concurrency_key=job.concurrency_key)
 
 
+def product_line(path: Path) -> AbstractContextManager[ProductLine]:
+    """The product on one file."""
+    return line_of(SQLiteBackend(path))
+
+
 @contextmanager
-def product_line(path: Path) -> Iterator[ProductLine]:
-    """The product on one file, warm: its connection is open and its statements are prepared."""
+def line_of(backend: Backend) -> Iterator[ProductLine]:
+    """The product on any store, warm: its connection is open and its statements are prepared."""
     with asyncio.Runner() as runner:
-        backend = SQLiteBackend(path)
         runner.run(_warm_up(backend))
         try:
             yield ProductLine(backend, runner)
@@ -75,7 +79,7 @@ def product_line(path: Path) -> Iterator[ProductLine]:
             runner.run(backend.close())
 
 
-async def _warm_up(backend: SQLiteBackend) -> None:
+async def _warm_up(backend: Backend) -> None:
     await backend.enqueue_jobs([job.replace(queue="warm-up") for job in new_jobs(_LIMIT)])
     claimed = await backend.dequeue_jobs(WORKER, limit=_LIMIT, queues=("warm-up",))
     await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])

@@ -6,10 +6,8 @@ import os
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import apsw
 
 from benchmarks.measuring import Spread
 from benchmarks.reporting import Finding
@@ -20,32 +18,41 @@ _PAGE = """# Benchmarks
 
 Written by `python -m benchmarks --write docs/benchmarks.md`; change the benchmarks, not this page.
 
-{date}, {machine}; {load}.
-SQLite with write-ahead logging and `synchronous=FULL`, the event log on, files on a disk.
+{date}, {machine}.
 
-{table}
+{sections}
+
+## How to read it
 
 Every figure is the median of its rounds, with the least and the most in parentheses; single calls (in ms) have their
 95th percentile as well. The sides of a comparison take turns within one run, because machines are shared and their
 speed wanders: trust the ratios more than the rates. On a machine that is busy with other work even the ratios go
 wrong (waiting for a core or the disk counts alike on both sides, and the verdicts near a target become chance); the
-date's line says how busy it was. The last column is processor time per job (per call, for looks), which other processes
-disturb least: the product's, all threads together, and in parentheses the part that kept the caller's event loop busy;
-bare SQL's; and what share of the product's it is.
+line above each table says how busy it was. The last column is processor time per job (per call, for looks), which other
+processes disturb least: the product's, all threads together, and in parentheses the part that kept the caller's event
+loop busy; bare SQL's; and what share of the product's it is.
 
-*Bare SQL* writes the same rows into the same tables with the same durability, event and count rows included, with
-apsw and no code of Longshore: prepared tuples, one transaction for each batch, no threads, no event loop. Every run
-first proves that both sides leave the same rows behind. How to run and read the benchmarks: `benchmarks/README.md`.
+*Bare SQL* writes the same rows into the same tables with the same durability, event rows included (on SQLite also the
+counts), with the driver and no code of Longshore: prepared tuples, one transaction for each batch, no threads, no event
+loop. Every run first proves that both sides leave the same rows behind. How to run and read the benchmarks:
+`benchmarks/README.md`.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What was found on one store."""
+
+    store: str
+    circumstances: str
+    findings: Sequence[Finding]
+    busy: str
 
 
 def machine() -> str:
     """What was measured on, without names."""
     cores = os.cpu_count() or 1
-    return (
-        f"{cores} cores ({platform.machine()}, {platform.system()}), Python {platform.python_version()}, "
-        f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
-    )
+    return f"{cores} cores ({platform.machine()}, {platform.system()}), Python {platform.python_version()}"
 
 
 def load(averages: Sequence[float]) -> str:
@@ -79,25 +86,41 @@ def cells(finding: Finding) -> tuple[str, ...]:
     )
 
 
-def plain(findings: Sequence[Finding]) -> str:
+def plain(sections: Sequence[Section]) -> str:
     """For the terminal."""
+    shown = (f"{each.store}: {each.circumstances}; {each.busy}\n\n{_plain_table(each.findings)}" for each in sections)
+    return f"{today()}, {machine()}\n\n" + "\n\n".join(shown)
+
+
+def _plain_table(findings: Sequence[Finding]) -> str:
     rows = [_HEADS, *(tuple(cell.replace("`", "") for cell in cells(finding)) for finding in findings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def page(findings: Sequence[Finding], busy: str) -> str:
+def page(sections: Sequence[Section]) -> str:
     """For the documentation."""
+    shown = (
+        f"## {each.store}\n\n{each.circumstances}; {each.busy}.\n\n{_page_table(each.findings)}" for each in sections
+    )
+    return _PAGE.format(date=today(), machine=machine(), sections="\n\n".join(shown))
+
+
+def _page_table(findings: Sequence[Finding]) -> str:
     rows = [_HEADS, tuple("---" for _ in _HEADS), *(cells(finding) for finding in findings)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return _PAGE.format(date=today(), machine=machine(), load=busy, table=table)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def data(findings: Sequence[Finding], busy: str) -> dict[str, Any]:
+def data(sections: Sequence[Section]) -> dict[str, Any]:
     """For programs."""
-    measured = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
-    return {"date": today(), "machine": machine(), "load": busy, "findings": measured}
+    measured = [
+        {"store": each.store, **asdict(finding), "verdict": finding.verdict}
+        for each in sections
+        for finding in each.findings
+    ]
+    loads = {each.store: each.busy for each in sections}
+    return {"date": today(), "machine": machine(), "load": loads, "findings": measured}
 
 
 def _cpu(finding: Finding) -> str:

@@ -1,0 +1,86 @@
+"""What a piece of work costs the server: processor time of all its processes, and bytes of its write-ahead log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.measuring import Sample, Stopwatch
+from benchmarks.postgres_databases import PostgresDatabases
+
+_PROCESSES = Path("/proc")
+_WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSample(Sample):
+    """One timed piece of work, and its price on the other side of the wire."""
+
+    server_cpu_seconds: float = 0
+    """0 where the system does not tell."""
+    wal_bytes: int = 0
+
+    @property
+    def server_cpu_micros(self) -> float:
+        """Microseconds of the server's processor time per job."""
+        return self.server_cpu_seconds / self.jobs * 1e6
+
+    @property
+    def wal_bytes_per_job(self) -> float:
+        """Bytes of write-ahead log per job, whole pages after a checkpoint included."""
+        return self.wal_bytes / self.jobs
+
+
+class ServerWatch:
+    """A stopwatch that looks at the server before it starts and after it stops."""
+
+    def __init__(self, databases: PostgresDatabases, jobs: int) -> None:
+        self.sample = ServerSample(0, 0, 0, jobs)
+        self._databases = databases
+        self._watch = Stopwatch(jobs)
+
+    def __enter__(self) -> Self:
+        self._wal = _written(self._databases)
+        self._cpu = _cpu_by_process(self._databases.server.pid)
+        self._watch.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.__exit__(kind, error, trace)
+        if error is not None:
+            return
+        cpu = _cpu_by_process(self._databases.server.pid)
+        spent = sum(seconds - self._cpu.get(process, 0) for process, seconds in cpu.items())
+        took = self._watch.sample
+        self.sample = ServerSample(
+            took.seconds,
+            took.cpu_seconds,
+            took.caller_cpu_seconds,
+            took.jobs,
+            took.calls,
+            spent,
+            _written(self._databases) - self._wal,
+        )
+
+
+def _written(databases: PostgresDatabases) -> int:
+    (written,) = databases.observer.execute(_WAL).fetchone() or (0,)
+    return int(written)
+
+
+def _cpu_by_process(server: int) -> dict[int, float]:
+    """Seconds, of those of the server's processes that still run."""
+    seconds: dict[int, float] = {}
+    for folder in _PROCESSES.glob("[0-9]*"):
+        try:
+            # the command's name may hold anything, even parentheses
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if server in (parent, int(folder.name)):
+                seconds[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
+        except OSError:  # it has ended meanwhile
+            continue
+    return seconds

@@ -1,0 +1,71 @@
+"""PostgreSQL to measure on: a server of our own with the durability it has by default, and a database for each side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any
+
+import psycopg
+
+from benchmarks.scale import Scale
+from longshore.backends.postgres.connecting import Server as Address
+from longshore.backends.postgres.preparing import prepare
+from tests.postgres_server import DURABLE, Server
+
+SCHEMA = "longshore"
+_TEMPLATE = "with_schema"
+
+Connection = psycopg.Connection[Any]
+
+
+class PostgresDatabases:
+    """Starts its server when the first database is asked for."""
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale = scale
+        self._numbers = itertools.count()
+        self._started = ExitStack()
+
+    def close(self) -> None:
+        """Ends the server and removes what it kept."""
+        self._started.close()
+
+    @cached_property
+    def server(self) -> Server:
+        """On a disk, with `fsync` on and every other setting of durability as it comes."""
+        server = self._started.enter_context(Server(DURABLE))
+        prepare(Address(server.create_database(_TEMPLATE)), SCHEMA)
+        return server
+
+    @cached_property
+    def observer(self) -> Connection:
+        """A session beside those that are measured."""
+        return self._started.enter_context(psycopg.connect(self.server.url(), autocommit=True))
+
+    @property
+    def circumstances(self) -> str:
+        """What the databases are kept by, and how safely."""
+        version = self.observer.info.server_version
+        versions = f"PostgreSQL {version // 10_000}.{version % 10_000}, psycopg {psycopg.__version__}"
+        buffers, sync = self._setting("shared_buffers"), self._setting("synchronous_commit")
+        return (
+            f"{versions}; `fsync=on`, `synchronous_commit={sync}`, {buffers} of shared buffers, the event log on, "
+            "data on a disk, reached over TCP on the same machine"
+        )
+
+    def _setting(self, name: str) -> str:
+        (value,) = self.observer.execute(f"SHOW {name}").fetchone() or ("",)
+        return str(value)
+
+    @contextmanager
+    def new(self) -> Iterator[str]:
+        """The address of a database with the project's schema and nothing in it; it goes with the block."""
+        name = f"queue_{next(self._numbers)}"
+        url = self.server.create_database(name, _TEMPLATE)
+        try:
+            yield url
+        finally:
+            self.server.drop_database(name)
