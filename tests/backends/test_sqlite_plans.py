@@ -36,12 +36,19 @@ INDEXES = {
 GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones", "concurrency_keys", "first")
 """Tables that grow with the work done (`first` is how statements call job_tags); none is ever walked through."""
 
+MOVING = "asked once in a move to another store, where everything is counted or read"
 WALKED = {
+    "digest_of_job_tags": MOVING,
+    "recount": MOVING,
+    "row_counts": MOVING,
+    "rows_of_concurrency_keys": MOVING,
+    "leases_in_force": "the index holds only what runs now, and it is asked once in a move",
     "jobs_held": "the index holds only what runs now, and all of it is wanted",
     "holding_by_key": "the index holds only what runs now, and it is asked only when limits change",
     "any_open_edge": "asks for one row of an index that holds only what waits",
 }
 SORTED = {
+    "recount": MOVING,
     "jobs_held": "all that runs now, once",
     "jobs_held_by": "all that one worker holds, once",
     "open_edges": "those who wait for the jobs that just ended, from several walks of the index",

@@ -1,0 +1,175 @@
+"""`longshore migrate-data` as a person meets it: real processes, a real file, a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longshore import Job, connect
+from longshore.backends.contract import WorkerInfo
+from longshore.core.clock import HeldClock
+from tests.backends.audit import all_jobs
+
+PROGRAM = "from longshore.cli.main import run; run()"
+JOBS = 2_000
+
+
+def migrate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command's exit code and what it printed."""
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, "migrate-data", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with jobs in two queues, one of them with a name that a careless terminal would take for an order."""
+
+    async def fill() -> None:
+        async with connect(f"sqlite:///{tmp_path / 'jobs.db'}", clock=HeldClock()) as backend:
+            await backend.enqueue_jobs([Job(id=f"j{number}", type="t", queue="mail") for number in range(JOBS)])
+            await backend.enqueue_job(Job(id="odd", type="t", queue="[bold]Größe 🚢"))
+            await backend.cancel_jobs(job_ids=["j0"])
+
+    asyncio.run(fill())
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def source(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+async def ids_at(url: str) -> set[str]:
+    async with connect(url) as backend:
+        return {job.id for job in await all_jobs(backend)}
+
+
+def test_a_move_shows_what_both_sides_count(source: str, postgres_url: str) -> None:
+    done = migrate(source, postgres_url)
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith(f"{source} to ")
+    assert "moved" in first
+    rows = {line.rsplit(maxsplit=1)[0].strip(): line.rsplit(maxsplit=1)[1] for line in rest if line.startswith("  ")}
+    assert rows["jobs"] == "2,001"
+    assert rows["job_events"] == "2,002"
+    assert rows["mail           INITIAL_PENDING"] == "1,999"
+    assert rows["mail           UNSCHEDULED"] == "1"
+    assert rows["[bold]Größe 🚢  INITIAL_PENDING"] == "1"
+    assert done.stderr.splitlines()[-1] == "100 %  job_events, 4,003 of 4,003 rows"
+    assert "\x1b" not in done.stdout + done.stderr
+    assert len(asyncio.run(ids_at(postgres_url))) == JOBS + 1
+
+
+def test_json_is_all_that_is_printed_for_programs_and_a_second_run_finds_nothing_to_do(
+    source: str, postgres_url: str
+) -> None:
+    told = json.loads(migrate(source, postgres_url, "--json").stdout)
+    assert told["begun"] == "fresh"
+    assert told["tables"]["jobs"] == told["copied"]["jobs"] == JOBS + 1
+    assert told["queues"]["mail"] == {"INITIAL_PENDING": 1_999, "UNSCHEDULED": 1}
+    assert told["left_behind"] == 0
+    again = migrate(source, postgres_url, "--json")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["begun"] == "finished"
+    assert json.loads(again.stdout)["copied"]["jobs"] == 0
+
+
+def test_a_password_is_never_shown(source: str, postgres_url: str) -> None:
+    secret = postgres_url.replace("postgres@", "postgres:sesame@")
+    for done in (migrate(source, secret), migrate(source, secret), migrate(source, f"{secret}_missing")):
+        assert "sesame" not in done.stdout + done.stderr
+
+
+def test_another_schema_is_another_house(source: str, postgres_url: str) -> None:
+    async def enqueue() -> None:
+        async with connect(postgres_url) as backend:
+            await backend.enqueue_job(Job(id="own", type="t"))
+
+    asyncio.run(enqueue())
+    refused = migrate(source, postgres_url)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "has jobs, schedules or settings of its own; name an empty database, or another schema" in refused.stderr
+    assert migrate(source, postgres_url, "--schema", "second").returncode == 0
+    assert asyncio.run(ids_at(postgres_url)) == {"own"}
+
+
+def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: str, postgres_url: str) -> None:
+    async def work() -> None:
+        async with connect(source) as backend:
+            await backend.heartbeat_worker(WorkerInfo(id="mail-1"))
+            await backend.dequeue_jobs("mail-1", limit=3)
+
+    asyncio.run(work())
+    refused = migrate(source, postgres_url)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "worker mail-1 was heard of" in refused.stderr
+    assert "mail-1 holds 3 jobs until" in refused.stderr
+    assert "--while-live" in refused.stderr
+    assert migrate(source, postgres_url, "--while-live").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "code", "words"),
+    [
+        ("sqlite:///{}/typo.db", "postgresql://nobody@127.0.0.1:1/none", 3, "there is no"),
+        ("sqlite:///{}/jobs.db", "postgresql://nobody@127.0.0.1:1/none", 3, "cannot be reached"),
+        ("sqlite:///{}/jobs.db", "sqlite:///{}/other.db", 2, "target: must be like postgresql://"),
+        ("memory://", "postgresql://nobody@127.0.0.1:1/none", 2, "source: must be like sqlite:///jobs.db"),
+        ("postgresql://a@127.0.0.1:1/a", "postgresql://b@127.0.0.1:1/b", 2, "source: must be like sqlite:///jobs.db"),
+        ("sqlite:///{}/jobs.db", "\x1b[31mred://", 2, "no backend known here"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_its_exit_code(
+    source: str, target: str, code: int, words: str, path: Path
+) -> None:
+    done = migrate(source.format(path.parent), target.format(path.parent))
+    assert done.returncode == code
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert "\x1b" not in done.stderr
+    assert sorted(file.name for file in path.parent.iterdir() if file.suffix == ".db") == ["jobs.db"]
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", PROGRAM, "migrate-data", source, postgres_url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+        os.close(theirs)
+        seen = b""
+        try:
+            while part := os.read(ours, 4096):
+                seen += part
+        except OSError:  # how Linux says that the other end was closed
+            pass
+        assert running.stdout is not None
+        assert json.loads(running.stdout.read())["begun"] == "fresh"
+    os.close(ours)
+    assert running.returncode == 0
+    assert "━" in seen.decode()
+
+
+def test_interrupted_from_the_keyboard_it_says_how_to_go_on(source: str, postgres_url: str) -> None:
+    program = """
+import os, signal
+from longshore.cli import main, moving
+real = moving.move
+def interrupted(*stores, on_step, **options):
+    return real(*stores, on_step=lambda _step: os.kill(os.getpid(), signal.SIGINT), **options)
+moving.move = interrupted
+main.run()
+"""
+    command = [sys.executable, "-c", program, "migrate-data", source, postgres_url]
+    stopped = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert stopped.returncode == 130
+    assert stopped.stderr == "longshore: stopped; run the same command again, and it goes on\n"
+    assert json.loads(migrate(source, postgres_url, "--json").stdout)["begun"] == "resumed"

@@ -1,0 +1,38 @@
+"""A process that moves one store to another, and is killed by its own hand on the way.
+
+Run as `python -m tests.processes.mover SOURCE TARGET DIES_AT`: it dies at that step of the progress (0: never), which
+may be between two blocks or in the middle of one. Blocks are small, so that there are many.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from longshore.backends import moving
+from longshore.backends.moving import MovesIn, MovesOut, Step
+from longshore.backends.opening import connect
+
+BLOCK, TOLD_EVERY = 400, 100
+
+
+def main(source: str, target: str, dies_at: int) -> None:
+    steps = 0
+
+    def count(_step: Step) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    old, new = connect(source), connect(target)
+    assert isinstance(old, MovesOut)
+    assert isinstance(new, MovesIn)
+    moving.BLOCK, moving._TOLD_EVERY = BLOCK, TOLD_EVERY
+    report = moving.move(old, new, on_step=count)
+    print(report.begun.value, steps)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
