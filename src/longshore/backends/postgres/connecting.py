@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Any
 
@@ -33,7 +33,8 @@ Connection = psycopg.Connection[Any]
 class Server:
     """Where the database is, and how to speak to it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, watchdog: Watchdog | None = None) -> None:
+        self._watchdog = watchdog
         try:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError:  # its own words may repeat a password that stands in the wrong place
@@ -44,8 +45,17 @@ class Server:
     def connect(self) -> Connection:
         """A new connection in autocommit mode; raises what `explain` knows words for."""
         connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
-        settle_preparing(connection)
+        self.settle(connection)
         return connection
+
+    def settle(self, connection: Connection) -> None:
+        """What is to be done with every new connection; its line may be dead already."""
+        with self.watching(connection):
+            settle_preparing(connection)
+
+    def watching(self, connection: Connection) -> AbstractContextManager[None]:
+        """Within this an answer must come in time, if anybody watches."""
+        return nullcontext() if self._watchdog is None else self._watchdog.watching(connection)
 
     @contextmanager
     def explained(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from longshore.backends.postgres.connecting import Server, Watchdog, settle_preparing
+from longshore.backends.postgres.connecting import Server, Watchdog
 from longshore.backends.postgres.preparing import check
 from longshore.backends.postgres.session import OwnSession
 from longshore.core.errors import BackendUnavailable
@@ -61,7 +61,7 @@ class Pool:
             server.conninfo,
             connection_class=_OurConnection,
             kwargs={"autocommit": True},
-            configure=settle_preparing,
+            configure=server.settle,
             min_size=0,
             max_size=most,
             open=False,

@@ -48,7 +48,7 @@ def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved
             _apply(connection, schema, migration)
         if not even_half_moved:
             _refuse_half_moved(connection, server, schema)
-        return Schema(len(MIGRATIONS), _at_home(connection, schema))
+        return Schema(len(MIGRATIONS), _at_home(connection, server, schema))
 
 
 def check(connection: Connection, server: Server, schema: str) -> None:
@@ -60,12 +60,13 @@ def check(connection: Connection, server: Server, schema: str) -> None:
         version = _version(connection, schema)
     refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
     _refuse_half_moved(connection, server, schema)
-    _at_home(connection, schema)
+    _at_home(connection, server, schema)
 
 
 def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> None:
     """Nobody works in a house that half of the jobs have not come to yet."""
-    (moving,) = connection.execute(f"SELECT moving FROM {quoted(schema)}.meta").fetchone() or (None,)
+    with server.watching(connection):
+        (moving,) = connection.execute(f"SELECT moving FROM {quoted(schema)}.meta").fetchone() or (None,)
     move = json.loads(moving or '{"finished": true}')
     if not move.get("finished"):
         raise BackendUnavailable(
@@ -110,17 +111,18 @@ def _lock(connection: Connection, schema: str) -> None:
     )
 
 
-def _at_home(connection: Connection, schema: str) -> str:
+def _at_home(connection: Connection, server: Server, schema: str) -> str:
     """The event log's name. A log that was restored in another database begins anew here.
 
     Transactions are numbered by the database they run in: beside the old numbers the new ones mean nothing.
     """
     name = quoted(schema)
-    (home,) = connection.execute(_HOME).fetchone() or ("",)
-    with connection.transaction():
+    with server.watching(connection):
+        (home,) = connection.execute(_HOME).fetchone() or ("",)
         log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
-        if known == home:
-            return str(log)
+    if known == home:
+        return str(log)
+    with connection.transaction():  # not watched: a long log takes its time
         _lock(connection, schema)
         log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
         if known not in (home, ""):
