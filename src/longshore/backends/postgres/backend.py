@@ -76,7 +76,11 @@ class PostgresBackend(StoredBackend):
         create: bool = True,
     ) -> None:
         self.schema = check_name("schema", schema)
-        self._watchdog = Watchdog(check_duration("answer_seconds", answer_seconds) / SECOND)
+        answer = check_duration("answer_seconds", answer_seconds)
+        self._watchdog = Watchdog(answer / SECOND)
+        # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
+        # which may take hours; said in each transaction, for behind a pooler no session is ours
+        self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer)}"
         self._server = Server(url, self._watchdog)
         self._create = create
         self._clock = clock
@@ -215,10 +219,8 @@ class PostgresBackend(StoredBackend):
             careful=careful,
             known_queues=self._known_queues,
         )
-        if self._clock is None:
-            ((transaction.now,),) = session.simply(f"BEGIN; {self._sql.now}")
-        else:
-            session.run("BEGIN")
+        ((transaction.now,),) = session.simply(f"BEGIN; {self._not_for_ever}; {self._sql.now}")
+        if self._clock is not None:
             transaction.now = to_micros(self._clock.now())
         return transaction
 
@@ -248,7 +250,7 @@ class PostgresBackend(StoredBackend):
                 with self._pool.taken(until) as taken:
                     try:
                         horizon = find_horizon(taken.session, self._sql) if follows else None
-                        taken.session.run(_LOOK)
+                        taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
                         return look(PostgresView(taken.session, self._sql, self._seen, horizon))
                     finally:
                         taken.roll_back()
@@ -381,3 +383,8 @@ class _Attempt:
         if self._abandoned is not None and self._abandoned.is_set():
             raise asyncio.CancelledError
         self.committing = True
+
+
+def _in_milliseconds(micros: int) -> int:
+    """As PostgreSQL takes it: not 0, which means never, and not more than it can count."""
+    return min(max(micros // 1_000, 1), 2**31 - 1)

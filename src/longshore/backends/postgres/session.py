@@ -66,9 +66,9 @@ class OwnSession:
                 copy.write_row(row)
 
     def simply(self, statements: str) -> Iterator[Row]:
-        """Several statements without values in one message; the rows of the last."""
+        """Several statements without values in one message; the rows of the last, if it has any."""
         with self._watchdog.watching(self.connection):
             cursor = self.connection.execute(statements)
         while cursor.nextset():
             continue
-        return iter(cursor.fetchall())
+        return iter(cursor.fetchall() if cursor.description else ())
