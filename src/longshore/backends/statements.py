@@ -16,8 +16,7 @@ class Statements:
     def __init__(self, package: str, **constants: str) -> None:
         text = files(package).joinpath("queries.sql").read_text(encoding="utf-8")
         blocks = {found[1]: _COMMENT.sub("", found[2]).strip() for found in _BLOCK.finditer(text)}
-        blocks |= constants
-        self._texts = {name: _filled(block, blocks) for name, block in blocks.items() if name not in constants}
+        self._texts = {name: _filled(block, blocks, constants) for name, block in blocks.items()}
 
     def __getattr__(self, name: str) -> str:
         try:
@@ -30,7 +29,8 @@ class Statements:
         return frozenset(self._texts)
 
 
-def _filled(block: str, blocks: dict[str, str]) -> str:
-    while _FRAGMENT.search(block):
-        block = _FRAGMENT.sub(lambda use: blocks[use[1]], block)
-    return block
+def _filled(block: str, blocks: dict[str, str], constants: dict[str, str]) -> str:
+    """Pieces first, as often as it takes; constants last and once, for what is written in them is meant so."""
+    while any(name not in constants for name in _FRAGMENT.findall(block)):
+        block = _FRAGMENT.sub(lambda use: use[0] if use[1] in constants else blocks[use[1]], block)
+    return _FRAGMENT.sub(lambda use: constants[use[1]], block)

@@ -10,9 +10,12 @@ from psycopg import sql
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.postgres.connecting import OLDEST_SERVER, Connection, Server
 from longshore.backends.postgres.line import lock_number
-from longshore.core.errors import BackendUnavailable
+from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.names import check_name
 
 MIGRATIONS = load_migrations("longshore.backends.postgres.migrations")
+
+_LONGEST = 63
 
 _HOME = (
     "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) "
@@ -27,9 +30,24 @@ class Schema(NamedTuple):
     log: str
 
 
+def check_schema(value: object) -> str:
+    """The name of a schema, if PostgreSQL can keep it as it is."""
+    name = check_name("schema", value)
+    if len(name.encode()) > _LONGEST:  # it would cut the name without a word, and two schemas might become one
+        raise InvalidArgument("schema", f"must have at most {_LONGEST} bytes; it has {len(name.encode())}")
+    if name.startswith("pg_"):
+        raise InvalidArgument("schema", "must not begin with pg_: such names are PostgreSQL's own")
+    return name
+
+
 def quoted(schema: str) -> str:
     """The schema's name as SQL writes it."""
     return sql.Identifier(schema).as_string()
+
+
+def _beside_values(name: str) -> str:
+    """The quoted name in a statement whose values psycopg looks for by their percent signs."""
+    return name.replace("%", "%%")
 
 
 def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved: bool = False) -> Schema:
@@ -76,12 +94,15 @@ def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> N
 
 
 def _version(connection: Connection, schema: str) -> int:
-    """0 where there is nothing of ours."""
-    table = f"{quoted(schema)}.migrations"
-    found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
-    if found is None or found[0] is None:
+    """0 where there is nothing of ours.
+
+    Asked of the catalog's tables: to_regclass may answer from what the session knew before it waited for the lock.
+    """
+    there = "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'migrations'"
+    if connection.execute(there, (schema,)).fetchone() is None:
         return 0
-    (version,) = connection.execute(f"SELECT coalesce(max(number), 0) FROM {table}").fetchone() or (0,)
+    found = connection.execute(f"SELECT coalesce(max(number), 0) FROM {quoted(schema)}.migrations").fetchone()
+    (version,) = found or (0,)
     return int(version)
 
 
@@ -93,7 +114,7 @@ def _apply(connection: Connection, schema: str, migration: Migration) -> None:
         refuse_newer(version, MIGRATIONS, f"schema {schema}")
         if version >= migration.number:
             return
-        if connection.execute("SELECT to_regnamespace(%s)", (name,)).fetchone() == (None,):
+        if connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None:
             connection.execute(f"CREATE SCHEMA {name}")
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {name}.migrations"
@@ -101,7 +122,8 @@ def _apply(connection: Connection, schema: str, migration: Migration) -> None:
         )
         connection.execute(migration.text.replace("{schema}", name))
         connection.execute(
-            f"INSERT INTO {name}.migrations (number, name) VALUES (%s, %s)", (migration.number, migration.name)
+            f"INSERT INTO {_beside_values(name)}.migrations (number, name) VALUES (%s, %s)",
+            (migration.number, migration.name),
         )
 
 
@@ -135,6 +157,6 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
                 "UPDATE {}.schedules SET changed = pg_current_xact_id()",
             ):
                 connection.execute(statement.format(name))
-        connection.execute(f"UPDATE {name}.meta SET home = %s", (home,))
+        connection.execute(f"UPDATE {_beside_values(name)}.meta SET home = %s", (home,))
         (log,) = connection.execute(f"SELECT log FROM {name}.meta").fetchone() or ("",)
         return str(log)
