@@ -230,7 +230,7 @@ chosen AS MATERIALIZED (
 {claiming}
 
 -- name: entries_of_line
-coalesce(pg_stat_get_xact_tuples_returned(to_regclass('{schema}.jobs_claimable')), 0)
+coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_claimable$name$)), 0)
 
 -- name: entries_read
 -- Entries of rows long gone are included. What is noted from one transaction to the next is noted at their ends only, so
@@ -289,7 +289,7 @@ WHERE $1::text IS NULL OR queue = $1 GROUP BY status
 SELECT queue, status, sum(jobs)::bigint FROM {schema}.queue_counts GROUP BY queue, status HAVING sum(jobs) > 0
 
 -- name: new_uids
-SELECT nextval('{schema}.job_uids') FROM generate_series(1, $1::bigint)
+SELECT nextval($name${schema}.job_uids$name$) FROM generate_series(1, $1::bigint)
 
 -- name: inserted_columns
 uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
@@ -890,8 +890,8 @@ INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) {recount}
 
 -- name: go_on_from
 SELECT
-    setval('{schema}.job_uids', $1::bigint, false),
-    setval(pg_get_serial_sequence('{schema}.job_events', 'n'), $2::bigint, false)
+    setval($name${schema}.job_uids$name$, $1::bigint, false),
+    setval(pg_get_serial_sequence($name${schema}.job_events$name$, 'n'), $2::bigint, false)
 
 -- name: learn_sizes
 -- Or the planner would take the house for empty until it is next looked over.
