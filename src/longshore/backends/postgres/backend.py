@@ -26,7 +26,7 @@ from longshore.backends.postgres.line import BeginAnew, lock_number
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.moving import EnteredSchema, enter
 from longshore.backends.postgres.pool import Pool
-from longshore.backends.postgres.preparing import Schema, prepare, quoted
+from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
@@ -41,7 +41,6 @@ from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration, to_micros
-from longshore.core.names import check_name
 from longshore.core.numbers import check_number
 
 P = ParamSpec("P")
@@ -75,7 +74,7 @@ class PostgresBackend(StoredBackend):
         poll_seconds: float = 0.5,
         create: bool = True,
     ) -> None:
-        self.schema = check_name("schema", schema)
+        self.schema = check_schema(schema)
         answer = check_duration("answer_seconds", answer_seconds)
         self._watchdog = Watchdog(answer / SECOND)
         # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
