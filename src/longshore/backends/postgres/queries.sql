@@ -12,9 +12,6 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 -- name: job_by_id
 SELECT {job_columns} FROM {schema}.jobs WHERE id = $1
 
--- name: job_by_uid
-SELECT {job_columns} FROM {schema}.jobs WHERE uid = $1
-
 -- name: jobs_by_ids
 -- Locked in the order of their uids, as everywhere: whoever wants the same rows waits, and nobody in a circle.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR UPDATE
