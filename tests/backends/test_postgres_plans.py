@@ -61,7 +61,6 @@ GUARDS = {
     "open_edges": Guard("job_dependencies_open", "depends_on", (["job 4", "job 10"],)),
     # looking one up
     "job_by_id": Guard("jobs_by_id", "id", ("job 5",)),
-    "job_by_uid": Guard("jobs_pkey", "uid", (5,)),
     "jobs_by_ids": Guard("jobs_by_id", "id", (["job 5", "job 6"],)),
     "jobs_by_uids": Guard("jobs_pkey", "uid", ([5, 6],)),
     "jobs_of_keys": Guard("jobs_by_key", "queue idempotency_key", (["q1"], ["key 4"])),

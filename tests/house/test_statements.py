@@ -1,0 +1,92 @@
+"""The dialects of SQL speak of the same things by the same names; where one has a statement of its own, here is why."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from longshore.backends.moving import TABLES
+from longshore.backends.statements import Statements
+
+BACKENDS = Path(__file__).resolve().parents[2] / "src" / "longshore" / "backends"
+DIALECTS = ("postgres", "sqlite")
+
+OF_THEIR_OWN = {
+    "postgres": {
+        "several writers work at once, and each holds what must not change under it": (
+            "alone_at_this held_schedules held_settings held_statuses hold_queues hold_queues_alone unsure_edges"
+        ),
+        "a claim without limits is one statement, which also steps around litter that an old snapshot keeps": (
+            "claim_in_line claim_further_on entries_read heads_of_lines"
+        ),
+        "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
+        "a batch is looked up or stored in one round trip": "copy_jobs copy_tags jobs_of_keys removed_jobs_of_keys",
+        "numbers come from a sequence, and the time from the server": "new_uids now",
+        "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
+        "the names of queues are kept, so that nobody reads through the jobs for them": "remember_queues",
+        "the log is in the order of transactions, read up to the oldest one open": "horizon last_event",
+        "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
+        "a search is put together around these; SQLite's has its own form": "carries_tag jobs_where",
+        "only here does anybody move in": (
+            "any_belongings clear_job_dependencies clear_job_events clear_job_logs clear_job_tags clear_jobs"
+            " clear_tombstones close_house fill_concurrency_keys fill_counts fill_job_dependencies fill_job_events"
+            " fill_job_logs fill_job_tags fill_jobs fill_queues fill_schedules fill_tombstones go_on_from learn_sizes"
+            " let_movers_in moving open_house put_moving"
+        ),
+    },
+    "sqlite": {
+        "one by one costs nothing in the same process": (
+            "any_open_edge claimable_by_uid job_by_uid job_of_key next_owner removed_job_of_key uid_with_room"
+        ),
+        "many rows are told of at once; PostgreSQL does so in the statement that changes them": (
+            "insert_active_events insert_completed_events"
+        ),
+        "the one writer keeps its counters itself": "save_counters",
+        "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
+        "only from here does anybody move out": (
+            "leases_in_force rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events rows_of_job_logs"
+            " rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"
+        ),
+    },
+}
+
+
+def all_names(dialect: str) -> frozenset[str]:
+    return Statements(f"longshore.backends.{dialect}", schema="longshore").names()
+
+
+def called(dialect: str) -> set[str]:
+    """Names that Python calls: as attributes, or put together from what is done and the table it is done to."""
+    files = [path for room in ("sql", dialect) for path in (BACKENDS / room).glob("*.py")]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    put_together = {f"{what}_{table}" for what in re.findall(r'_named\("(\w+)"', code) for table in TABLES}
+    return put_together | set(re.findall(r"(?:\b|_)(?:sql|SQL)\.(\w+)", code))
+
+
+def pieces(dialect: str) -> set[str]:
+    """Names that stand for a part of other statements."""
+    return set(re.findall(r"\{(\w+)\}", (BACKENDS / dialect / "queries.sql").read_text(encoding="utf-8")))
+
+
+def statements(dialect: str) -> set[str]:
+    """What is called; how a dialect divides its text into pieces is its own affair."""
+    return set(all_names(dialect) & called(dialect))
+
+
+def listed(dialect: str) -> list[str]:
+    return [name for names in OF_THEIR_OWN[dialect].values() for name in names.split()]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_statement_is_used(dialect: str) -> None:
+    assert sorted(all_names(dialect) - called(dialect) - pieces(dialect)) == []
+
+
+@pytest.mark.parametrize(("dialect", "other"), [DIALECTS, DIALECTS[::-1]])
+def test_statements_have_the_same_names_in_both_dialects_or_a_reason(dialect: str, other: str) -> None:
+    assert sorted(statements(dialect) - statements(other)) == sorted(listed(dialect))
+
+
+def test_what_both_have_is_most_of_it() -> None:
+    """Or the list of exceptions has become the rule."""
+    assert len(statements("postgres") & statements("sqlite")) > 60
