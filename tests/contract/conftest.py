@@ -11,6 +11,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.backends.postgres.session import OwnSession
+from longshore.backends.sql.columns import Row
 from longshore.testing.conformance.fixtures import BreakableClock, WorkDone, backend, clock, open_backend
 from tests.postgres_server import connect as connect_to
 
@@ -70,23 +71,33 @@ def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDon
     counted, and the planner knows how large the tables are.
     """
     rows = 0
-    run = OwnSession.run
+    run, simply = OwnSession.run, OwnSession.simply
 
-    def counting(session: OwnSession, statement: str, values: Sequence[Any] = ()) -> int:
+    def noting_the_end(session: OwnSession, statement: str, values: Sequence[Any] = ()) -> int:
         nonlocal rows
         if statement in ("COMMIT", "ROLLBACK"):
             rows += 1 + session.rows(ROWS_TOUCHED)[0][0]
         answer = run(session, statement, values)
-        if statement.startswith(
-            "BEGIN"
-        ):  # what earlier transactions did is told once more until the server has noted it
-            rows -= session.rows(ROWS_TOUCHED)[0][0]
+        if statement.startswith("BEGIN"):
+            deduct_what_was(session)
         return answer
+
+    def noting_the_beginning(session: OwnSession, statements: str) -> Iterator[Row]:
+        answer = simply(session, statements)
+        if statements.startswith("BEGIN"):
+            deduct_what_was(session)
+        return answer
+
+    def deduct_what_was(session: OwnSession) -> None:
+        """What earlier transactions did is told once more until the server has noted it."""
+        nonlocal rows
+        rows -= session.rows(ROWS_TOUCHED)[0][0]
 
     def reading() -> int:
         with connect_to(url) as connection:
             connection.execute("VACUUM (ANALYZE)")
         return rows
 
-    monkeypatch.setattr(OwnSession, "run", counting)
+    monkeypatch.setattr(OwnSession, "run", noting_the_end)
+    monkeypatch.setattr(OwnSession, "simply", noting_the_beginning)
     yield reading

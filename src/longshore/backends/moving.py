@@ -8,6 +8,7 @@ meanwhile differs where it changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ counts and the numbers to go on from are few, and come last."""
 BLOCK = 10_000
 """Numbers in one block: some tenths of a second of work, and the most that is done again after a kill."""
 
+_CATCHING_UP = 3
+"""How often a source that went on meanwhile is gone through again; each time there is less to bring."""
 _TOLD_EVERY = 1_000
+_NAMED = 5
 
 
 class Step(NamedTuple):
@@ -90,12 +94,15 @@ class House(Protocol):
 
 
 class OldHouse(House, Protocol):
-    """A store at one moment: whatever is written to it meanwhile is not seen. It is never changed."""
+    """A store at one moment: whatever is written to it meanwhile is not seen until it is looked at again.
+
+    It is never changed.
+    """
 
     log: str
     """The name of its event log, by which it is known again whatever its address."""
     next_event: int
-    """Where that log goes on."""
+    """Where that log went on at this moment."""
 
     def signs_of_life(self) -> list[str]:
         """Who works on it at this moment, in words; empty if nobody does."""
@@ -110,7 +117,11 @@ class OldHouse(House, Protocol):
         ...
 
     def events_since(self) -> int:
-        """How many events were written to it since that moment; asked last, for it ends it."""
+        """How many events were written to it since this moment."""
+        ...
+
+    def look_again(self) -> None:
+        """Another moment: now."""
         ...
 
 
@@ -176,17 +187,24 @@ def move(
     """Moves everything, or goes on with it. Blocks: from a coroutine, use a thread.
 
     MoveRefused if workers are alive in the source (unless `while_live`), or if the target has jobs of its own. The
-    source is never changed. Killed at any moment, it can be started again.
+    source is never changed; if it goes on meanwhile, that is brought too, as far as it can be caught up with. Killed
+    at any moment, the move can be started again.
     """
     began = perf_counter()
     with source.moving_out() as old, target.moving_in() as new:
         if not while_live:
             _refuse_life(old)
         begun = new.begin(old)
-        inventory = old.inventory()
-        copied = dict.fromkeys(TABLES, 0)
+        copied: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
         if begun is not Begun.FINISHED:
-            copied = _Bringing(old, new, on_step, sum(inventory.tables[table] for table in TABLES)).all()
+            copied.update(_bring(old, new, on_step))
+            for _ in range(_CATCHING_UP):
+                if old.events_since() == 0:
+                    break
+                old.look_again()
+                copied.update(_bring(old, new, on_step))
+        inventory = old.inventory()
+        if begun is not Begun.FINISHED:
             with new.finishing(old.settings()):
                 _verify(old, new, inventory)
         return MoveReport(
@@ -200,8 +218,13 @@ def move(
         )
 
 
+def _bring(old: OldHouse, new: NewHouse, on_step: Callable[[Step], None]) -> dict[str, int]:
+    counts = old.inventory().tables
+    return _Bringing(old, new, on_step, sum(counts[table] for table in TABLES)).all()
+
+
 class _Bringing:
-    """One run through all blocks."""
+    """Once through all blocks."""
 
     def __init__(self, old: OldHouse, new: NewHouse, on_step: Callable[[Step], None], total: int) -> None:
         self._old = old
@@ -253,14 +276,20 @@ def _refuse_life(old: OldHouse) -> None:
 
 def _verify(old: OldHouse, new: NewHouse, wanted: Inventory) -> None:
     found = new.inventory()
-    for what, ours, theirs in zip(Inventory._fields, wanted, found, strict=True):
-        if ours != theirs:
-            raise MoveRefused(f"{new.name} does not agree with {old.name} on {what}: {theirs}, not {ours}. {_AGAIN}")
-    for table in TABLES:
-        for block in _blocks(table, old, new):
-            if old.digest(table, block) != new.digest(table, block):
-                numbers = f"{table} {block.start} to {block.stop - 1}"
-                raise MoveRefused(f"{new.name} does not agree with {old.name} on {numbers}. {_AGAIN}")
-
-
-_AGAIN = "It stays closed to workers; run this again, and what differs is copied again"
+    odd = [table for table, rows in wanted.tables.items() if found.tables[table] != rows]
+    odd += [
+        f"queue {queue}" for queue in {**wanted.jobs, **found.jobs} if wanted.jobs.get(queue) != found.jobs.get(queue)
+    ]
+    odd += ["what is kept with tags"] if wanted.tags != found.tags else []
+    odd += [
+        f"{table} {block.start} to {block.stop - 1}"
+        for table in TABLES
+        for block in _blocks(table, old, new)
+        if old.digest(table, block) != new.digest(table, block)
+    ]
+    if odd:
+        more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+        raise MoveRefused(
+            f"{new.name} does not agree with {old.name} on {', '.join(odd[:_NAMED])}{more}. "
+            "It stays closed to workers; run this again, and what differs is copied again"
+        )

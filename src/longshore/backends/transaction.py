@@ -99,6 +99,15 @@ class Edge(NamedTuple):
     """Which of the dependent's dependencies it is, as its caller listed them."""
 
 
+class Completion(NamedTuple):
+    """A job that ended well, under the lease it was claimed with."""
+
+    job_id: str
+    epoch: int
+    token: str
+    result: bytes | None
+
+
 class Transaction(Protocol):
     """A write transaction; `now` is the store's clock in microseconds, the same throughout one verb."""
 
@@ -146,6 +155,13 @@ class Transaction(Protocol):
 
     def save(self, changes: Sequence[Change]) -> None:
         """Stores changed jobs with their events, and keeps counts exact."""
+        ...
+
+    def complete_at_once(self, ended: Sequence[Completion], /) -> dict[str, str] | None:
+        """Completes those whose lease is good, and whose end concerns nothing but themselves, where the store can.
+
+        Returns their owners by id; nobody is told who waits for them. None means that the store looks at each.
+        """
         ...
 
     def claim(self, changes: Sequence[Change]) -> None:

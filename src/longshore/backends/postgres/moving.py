@@ -106,7 +106,8 @@ class EnteredSchema(SQLHouse):
 
     @contextmanager
     def finishing(self, settings: Settings) -> Iterator[None]:
-        self._session.run(self._sql.learn_sizes)
+        with self._our_transaction():
+            self._session.run(self._sql.learn_sizes)
         with self._our_transaction():
             self._session.copy(self._sql.fill_queues, settings.queues)
             self._session.copy(self._sql.fill_concurrency_keys, settings.concurrency_keys)

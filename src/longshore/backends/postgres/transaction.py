@@ -13,7 +13,7 @@ from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Edge, QueueState
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
@@ -60,7 +60,6 @@ class PostgresTransaction(PostgresLine):
         self._careful = careful
         self._shares_locks = shares_locks
         self._held: set[str] = set()
-        self._awaited_by_nobody: set[str] = set()
 
     def _run(self, statement: str, *values: Any) -> int:
         return self._session.run(statement, values)
@@ -113,28 +112,27 @@ class PostgresTransaction(PostgresLine):
         else:
             self._session.copy(self._sql.copy_tags, rows)
 
+    def complete_at_once(self, ended: Sequence[Completion]) -> dict[str, str]:
+        ids, epochs, tokens, results = zip(*ended, strict=True)
+        arrays = (self._listed(ids), self._listed(epochs), self._listed(tokens), self._listed(results))
+        rows = list(self._rows(self._sql.complete_jobs, *arrays, self.now))
+        queues = {queue for _, _, queue, _, _ in rows}
+        self.counted += 2 * len(queues)
+        tagged = [uid for uid, _, _, _, is_tagged in rows if is_tagged]
+        if tagged:
+            self._run(self._sql.save_tag, self._listed(tagged))
+        if rows:
+            self._tell(queues)
+        return {job_id: owner for _, job_id, _, owner, _ in rows}
+
     def save(self, changes: Sequence[Change]) -> None:
-        completed, others = _plainly_completed(changes)
-        if completed:
-            self._complete(completed)
-        if others:
-            rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in others]
-            uids = self._listed(change.record.uid for change in others)
-            self._expect(self._run(self._sql.save_job, json.dumps(rows), uids), len(others))
-            self._append([event for change in others for event in change.events])
-            self._count(deltas_of(others))
+        rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in changes]
+        uids = self._listed(change.record.uid for change in changes)
+        self._expect(self._run(self._sql.save_job, json.dumps(rows), uids), len(changes))
+        self._append([event for change in changes for event in change.events])
+        self._count(deltas_of(changes))
         self._save_tags(changes)
         self._tell({change.record.queue for change in changes})
-
-    def _complete(self, records: Sequence[Record]) -> None:
-        names = [record.id for record in records]
-        uids, results = [record.uid for record in records], [record.result for record in records]
-        columns = (self._listed(uids), self._listed(results), self.now, self._listed(names))
-        ((completed, awaited),) = self._rows(self._sql.complete_jobs, *columns)
-        self._expect(completed, len(records))
-        self.counted += 2
-        if not awaited:
-            self._awaited_by_nobody.update(names)
 
     def claim(self, changes: Sequence[Change]) -> None:
         first = changes[0].record
@@ -201,10 +199,6 @@ class PostgresTransaction(PostgresLine):
         rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._held} for edge in edges]
         self._run(self._sql.put_edge, json.dumps(rows))
 
-    def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
-        names = [name for name in depends_on if name not in self._awaited_by_nobody]
-        return super().open_edges(names) if names else []
-
     def unsure_edges(self, limit: int) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
 
@@ -229,19 +223,6 @@ class PostgresTransaction(PostgresLine):
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
         ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))
         return super().prune_events(queue, moment, limit) if alone else 0
-
-
-def _plainly_completed(changes: Sequence[Change]) -> tuple[list[Record], list[Change]]:
-    """Running jobs that completed and nothing more, and all the other changes."""
-    completed: list[Record] = []
-    others: list[Change] = []
-    for change in changes:
-        record = change.record
-        if change.was is JobStatus.RUNNING and [event.event for event in change.events] == ["job.completed"]:
-            completed.append(record)
-        else:
-            others.append(change)
-    return completed, others
 
 
 def _as_json(row: Row) -> Iterator[Any]:

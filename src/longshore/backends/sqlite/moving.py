@@ -26,25 +26,32 @@ _NAMED = 3
 @contextmanager
 def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[LeftFile]:
     """The file at this moment; closed when done with."""
-    connection = open_reading()
+    connection, glance = open_reading(), open_reading()
     try:
         with explained(path, connection):
             connection.pragma("query_only", True)
-            connection.execute("BEGIN")
-            yield LeftFile(path, connection, clock)
+            yield LeftFile(path, connection, glance, clock)
     finally:
         close_quietly(connection)
+        close_quietly(glance)
 
 
 class LeftFile(SQLHouse):
-    """A file that is moved out of."""
+    """A file that is moved out of: all is read in one transaction, and a second connection sees what is new."""
 
     _sql = SQL
 
-    def __init__(self, path: Path, connection: apsw.Connection, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, connection: apsw.Connection, glance: apsw.Connection, clock: Callable[[], int]
+    ) -> None:
         self.name = f"sqlite:///{path}"
         self._connection = connection
+        self._glance = glance
         self._clock = clock
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN")
         self.log, self._next_uid, self.next_event = self._one(SQL.meta)
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
@@ -76,9 +83,12 @@ class LeftFile(SQLHouse):
         )
 
     def events_since(self) -> int:
-        self._connection.execute("COMMIT")
-        _, _, next_event = self._one(SQL.meta)
+        ((_, _, next_event),) = self._glance.execute(SQL.meta)
         return int(next_event - self.next_event)
+
+    def look_again(self) -> None:
+        self._connection.execute("COMMIT")
+        self._begin()
 
 
 def _until(moment: int) -> str:

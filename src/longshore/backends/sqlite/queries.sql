@@ -419,7 +419,8 @@ SELECT (SELECT min(n) FROM job_events), (SELECT max(n) FROM job_events)
 SELECT
     count(*), sum({weight} * job_seq), sum({weight} * {status_number}), sum({weight} * retry_count),
     sum({weight} * (updated_at % 1000003)), sum({weight} * (coalesce(lease_expires_at, 0) % 1000003)),
-    sum({weight} * parked), sum(length(payload)), sum(length(result)), sum(length(checkpoint))
+    sum({weight} * parked), sum({weight} * deps_left),
+    sum({weight} * (place % 1000003)), sum(length(payload)), sum(length(result)), sum(length(checkpoint))
 FROM jobs WHERE uid >= ? AND uid < ?
 
 -- name: digest_of_job_dependencies

@@ -63,9 +63,8 @@ def _awaited_by(tx: Transaction, job_id: str) -> Sequence[str]:
     return [edge.depends_on for edge in tx.edges_from(job_id) if edge.state != "satisfied"]
 
 
-def changes_that_follow(tx: Transaction, changes: Sequence[Change]) -> list[Change]:
+def changes_that_follow(tx: Transaction, ended: Mapping[str, JobStatus]) -> list[Change]:
     """What becomes of the jobs that waited for the ones that just ended; their edges are settled here."""
-    ended = {c.record.id: c.record.status for c in changes if c.record.status.final and c.was is not c.record.status}
     if not ended:
         return []
     by_dependent: dict[int, list[Edge]] = defaultdict(list)

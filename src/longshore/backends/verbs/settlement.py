@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from longshore.backends import checks
 from longshore.backends.contract import Freed, Outcome, SettleReport
-from longshore.backends.transaction import Transaction
+from longshore.backends.transaction import Completion, Transaction
+from longshore.backends.verbs.dependencies import changes_that_follow
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
 from longshore.core.change import Change, check_lease
@@ -118,9 +121,12 @@ class _Checked(NamedTuple):
 def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     """Settles what can be settled, in order; each refusal stands alone, with its reason."""
     report = SettleReport()
-    records = tx.jobs_by_id(list({outcome.job_id for outcome in outcomes}))
+    left = _complete_at_once(tx, outcomes, report)
+    if not left:
+        return report
+    records = tx.jobs_by_id(list({outcome.job_id for outcome in left}))
     changes: dict[str, Change] = {}
-    for outcome in outcomes:
+    for outcome in left:
         record = records.get(outcome.job_id)
         try:
             checked = _checked(outcome, tx.now)
@@ -134,8 +140,38 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
         else:
             changes[outcome.job_id] = change
             report.settled[outcome.job_id] = record.status
-    report.freed.update(write(tx, list(changes.values())))
+    for worker, jobs in write(tx, list(changes.values())).items():
+        report.freed[worker] = report.freed.get(worker, 0) + jobs
     return report
+
+
+def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: SettleReport) -> Sequence[Outcome]:
+    """Settles the many that simply completed, where the store can do it so; returns those that need a closer look."""
+    plain = _plain_completions(outcomes)
+    owners = tx.complete_at_once(list(plain.values())) if plain else None
+    if not owners:
+        return outcomes
+    write(tx, changes_that_follow(tx, dict.fromkeys(owners, S.COMPLETED)))
+    report.settled.update(dict.fromkeys(owners, S.COMPLETED))
+    report.freed.update(Counter(owners.values()))
+    return [outcome for outcome in outcomes if outcome.job_id not in owners]
+
+
+def _plain_completions(outcomes: Sequence[Outcome]) -> dict[str, Completion]:
+    """Of well formed outcomes, those of jobs that have no other in this batch."""
+    plain: dict[str, Completion] = {}
+    seen: set[str] = set()
+    for outcome in outcomes:
+        if outcome.job_id in seen:
+            plain.pop(outcome.job_id, None)
+        elif outcome.verb == "complete" and outcome.lease is not None:
+            with suppress(InvalidArgument):  # it is refused with its reason when it is looked at more closely
+                lease = checks.lease(outcome.lease)
+                if lease is not None:
+                    result = checks.result(outcome.result)
+                    plain[outcome.job_id] = Completion(outcome.job_id, lease.epoch, lease.token, result)
+        seen.add(outcome.job_id)
+    return plain
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:

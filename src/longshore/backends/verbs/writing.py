@@ -11,6 +11,7 @@ from longshore.backends.verbs.keys import account_for_keys
 from longshore.core import transitions
 from longshore.core.change import Change
 from longshore.core.errors import JobNotFound
+from longshore.core.lifecycle import JobStatus
 from longshore.core.record import Record
 
 
@@ -20,13 +21,18 @@ def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
     while pending:
         tx.save(pending)
         account_for_keys(tx, pending)
-        pending = changes_that_follow(tx, pending)
+        pending = changes_that_follow(tx, _ended(pending))
     freed: Freed = {}
     for change in changes:
         worker = change.freed
         if worker is not None:
             freed[worker] = freed.get(worker, 0) + 1
     return freed
+
+
+def _ended(changes: Sequence[Change]) -> dict[str, JobStatus]:
+    """The jobs that have just come to their end, and to which."""
+    return {c.record.id: c.record.status for c in changes if c.record.status.final and c.was is not c.record.status}
 
 
 def change_of(tx: Transaction, job_id: str) -> Change:
