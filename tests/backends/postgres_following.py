@@ -1,4 +1,4 @@
-"""Followers of PostgreSQL's event log, and whoever stands in their way: what several tests of it need."""
+"""Followers of PostgreSQL's event log, and whoever waits or stands in the way: what several tests of it need."""
 
 from __future__ import annotations
 
@@ -58,3 +58,11 @@ async def begun_to_wait(backend: Backend, task: asyncio.Task[bool]) -> None:
         assert not task.done(), "did not wait"
         assert perf_counter() < until, "has not begun to wait"
         await asyncio.sleep(0)
+
+
+async def somebody_waits_for_a_lock(url: str) -> None:
+    """Returns once a session of this database waits for another."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(PATIENCE), await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        while await (await connection.execute(waiting)).fetchone() is None:
+            pass

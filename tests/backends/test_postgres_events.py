@@ -7,21 +7,30 @@ import shutil
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from longshore import Job, JobStatus, connect
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired
 from longshore.core.job import JobEvent
-from tests.backends.postgres_following import AT_ONCE, begun_to_wait, read_on, read_until, writing
+from tests.backends.postgres_following import (
+    AT_ONCE,
+    begun_to_wait,
+    read_on,
+    read_until,
+    somebody_waits_for_a_lock,
+    writing,
+)
 from tests.postgres_run import Clones
 from tests.postgres_server import Server, at_database, create_database
 from tests.postgres_server import connect as connect_to_server
@@ -185,10 +194,54 @@ async def test_pages_of_one_give_every_event_once_and_each_jobs_events_in_their_
         places = connection.execute("SELECT xid::text::bigint, n FROM longshore.job_events ORDER BY n").fetchall()
     assert places != sorted(places)  # or the two transactions did not take turns, and this shows nothing
     assert [(event.job_id, event.job_seq) for event in pages] == stored
-    last: Counter[str | None] = Counter()
-    for event in pages:
-        assert event.job_seq == last[event.job_id] + 1
-        last[event.job_id] = event.job_seq
+    assert out_of_order(pages) == []
+
+
+def out_of_order(events: list[JobEvent]) -> list[JobEvent]:
+    """Events that do not follow the one before them in the life of their job."""
+    last: Counter[int | None] = Counter()
+    wrong = []
+    for event in events:
+        if event.job_seq != last[event.job_uid] + 1:
+            wrong.append(event)
+        last[event.job_uid] = event.job_seq
+    return wrong
+
+
+@asynccontextmanager
+async def held_up_at_its_second_job(calling: Coroutine[Any, Any, object], url: str, second: str) -> AsyncIterator[None]:
+    """The call has written already, so its transaction has a number, and it waits for the second of its jobs."""
+    with psycopg.connect(url) as holder:
+        holder.execute("SELECT 1 FROM longshore.jobs WHERE id = %s FOR UPDATE", (second,))
+        task = asyncio.create_task(calling)
+        await somebody_waits_for_a_lock(url)
+        yield
+        holder.rollback()
+        await task
+
+
+async def test_a_jobs_events_are_in_order_even_if_the_later_one_is_of_the_older_transaction(
+    backend: Backend, postgres_url: str
+) -> None:
+    """Transactions are numbered when they first write; by then another, with a later number, may be through."""
+    await backend.enqueue_jobs([new_job(name) for name in "abc"])
+    jobs = await backend.dequeue_jobs("w", limit=3)
+    outcomes = [Outcome(job.id, job.lease) for job in jobs]
+    async with connect(postgres_url) as other:
+        async with held_up_at_its_second_job(backend.settle_jobs(outcomes), postgres_url, "b"):
+            await other.cancel_jobs(job_ids=["c"])
+        async with held_up_at_its_second_job(backend.delete_jobs(job_ids=["a", "b", "c"]), postgres_url, "b"):
+            await other.append_log("c", "a last word")
+    told = await read_until(backend, 3 + 3 + 1 + 3 + 1 + 3, limit=1)
+    assert out_of_order(told) == []
+    assert [event.event for event in told if event.job_id == "c"] == [
+        "job.added",
+        "job.active",
+        "job.cancelling",
+        "job.completed",
+        "job.log_added",
+        "job.removed",
+    ]
 
 
 @pytest.mark.prove
@@ -275,6 +328,7 @@ async def test_behind_several_writers_a_follower_sees_every_event_exactly_once(
         await follow()
     told = [(event.job_id, event.job_seq, event.queue) for event in followed]
     assert sorted(told) == sorted(stored)
+    assert out_of_order(followed) == []
     for queue, seen in of_queue.items():
         assert [event for event in followed if event.queue == queue] == seen
     print(f"{len(stored)} events")

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from longshore import Job, JobStatus, connect
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument
-from tests.backends.postgres_following import AT_ONCE, begun_to_wait, read_until
+from tests.backends.postgres_following import AT_ONCE, begun_to_wait, read_until, somebody_waits_for_a_lock
 from tests.postgres_run import Clones
 
 WAITING = JobStatus.INITIAL_PENDING
@@ -279,17 +279,6 @@ async def test_of_two_who_bring_the_same_the_second_waits_for_the_first_to_end(
         await second.commit()
     assert rows_of_mine(postgres_url) == ["second"]
     assert await stored(backend) == 1
-
-
-async def somebody_waits_for_a_lock(url: str) -> None:
-    async with asyncio.timeout(AT_ONCE):
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-            found = False
-            while not found:
-                waiting = await connection.execute(
-                    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-                )
-                found = await waiting.fetchone() is not None
 
 
 # --- its locks hold up nobody ---
