@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -347,18 +348,53 @@ def test_a_move_that_was_finished_is_told_so_and_not_done_again(file: SQLiteBack
         move(file, database)
 
 
-def test_what_is_written_meanwhile_stays_behind_and_is_told(
+def test_what_is_written_meanwhile_is_brought_too(
     file: SQLiteBackend, database: PostgresBackend, small_blocks: None
 ) -> None:
     filled(file, 40)
     late: list[str] = []
 
     def write(step: Step) -> None:
-        if not late:
+        if step.table == "job_events" and not late:
             late.extend(asyncio.run(file.enqueue_jobs([Job(id=f"late{number}", type="t") for number in range(2)])))
 
-    assert move(file, database, on_step=write).left_behind == 2
-    assert asyncio.run(database.count_jobs())[JobStatus.INITIAL_PENDING] == 30
+    report = move(file, database, on_step=write)
+    assert report.left_behind == 0
+    assert report.inventory.tables["jobs"] == 42
+    assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+
+
+def test_of_what_is_written_without_end_the_last_stays_behind_and_is_told(
+    file: SQLiteBackend, database: PostgresBackend, small_blocks: None
+) -> None:
+    filled(file, 40)
+    late = count()
+
+    def write(_step: Step) -> None:
+        asyncio.run(file.enqueue_job(Job(id=f"late{next(late)}", type="t")))
+
+    report = move(file, database, on_step=write)
+    assert 0 < report.left_behind < next(late)
+    there = asyncio.run(all_jobs(database))
+    assert asyncio.run(all_jobs(file))[-len(there) :] == there
+    assert faults_inside(database) == []
+
+
+def test_a_job_that_waits_for_one_less_than_before_is_brought_again(
+    file: SQLiteBackend, database: PostgresBackend, small_blocks: None
+) -> None:
+    """No event tells of it: all that changes is a number in the row of a job that goes on waiting."""
+    asyncio.run(file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(6)]))
+    asyncio.run(file.enqueue_jobs([Job(id=f"d{number}", type="t", depends_on=("j0", "j1")) for number in range(6)]))
+    with pytest.raises(Interrupted):
+        move(file, database, on_step=interrupt_after(18))
+    asyncio.run(file.update_job_status("j0", JobStatus.RUNNING))
+    asyncio.run(file.complete_job("j0"))
+    move(file, database)
+    assert faults_inside(database) == []
+    asyncio.run(database.update_job_status("j1", JobStatus.RUNNING))
+    asyncio.run(database.complete_job("j1"))
+    assert len(asyncio.run(database.dequeue_jobs("w", limit=20))) == 10
 
 
 # -- what is refused
