@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 
@@ -17,6 +19,9 @@ from longshore.core.errors import InvalidArgument
 
 R = TypeVar("R")
 
+# Savepoints are a stack: of two calls at once on one connection, one that is taken back would take the other with it.
+_turns_of_threads: WeakKeyDictionary[psycopg.Connection[Any], threading.Lock] = WeakKeyDictionary()
+_turns_of_tasks: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
 _KINDS = "a psycopg connection (sync or async), or a SQLAlchemy connection or session on psycopg"
 
 
@@ -24,16 +29,18 @@ async def join(connection: object, work: Callable[[Session], R]) -> R:
     """Does the work on the caller's connection: in the caller's thread, or for an async one beside their loop."""
     driver = await _driver_of(connection)
     if isinstance(driver, psycopg.Connection):
+        with _turns_of_threads.setdefault(driver, threading.Lock()):
+            _refuse_unready(driver)
+            return work(_CallersSession(driver))
+    async with _turns_of_tasks.setdefault(driver, asyncio.Lock()):
         _refuse_unready(driver)
-        return work(_CallersSession(driver))
-    _refuse_unready(driver)
-    loop = asyncio.get_running_loop()
-    working = loop.run_in_executor(None, work, _CallersAsyncSession(driver, loop))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:  # the connection is given back only when nobody uses it any more
-        await asyncio.wait([working])
-        raise
+        loop = asyncio.get_running_loop()
+        working = loop.run_in_executor(None, work, _CallersAsyncSession(driver, loop))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:  # the connection is given back only when nobody uses it any more
+            await asyncio.wait([working])
+            raise
 
 
 async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
@@ -73,6 +80,8 @@ def _refuse_unready(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         raise InvalidArgument("connection", "is closed")
     if status is TransactionStatus.INERROR:
         raise InvalidArgument("connection", "is in a transaction that has failed; roll it back first")
+    if driver.info.pipeline_status is not PipelineStatus.OFF:  # answers come later there, and these are needed at once
+        raise InvalidArgument("connection", "is in pipeline mode; enqueue before the pipeline begins or after its end")
     if status is TransactionStatus.IDLE and driver.autocommit:
         raise InvalidArgument("connection", "has no transaction open; begin one first: with connection.transaction():")
 
