@@ -251,6 +251,18 @@ async def in_use(connection: object) -> None:
         await asyncio.sleep(0)
 
 
+async def test_several_calls_at_once_on_one_connection_take_turns(backend: Backend, postgres_url: str) -> None:
+    await backend.enqueue_job(new_job("3"))
+    async with psycopg_async_connection(postgres_url) as caller:
+        calls = [
+            backend.enqueue_jobs([new_job(f"{n}"), new_job(f"{n} too")], connection=caller.connection) for n in range(6)
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        await caller.commit()
+    assert [type(answer) for answer in answers] == [list, list, list, DuplicateJob, list, list]
+    assert await stored(backend) == 11
+
+
 # --- two callers at once ---
 
 
@@ -434,6 +446,19 @@ async def test_a_transaction_that_has_failed_is_refused(backend: Backend, postgr
 async def test_autocommit_without_a_transaction_is_refused(backend: Backend, postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         await refused(backend, connection, "no transaction open; begin one first")
+
+
+async def test_a_pipeline_is_refused_and_goes_on(backend: Backend, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        with connection.pipeline():
+            connection.execute("INSERT INTO mine VALUES ('kept')")
+            await refused(backend, connection, "pipeline mode")
+        await backend.enqueue_jobs([new_job("a")], connection=connection)
+    async with await psycopg.AsyncConnection.connect(postgres_url) as async_connection, async_connection.pipeline():
+        with pytest.raises(InvalidArgument, match="pipeline mode"):
+            await backend.enqueue_jobs([new_job("b")], connection=async_connection)
+    assert rows_of_mine(postgres_url) == ["kept"]
+    assert await stored(backend) == 1
 
 
 async def test_another_database_is_refused_and_its_transaction_goes_on(backend: Backend, elsewhere: str) -> None:
