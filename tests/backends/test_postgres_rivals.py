@@ -87,7 +87,7 @@ async def test_bulk_verbs_claims_and_settlements_on_the_same_jobs_never_show_a_d
     rivals: list[Backend], clock: HeldClock, seed: int, proving: bool
 ) -> None:
     """Whoever comes second hears what became of the job, and never of a conflict between transactions."""
-    rounds, jobs = (400, 60) if proving else (25, 40)
+    rounds, jobs = (400, 60) if proving else (12, 40)
     ids = [f"j{number}" for number in range(jobs)]
     tags = ("even", "odd")
     await rivals[0].enqueue_jobs([Job(id=f"j{number}", type="t", tags=[tags[number % 2]]) for number in range(jobs)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,9 +19,12 @@ from time import monotonic, process_time
 from typing import Any, TypeVar
 
 import apsw
+import psycopg
 
 from longshore.backends.contract import Backend, Outcome, WorkerInfo
 from longshore.backends.opening import connect
+from longshore.backends.postgres.connecting import Server
+from longshore.backends.postgres.preparing import prepare
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, LongshoreError
 from longshore.core.job import Job, Lease
@@ -264,6 +268,56 @@ def migrator(url: str, dies_at: int) -> None:
     tell("statements", statements)
 
 
+def postgres_migrator(url: str, dies_at: int) -> None:
+    """The same for a schema of PostgreSQL, whose migrations are taken apart into their statements."""
+    statements = 0
+    execute = psycopg.Connection.execute
+
+    def one_by_one(connection: psycopg.Connection[Any], text: str, *values: Any) -> psycopg.Cursor[Any]:
+        nonlocal statements
+        for part in filter(None, map(str.strip, re.split(r";\s*\n", text))):
+            statements += 1
+            if statements == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            cursor = execute(connection, part, *values)
+        return cursor
+
+    psycopg.Connection.execute = one_by_one  # type: ignore[method-assign,assignment]  # that is the fault put in
+    prepare(Server(url), "longshore")
+    tell("statements", statements)
+
+
+def forker(url: str, jobs: int) -> None:
+    """Forks with connections open; the child tries the old backend, then one of its own, and ends as any process."""
+
+    async def use(backend: Backend, who: str, calls: int) -> None:
+        async def add(number: int) -> None:
+            await backend.enqueue_job(Job(id=f"{who}{number}", type="t"))
+
+        await asyncio.gather(*map(add, range(calls)))
+        await backend.wait_for_change(0)
+
+    backend = connect(url)
+    asyncio.run(use(backend, "before", 20))
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(use(backend, "child", 1))
+        except BackendUnavailable as error:
+            tell("refused", str(error))
+        asyncio.run(backend.close())
+        own = connect(url)
+        asyncio.run(use(own, "child", 20))
+        asyncio.run(own.close())
+        tell("child is done")
+        sys.exit()  # with everything that is done at an exit
+    _, status = os.waitpid(child, 0)
+    tell("child ended", os.waitstatus_to_exitcode(status))
+    asyncio.run(use(backend, "after", jobs))
+    asyncio.run(backend.close())
+    tell("parent is done")
+
+
 def main() -> None:
     role, url, name, *more = sys.argv[1:]
     try:
@@ -281,6 +335,10 @@ def main() -> None:
             asyncio.run(steady_writer(url, name, Stop()))
         elif role == "steady worker":
             asyncio.run(steady_worker(url, name, Stop(), float(more[0]), float(more[1])))
+        elif role == "postgres migrator":
+            postgres_migrator(url, int(more[0]))
+        elif role == "forker":
+            forker(url, int(more[0]))
         elif role == "migrator":
             migrator(url, int(more[0]))
     except* LongshoreError as errors:

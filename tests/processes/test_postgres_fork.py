@@ -1,0 +1,41 @@
+"""A process forks with connections open: the child takes nothing of them, and the parent goes on as before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import trustme
+
+from tests.backends.audit import audit_at
+from tests.postgres_server import Server
+from tests.postgres_tls import TlsFront
+from tests.processes.crew import Crew
+
+JOBS = 1_000
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    # not the run's server, which may be one that wants TLS itself
+    with ExitStack() as open_until_the_end:
+        url = open_until_the_end.enter_context(Server()).create_database("harbour")
+        if request.param == "TLS":
+            front = open_until_the_end.enter_context(TlsFront(url, trustme.CA()))
+            url = f"{front.url}?sslmode=require"
+        yield url
+
+
+def test_a_fork_harms_neither_the_parents_connections_nor_the_child(url: str) -> None:
+    with Crew(url) as crew:
+        forker = crew.hire("forker", "forker", str(JOBS))
+        forker.dismiss()
+        ((refusal,),) = forker.heard("refused")
+        assert "made before a fork" in refusal
+        assert "call connect(url) anew" in refusal
+        assert forker.heard("child is done") == forker.heard("parent is done") == [[]]
+        assert forker.heard("child ended") == [[0]]
+    jobs, _ = asyncio.run(audit_at(url))
+    assert len(jobs) == 20 + 20 + JOBS

@@ -1,0 +1,85 @@
+"""Many processes find an empty database at once, one is killed between any two statements, and one is too old."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.backends.postgres.preparing import MIGRATIONS
+from longshore.core.errors import BackendUnavailable
+from longshore.core.job import Job
+from tests.backends.audit import audit_at
+from tests.postgres_server import Server
+from tests.postgres_server import connect as connect_to
+from tests.processes.crew import Crew
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    # not the run's server, whose databases are made already
+    with Server() as server:
+        yield server
+
+
+def test_many_who_open_an_empty_database_at_once_all_find_it_ready(server: Server) -> None:
+    with Crew(server.create_database("empty")) as crew:
+        hands = [crew.hire("writer", f"hand{number}", "3") for number in range(8)]
+        for hand in hands:
+            hand.dismiss()
+        assert not crew.heard("error")
+        promised = {job_id for (ids,) in crew.heard("enqueued") for job_id in ids}
+        jobs, _ = asyncio.run(audit_at(crew.url))
+        assert promised == jobs.keys()
+    with connect_to(crew.url) as session:
+        applied = session.execute("SELECT number FROM longshore.migrations ORDER BY number").fetchall()
+        assert applied == [(migration.number,) for migration in MIGRATIONS]
+
+
+async def enqueue(url: str) -> None:
+    async with connect(url) as backend:
+        await backend.enqueue_job(Job(id="after", type="t"))
+
+
+@pytest.mark.prove
+def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_database_that_the_next_one_completes(
+    server: Server, seed: int, proving: bool
+) -> None:
+    with Crew(server.create_database("whole")) as crew:
+        counter = crew.hire("postgres migrator", "counter", "0")
+        counter.dismiss()
+        ((statements,),) = counter.heard("statements")
+    assert statements > 40
+    points = range(1, statements + 1)
+    for number in points if proving else Random(seed).sample(points, 3):
+        with Crew(server.create_database(f"point{number}")) as crew:
+            victim = crew.hire("postgres migrator", "victim", str(number))
+            assert victim.wait() == -signal.SIGKILL
+        asyncio.run(enqueue(crew.url))
+        jobs, _ = asyncio.run(audit_at(crew.url))
+        assert jobs.keys() == {"after"}
+        server.drop_database(f"point{number}")
+    print(f"{len(points) if proving else 3} of {statements} statements, seed {seed}")
+
+
+async def test_an_old_process_is_told_to_upgrade_as_soon_as_it_connects_anew(postgres_url: str) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.enqueue_job(Job(id="before", type="t"))
+        with connect_to(postgres_url) as session:
+            newer = len(MIGRATIONS) + 1
+            session.execute("INSERT INTO longshore.migrations (number, name) VALUES (%s, 'of tomorrow')", [newer])
+            session.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'longshore'"
+            )
+            for verb in (backend.enqueue_job(Job(id="after", type="t")), backend.dequeue_jobs("w")):
+                with pytest.raises(BackendUnavailable, match=rf"schema {newer}.*newer Longshore.*Upgrade"):
+                    await verb
+            assert session.execute("SELECT id, status FROM longshore.jobs").fetchall() == [
+                ("before", "INITIAL_PENDING")
+            ]
+            session.execute("DELETE FROM longshore.migrations WHERE number = %s", [newer])
+        assert [job.id for job in await backend.dequeue_jobs("w")] == ["before"]
