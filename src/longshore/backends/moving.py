@@ -270,7 +270,7 @@ def _refuse_life(old: OldHouse) -> None:
     if signs:
         raise MoveRefused(
             f"{old.name} is at work: {'; '.join(signs)}. Stop the workers and wait a minute, then run this again; or "
-            "move it as it is now with --while-live, and what is written to it from now on stays behind"
+            "add --while-live, and jobs that run now will run in both places"
         )
 
 

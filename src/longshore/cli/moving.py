@@ -21,7 +21,7 @@ Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://us
 Schema = Annotated[str, typer.Option(help="The schema of the target; it is made if there is none.")]
 WhileLive = Annotated[
     bool,
-    typer.Option("--while-live", help="Move it as it is now, workers or not; what they do from now on stays behind."),
+    typer.Option("--while-live", help="Move although workers are alive; jobs that run now will run in both places."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -98,6 +98,8 @@ _BEGUN = {
 
 def _show(report: MoveReport) -> None:
     typer.echo(printable(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)"))
+    if report.begun is Begun.FINISHED:
+        return  # what the target has by now is its own affair, and was not looked at
     typer.echo("\nRows, the same on both sides:")
     show_table([(table, rows) for table, rows in report.inventory.tables.items()])
     jobs = [
@@ -106,7 +108,9 @@ def _show(report: MoveReport) -> None:
         for status, (number, _) in sorted(statuses.items())
     ]
     if jobs:
-        typer.echo("\nJobs, compared one by one in status, retry count and version:")
+        typer.echo("\nJobs, the same on both sides; checksums over their status, retry count and version agree:")
         show_table(jobs)
     if report.left_behind:
-        typer.echo(f"\n{report.left_behind:,} events were written to the source meanwhile, and stay behind", err=True)
+        typer.echo(
+            f"\n{report.left_behind:,} events were written to the source in the last moment, and stay behind", err=True
+        )
