@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ class Server:
         """The sentence for one error; what is not PostgreSQL's comes back as it is."""
         if isinstance(error, LongshoreError) or not isinstance(error, psycopg.Error):
             return error
-        words = next((words for kind, words in _WORDS if isinstance(error, kind)), "cannot do this")
+        what = _kind_of(error)
+        words = next((words for kind, words in _WORDS if issubclass(what, kind)), "cannot do this")
         return BackendUnavailable(f"PostgreSQL at {self.name} {words} ({_in_one_line(error)})")
 
 
@@ -80,6 +82,15 @@ def _name(given: dict[str, Any]) -> str:
     host, port = given.get("host") or "the local socket", given.get("port")
     database = given.get("dbname") or given.get("user") or "the default database"
     return f"{host}{f':{port}' if port else ''}/{database}"
+
+
+def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
+    """A refusal to connect reaches us without its code: only the server's own words tell which it is."""
+    if error.sqlstate is None:
+        for words, kind in _REFUSALS:
+            if re.search(words, str(error)):
+                return kind
+    return type(error)
 
 
 def _in_one_line(error: psycopg.Error) -> str:
@@ -95,6 +106,13 @@ def settle_preparing(connection: Connection) -> None:
     (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
     connection.prepare_threshold = 1 if backend == connection.info.backend_pid else None
 
+
+_REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
+    ("password authentication failed|no password supplied", errors.InvalidPassword),
+    ("too many clients|connection slots are reserved|too many connections", errors.TooManyConnections),
+    ('database ".*" does not exist', errors.InvalidCatalogName),
+    ('role ".*" does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
+)
 
 _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InvalidPassword, "refuses the password; look at the address"),
