@@ -307,6 +307,7 @@ class Writers:
 async def test_behind_several_writers_a_follower_sees_every_event_exactly_once(
     backend: Backend, postgres_url: str, seed: int, proving: bool
 ) -> None:
+    #
     rounds = 400 if proving else 25
     writers = await asyncio.to_thread(Writers, postgres_url, seed, rounds)
     chance = Random(seed)

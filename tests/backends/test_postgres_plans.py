@@ -133,6 +133,7 @@ def walked(nodes: Sequence[Node]) -> list[Node]:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", GUARDS)
 def test_what_must_be_fast_leans_on_its_index(name: str, state: str, schemas: Schemas) -> None:
+    # B-IDX-01 B-IDX-03 B-IDX-04 X-92
     connection, sql = schemas[state]
     nodes = plan(connection, getattr(sql, name))
     assert leans_on_its_index(GUARDS[name], nodes), nodes

@@ -31,7 +31,7 @@ class Extent(NamedTuple):
 # A server answers a tenth as quickly as a file in the same process.
 EXTENTS = {
     "sqlite": Extent(2_000, 50, 100, 400) if PROVING else Extent(60, 40, 6, 250),
-    "postgres": Extent(500, 50, 40, 400) if PROVING else Extent(20, 40, 2, 200),
+    "postgres": Extent(500, 50, 40, 400) if PROVING else Extent(12, 40, 2, 200),
 }
 
 
