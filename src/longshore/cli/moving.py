@@ -16,7 +16,7 @@ from longshore.core.errors import InvalidArgument
 
 _EXIT_INTERRUPTED = 130
 
-Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. Nothing in it is changed.")]
+Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
 Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database.")]
 Schema = Annotated[str, typer.Option(help="The schema of the target; it is made if there is none.")]
 WhileLive = Annotated[

@@ -30,6 +30,7 @@ def enter(server: Server, schema: str, sql: Statements) -> Iterator[EnteredSchem
         with server.explained():
             prepare(server, schema, even_half_moved=True)
             with server.connect() as connection:
+                connection.prepare_threshold = None  # a plan made while a table was empty would be kept as it fills
                 yield EnteredSchema(f"{server.name}, schema {schema}", OwnSession(connection, watchdog), sql)
     finally:
         watchdog.close()

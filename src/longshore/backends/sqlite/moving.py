@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,17 @@ _NAMED = 3
 @contextmanager
 def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[LeftFile]:
     """The file at this moment; closed when done with."""
-    connection, glance = open_reading(), open_reading()
-    try:
-        with explained(path, connection):
-            connection.pragma("query_only", True)
-            yield LeftFile(path, connection, glance, clock)
-    finally:
-        close_quietly(connection)
-        close_quietly(glance)
+    with ExitStack() as stack:
+        connection, glance = (_opened(stack, open_reading) for _ in range(2))
+        stack.enter_context(explained(path, connection))
+        connection.pragma("query_only", True)
+        yield LeftFile(path, connection, glance, clock)
+
+
+def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
+    connection = open_reading()
+    stack.callback(close_quietly, connection)
+    return connection
 
 
 class LeftFile(SQLHouse):
