@@ -29,6 +29,7 @@ from longshore.testing.conformance.staging import job_in
 from tests.backends.audit import all_events, all_jobs, audit, faults_inside
 from tests.backends.second_store import PostgresStore, SQLiteStore
 from tests.backends.two_stores import QUEUES, TwoStores, random_steps, shown
+from tests.postgres_pooler import Pooler
 
 ODD_NAMES = ("\\N", "\\.", "a\\tb", "it's; DROP TABLE jobs --", '{"a"}', "%s $1 {schema}", "Größe 🚢", "\u202ereversed")
 
@@ -462,6 +463,19 @@ def test_a_schema_with_an_odd_name_is_moved_into(file: SQLiteBackend, postgres_u
     move(file, database)
     assert asyncio.run(picture(database)) == asyncio.run(picture(file))
     asyncio.run(database.close())
+
+
+def test_a_move_goes_through_a_pooler_that_changes_sessions_with_each_transaction(
+    file: SQLiteBackend, postgres_url: str, clock: HeldClock, small_blocks: None
+) -> None:
+    filled(file, 40)
+    with Pooler(postgres_url) as pooler:
+        database = PostgresBackend(pooler.url, clock=clock)
+        with pytest.raises(Interrupted):
+            move(file, database, on_step=interrupt_after(20))
+        assert move(file, database).begun is Begun.RESUMED
+        assert asyncio.run(picture(database)) == asyncio.run(picture(file))
+        asyncio.run(database.close())
 
 
 def test_a_house_that_does_not_agree_in_the_end_stays_closed(
