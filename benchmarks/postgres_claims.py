@@ -93,7 +93,7 @@ def _beside_quiet(postgres: PostgresDatabases, url: str, circumstances: str) -> 
         postgres.observer.execute("CHECKPOINT")
         # bare SQL has its turn by itself: where it is slow, it would keep the product from claiming as busy workers do
         product, reference = alternate(postgres.scale.claims, _after_a_pause(line.claim), _after_a_pause(quiet.claim))
-        (yardstick,) = alternate(postgres.scale.claims // 2, bare.claim)
+        (yardstick,) = alternate(postgres.scale.claims // 4, bare.claim)
     return durations(
         f"`dequeue_jobs(limit=100)`, {circumstances}",
         product,
