@@ -92,6 +92,21 @@ async def test_a_listener_on_which_nothing_arrives_listens_anew(proxy: TcpProxy,
             assert monotonic() - began < 1.5, "it was a look that woke it, not a hint"
 
 
+async def test_what_was_committed_while_nobody_listened_is_noticed_as_soon_as_somebody_does(
+    proxy: TcpProxy, direct: Backend
+) -> None:
+    async with through(proxy) as backend:
+        await direct.count_jobs()
+        assert not await backend.wait_for_change(0)
+        proxy.delay = ANSWER / 5
+        proxy.cut()
+        assert await backend.wait_for_change(LONG)  # whoever waits is woken by the loss itself
+        await direct.enqueue_job(Job(id="meanwhile", type="t"))  # long before the slow network has let it listen again
+        began = monotonic()
+        assert await backend.wait_for_change(LONG)
+        assert monotonic() - began < SLACK
+
+
 async def settled_down(backend: Backend) -> None:
     while await backend.wait_for_change(0.3):
         continue
