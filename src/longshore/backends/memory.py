@@ -156,7 +156,7 @@ class _Store:
     def claim(self, changes: Sequence[Change]) -> None:
         self.save(changes)
 
-    def complete_at_once(self, _ended: object) -> None:
+    def complete_at_once(self, *_ended: object) -> None:
         """Nothing: job by job is how it is specified."""
 
     def remove(self, changes: Sequence[Change]) -> None:

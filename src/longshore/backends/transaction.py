@@ -157,10 +157,11 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
-    def complete_at_once(self, ended: Sequence[Completion], /) -> dict[str, str] | None:
+    def complete_at_once(self, ended: Sequence[Completion], among: Iterable[str], /) -> dict[str, str] | None:
         """Completes those whose lease is good, and whose end concerns nothing but themselves, where the store can.
 
-        Returns their owners by id; nobody is told who waits for them. None means that the store looks at each.
+        They are among others of a batch, all of which are locked. Returns their owners by id; nobody is told who waits
+        for them. None means that the store looks at each.
         """
         ...
 

@@ -20,7 +20,7 @@ from psycopg import errors
 from longshore.backends import looking
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
-from longshore.backends.postgres.connecting import Server, Watchdog
+from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joining import join
 from longshore.backends.postgres.line import BeginAnew, lock_number
 from longshore.backends.postgres.marks import Marks
@@ -53,6 +53,8 @@ _MOST_TRIES = 20
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
+_ASKED_AGAIN = 0.2
+"""Seconds after which a server that is just starting is asked again."""
 
 _log = logging.getLogger("longshore.postgres")
 
@@ -148,9 +150,20 @@ class PostgresBackend(StoredBackend):
     def _open(self) -> Schema:
         with self._preparing:
             if self._found is None:
-                self._found = prepare(self._server, self.schema, create=self._create)
+                self._found = self._prepare()
                 self._pool.open()
             return self._found
+
+    def _prepare(self) -> Schema:
+        """Waits for a server that is busy or just starting; one that is not there at all is told of at once."""
+        until = monotonic() + self._wait_seconds
+        while True:
+            try:
+                return prepare(self._server, self.schema, create=self._create)
+            except psycopg.OperationalError as error:
+                if not is_busy(error) or monotonic() > until:
+                    raise
+                threading.Event().wait(_ASKED_AGAIN)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -78,6 +78,11 @@ class Server:
         return BackendUnavailable(f"PostgreSQL at {self.name} {words} ({_in_one_line(error)})")
 
 
+def is_busy(error: psycopg.Error) -> bool:
+    """Whether the server is there and would only have to be asked a little later."""
+    return issubclass(_kind_of(error), errors.TooManyConnections | errors.CannotConnectNow)
+
+
 def _name(given: dict[str, Any]) -> str:
     host, port = given.get("host") or "the local socket", given.get("port")
     database = given.get("dbname") or given.get("user") or "the default database"
@@ -110,6 +115,7 @@ def settle_preparing(connection: Connection) -> None:
 _REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
     ("password authentication failed|no password supplied", errors.InvalidPassword),
     ("too many clients|connection slots are reserved|too many connections", errors.TooManyConnections),
+    ("the database system is (starting up|shutting down|in recovery|not yet)", errors.CannotConnectNow),
     ('database ".*" does not exist', errors.InvalidCatalogName),
     ('role ".*" does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
 )
@@ -122,6 +128,7 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.UndefinedTable, "has lost the tables of Longshore; look at the address and the schema"),
     (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
     (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
+    (errors.CannotConnectNow, "is starting or stopping; try again in a moment"),
     (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make room and go on"),
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
     (errors.SerializationFailure, "met a conflict with somebody else's transaction; roll yours back and do it again"),

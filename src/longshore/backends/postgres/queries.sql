@@ -329,15 +329,19 @@ WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new
 
 -- name: complete_jobs
 -- The fence, the end, its event and its count in one statement, for jobs whose key takes no part in it. What does not
--- match is left for a closer look. The token is compared in a way that implies nothing: beside a plain comparison the
--- planner reads the whole index of held jobs instead of looking up the ids.
-WITH completed AS (
+-- match is left for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks.
+-- The token is compared in a way that implies nothing: beside a plain comparison the planner reads the whole index of
+-- held jobs instead of looking up the ids.
+WITH locked AS MATERIALIZED (
+    SELECT uid FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
+),
+completed AS (
     UPDATE {schema}.jobs SET
         status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $5, updated_at = $5,
         job_seq = job_seq + 1, started_at = coalesce(started_at, $5), lease_owner = NULL, lease_token = NULL,
         lease_expires_at = NULL, last_told = {next_told}
     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[]) AS done (id, epoch, token, result)
-    WHERE jobs.id = ANY($1::text[]) AND jobs.id = done.id AND jobs.epoch = done.epoch
+    WHERE (SELECT count(*) FROM locked) > 0 AND jobs.id = done.id AND jobs.epoch = done.epoch
     AND coalesce(jobs.lease_token, '') = done.token AND jobs.status = 'RUNNING'
     AND (jobs.lease_expires_at IS NULL OR jobs.lease_expires_at > $5)
     AND jobs.lease_owner = jobs.assignee_id AND jobs.concurrency_key IS NULL
@@ -505,12 +509,14 @@ SELECT {queue_columns} FROM {schema}.queues
 
 -- name: held_settings
 -- The settings of queues that are held by now; and what a claim has to know beside them: whether anybody who waits is past
--- their time, and how many entries of the claim's index this session has read so far.
+-- their time, and how many entries of the claim's index this session has read so far. The first in order is asked for
+-- rather than whether there is any: then no planner thinks that reading the whole table would find one soon.
 SELECT
-    EXISTS (
-        SELECT 1 FROM {schema}.jobs
+    (
+        SELECT true FROM {schema}.jobs
         WHERE expires_at <= $2 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
-    ),
+        ORDER BY expires_at LIMIT 1
+    ) IS NOT NULL,
     {entries_of_line}, {queue_columns}
 FROM (SELECT 1) AS always LEFT JOIN {schema}.queues ON name = ANY($1::text[])
 
@@ -661,14 +667,16 @@ ON CONFLICT (queue) DO UPDATE SET
 
 -- name: changes_since
 -- Whether anything was committed since a snapshot that somebody who waits would want to know of; and a new snapshot.
--- The events are asked for from the newest down, or a planner who expects many would read the log from its start.
+-- Of the events only those of transactions are visited that the snapshot knew to be open, or did not know: however old
+-- the oldest of them is. And from the newest down, or a planner who expects many would read the log from its start.
 SELECT
     pg_current_snapshot()::text,
     (
-        SELECT true FROM {schema}.job_events
-        WHERE xid >= pg_snapshot_xmin($1::pg_snapshot) AND NOT pg_visible_in_snapshot(xid, $1::pg_snapshot)
-        ORDER BY xid DESC LIMIT 1
+        SELECT true FROM {schema}.job_events WHERE xid >= pg_snapshot_xmax($1::pg_snapshot) ORDER BY xid DESC LIMIT 1
     ) IS NOT NULL
+    OR EXISTS (
+        SELECT 1 FROM {schema}.job_events WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($1::pg_snapshot)))
+    )
     OR EXISTS (SELECT 1 FROM {schema}.queues WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
     OR EXISTS (SELECT 1 FROM {schema}.schedules WHERE NOT pg_visible_in_snapshot(changed, $1::pg_snapshot))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from time import monotonic
 
 import psycopg
 
@@ -18,6 +19,7 @@ from longshore.core.errors import LongshoreError
 _HINTS_APART = 0.01
 """Seconds between two hints of one process: whatever is committed meanwhile is told with the next."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_CLOSE_IS_HEARD_WITHIN = 0.25
 
 _log = logging.getLogger("longshore.postgres")
 
@@ -62,21 +64,22 @@ class Listener:
         if thread is not None:
             thread.join()
 
-    def _connect(self) -> None:
+    def _connect(self) -> Connection:
         connection = self._server.connect()
         with self._watchdog.watching(connection):
             connection.execute(f'LISTEN "{self._channel}"')
         self._connection = connection
         if not self._snapshot:  # after a loss the old one tells what was missed
             ((self._snapshot,),) = OwnSession(connection, self._watchdog).rows(self._sql.snapshot)
+        return connection
 
     def _work(self) -> None:
         pause = _FIRST_PAUSE
         while not self._closed.is_set():
             try:
-                if self._connection is None:
-                    self._connect()
-                self._wait()
+                connection = self._connection or self._connect()
+                self._look(connection)  # at once: something may have been missed before it could listen
+                self._wait(connection)
                 pause = _FIRST_PAUSE
             except (psycopg.Error, LongshoreError, OSError) as error:
                 if pause == _FIRST_PAUSE:
@@ -87,20 +90,20 @@ class Listener:
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self._disconnect()
 
-    def _wait(self) -> None:
-        """Waits for a hint, but no longer than a poll interval, and looks whether there is anything new."""
-        assert self._connection is not None  # or it would not have come here
-        step = min(self._poll_seconds, 0.25)  # close() is heard between the steps
-        waited, hinted = 0.0, False
-        while waited < self._poll_seconds and not hinted and not self._closed.is_set():
-            for _ in self._connection.notifies(timeout=step, stop_after=1):
-                hinted = True
-            waited += step
-        session = OwnSession(self._connection, self._watchdog)
+    def _wait(self, connection: Connection) -> None:
+        """Hears hints for one poll interval, and rings for each handful of them."""
+        until = monotonic() + self._poll_seconds
+        while (left := until - monotonic()) > 0 and not self._closed.is_set():
+            if list(connection.notifies(timeout=min(left, _CLOSE_IS_HEARD_WITHIN), stop_after=1)):
+                self._bell.ring()
+
+    def _look(self, connection: Connection) -> None:
+        """Rings if there is anything new since the last look, hinted at or not."""
+        session = OwnSession(connection, self._watchdog)
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
         horizon = find_horizon(session, self._sql)  # what others wrote may be certain only now
         before, self._last = self._last, session.rows(self._sql.last_event, (str(horizon),))
-        if changed or hinted or self._last != before:
+        if changed or self._last != before:
             self._bell.ring()
 
     def _disconnect(self) -> None:

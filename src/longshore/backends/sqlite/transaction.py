@@ -118,7 +118,7 @@ class SQLiteTransaction(SQLiteLine):
         self._append([event for change in others for event in change.events])
         self._many(SQL.add_to_count, deltas_of(changes))
 
-    def complete_at_once(self, _ended: object) -> None:
+    def complete_at_once(self, *_ended: object) -> None:
         """Nothing: rows are near here, and `save` writes those that ended alike together."""
 
     def _complete(self, result: bytes | None, uids: Sequence[int]) -> None:

@@ -148,7 +148,7 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
 def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: SettleReport) -> Sequence[Outcome]:
     """Settles the many that simply completed, where the store can do it so; returns those that need a closer look."""
     plain = _plain_completions(outcomes)
-    owners = tx.complete_at_once(list(plain.values())) if plain else None
+    owners = tx.complete_at_once(list(plain.values()), {o.job_id for o in outcomes}) if plain else None
     if not owners:
         return outcomes
     write(tx, changes_that_follow(tx, dict.fromkeys(owners, S.COMPLETED)))
