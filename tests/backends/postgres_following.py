@@ -50,14 +50,16 @@ def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
-async def begun_to_wait(backend: Backend, task: asyncio.Task[bool]) -> None:
-    """Returns once the task really waits for a change."""
+async def waits_for_news(backend: Backend, after: str | None = None) -> asyncio.Task[bool]:
+    """Somebody who waits for a change, and has seen all there was before; returns once they really wait."""
     assert isinstance(backend, StoredBackend)
-    until = perf_counter() + PATIENCE
+    while await backend.wait_for_change(0.2, after):
+        pass
+    task = asyncio.create_task(backend.wait_for_change(PATIENCE, after))
     while not backend._bell.awaited:
         assert not task.done(), "did not wait"
-        assert perf_counter() < until, "has not begun to wait"
         await asyncio.sleep(0)
+    return task
 
 
 async def somebody_waits_for_a_lock(url: str) -> None:

@@ -20,15 +20,16 @@ import pytest
 
 from longshore import Job, JobStatus, connect
 from longshore.backends.contract import Backend, Outcome
+from longshore.backends.postgres.wakeups import Hints
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired
-from longshore.core.job import JobEvent
+from longshore.core.job import JobEvent, Lease
 from tests.backends.postgres_following import (
     AT_ONCE,
-    begun_to_wait,
     read_on,
     read_until,
     somebody_waits_for_a_lock,
+    waits_for_news,
     writing,
 )
 from tests.postgres_run import Clones
@@ -127,8 +128,7 @@ async def test_nothing_but_the_follower_waits_for_an_open_transaction(backend: B
     await backend.enqueue_jobs([new_job("a"), new_job("b")])
     before = (await read_until(backend, 2))[-1].cursor
     async with connect(postgres_url, poll_seconds=30) as other:
-        waiting = asyncio.create_task(other.wait_for_change(60))
-        await begun_to_wait(other, waiting)
+        waiting = await waits_for_news(other)
         with writing(postgres_url):
             async with asyncio.timeout(AT_ONCE):
                 (job,) = await backend.dequeue_jobs("w", limit=5)
@@ -160,14 +160,54 @@ async def test_whoever_waits_after_a_cursor_is_woken_when_the_late_transaction_e
     with writing(postgres_url) as late:
         await backend.enqueue_job(new_job("hidden"))
         assert await read_on(backend, before.cursor) == []
-        waiting = asyncio.create_task(backend.wait_for_change(60, after=before.cursor))
-        await begun_to_wait(backend, waiting)
+        waiting = await waits_for_news(backend, after=before.cursor)
         late.rollback()  # nothing is committed and nobody is told, but a follower may go on from here
         async with asyncio.timeout(AT_ONCE):
             while await read_on(backend, before.cursor) == []:
                 await waiting
                 waiting = asyncio.create_task(backend.wait_for_change(60, after=before.cursor))
             await waiting
+
+
+# --- looking, where no hint arrives ---
+
+
+@pytest.fixture
+async def waiter(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
+    """Another process, behind a pooler that passes no hints on."""
+    monkeypatch.setattr(Hints, "tell", lambda _hints, _queues: None)
+    async with connect(postgres_url, poll_seconds=0.02) as opened:
+        yield opened
+
+
+async def test_whoever_waits_finds_by_looking_what_no_hint_told(
+    backend: Backend, waiter: Backend, postgres_url: str
+) -> None:
+    waiting = await waits_for_news(waiter)
+    await backend.enqueue_job(new_job("a"))
+    assert await waiting
+    with writing(postgres_url):  # open since long ago, and still: nobody reads through all that came since
+        waiting = await waits_for_news(waiter)
+        await backend.enqueue_job(new_job("b"))
+        assert await waiting
+    waiting = await waits_for_news(waiter)
+    await backend.pause_queue("default")
+    assert await waiting
+
+
+async def test_and_the_end_of_a_job_that_was_told_of_by_a_later_transaction_already(
+    backend: Backend, waiter: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_jobs([new_job(name) for name in "abc"])
+    leases = {job.id: job.lease for job in await backend.dequeue_jobs("w", limit=3)}
+    stale = Lease("no such token", 1, None)
+    outcomes = [Outcome(name, leases[name] if name == "c" else stale, "fail", error="no") for name in "abc"]
+    async with connect(postgres_url) as other:
+        async with held_up_at_its_second_job(backend.settle_jobs(outcomes), postgres_url, "b"):
+            await other.set_progress("c", 50)
+            await other.enqueue_job(new_job("later"))
+            waiting = await waits_for_news(waiter)
+        assert await waiting
 
 
 # --- order ---
@@ -355,8 +395,7 @@ async def begins_a_new_log(url: str, old: list[JobEvent]) -> None:
                 await backend.read_events(event.cursor)
         copied = await read_until(backend, len(old))
         assert [(event.job_id, event.event) for event in copied] == [(event.job_id, event.event) for event in old]
-        waiting = asyncio.create_task(backend.wait_for_change(60, after=copied[-1].cursor))
-        await begun_to_wait(backend, waiting)
+        waiting = await waits_for_news(backend, after=copied[-1].cursor)
         await backend.enqueue_job(new_job("new"))
         assert await waiting
         assert ids(await read_until(backend, 1, copied[-1].cursor)) == ["new"]

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from longshore import Job, JobStatus, connect
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument
-from tests.backends.postgres_following import AT_ONCE, begun_to_wait, read_until, somebody_waits_for_a_lock
+from tests.backends.postgres_following import AT_ONCE, read_until, somebody_waits_for_a_lock, waits_for_news
 from tests.postgres_run import Clones
 
 WAITING = JobStatus.INITIAL_PENDING
@@ -396,8 +396,7 @@ async def test_whoever_waits_is_woken_by_the_commit_and_not_before(
     kind: Kind, backend: Backend, other: Backend, postgres_url: str
 ) -> None:
     async with kind(postgres_url) as caller:
-        waiting = asyncio.create_task(other.wait_for_change(60))
-        await begun_to_wait(other, waiting)
+        waiting = await waits_for_news(other)
         await backend.enqueue_jobs([new_job("a")], connection=caller.connection)
         for _ in range(20):
             assert await backend.dequeue_jobs("w") == []

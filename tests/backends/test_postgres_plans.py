@@ -77,6 +77,7 @@ GUARDS = {
     "events": Guard("job_events_pkey", "xid", ("1500", 5, "3000", 100), in_order=True),
     "events_of_queue": Guard("job_events_pkey", "xid", ("1500", 5, "3000", "q1", 100), in_order=True),
     "events_of_job": Guard("job_events_by_job", "job_id", ("1500", 5, "3000", "job 5", None, 100), in_order=True),
+    "changes_since": Guard("job_events_pkey", "xid", ("3000:3100:3000,3050",)),
     "last_event": Guard("job_events_pkey", "xid", ("3000",), in_order=True),
     "oldest_events": Guard("job_events_pkey", "xid", ("1500", 5, "3000", 100), in_order=True),
 }
