@@ -107,7 +107,7 @@ def postgres_claimers(databases: Databases) -> list[Finding]:
     scale = databases.scale
     with databases.postgres.new() as url, claimers(url, _CLAIMERS) as those:
         ten, one = alternate(
-            scale.rounds,
+            scale.rounds // 2,
             lambda: drained(url, those, scale.claimer_jobs),
             lambda: drained(url, those[:1], scale.claimer_jobs),
         )
