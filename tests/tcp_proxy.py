@@ -35,8 +35,8 @@ class TcpProxy:
         """The next message of a client that contains this never arrives, and its connection is cut."""
         self.lost_answer: bytes | None = None
         """The next answer that contains this never arrives, and its connection is cut."""
-        self.deaf_after: bytes | None = None
-        """The next connection on which a client says this is half-open from there on."""
+        self.deaf_after: int | None = None
+        """The connection on which the so-many-th message from now on is sent to the server is half-open after it."""
         self.half_open_after: bytes | None = None
         """As soon as a client says this, all connections are."""
         self.bytes_left: int | None = None
@@ -129,9 +129,11 @@ class TcpProxy:
             (link.client if from_server else link.server).sendall(data)
             if from_server and not was_all:
                 return False
-            if not from_server and self.deaf_after is not None and self.deaf_after in data:
-                self.deaf_after = None
-                link.deaf = True
+            if not from_server and self.deaf_after is not None:
+                self.deaf_after -= 1
+                if self.deaf_after == 0:
+                    self.deaf_after = None
+                    link.deaf = True
             if not from_server and self.half_open_after is not None and self.half_open_after in data:
                 self.half_open_after = None
                 self.half_open()

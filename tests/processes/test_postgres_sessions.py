@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from longshore.backends.opening import connect
+from longshore.backends.postgres.preparing import quoted
+from longshore.backends.statements import Statements
 from longshore.core.job import Job
 from tests.postgres_server import Connection
 from tests.postgres_server import connect as connect_to
@@ -19,24 +21,32 @@ QUICK = 3.0
 """Seconds in which only a hint explains a wake-up: these workers look by themselves once a minute."""
 
 
+SQL = Statements("longshore.backends.postgres", schema=quoted("longshore"))
+SHOWN = 60
+"""Characters by which a statement is recognised; the server shows a thousand."""
+
+
 class Doing(NamedTuple):
     """What a session of a worker does."""
 
-    statement: str
-    """How the statement is recognised by which it does so."""
+    statements: tuple[str, ...]
+    """By which it does so."""
     held_up_at: str | None = None
-    """A table that this statement writes; if there is none, the session is met at rest after it."""
+    """A table that they write; if there is none, the session is met during them or at rest after them."""
 
 
-CLAIMS = Doing("^WITH .*priorities AS", held_up_at="queue_counts")
-SETTLES = Doing("^WITH done AS", held_up_at="job_events")
-REPORTS = Doing("^INSERT INTO .*workers", held_up_at="workers")
-HINTS = Doing("pg_notify")
-LISTENS = Doing("^LISTEN|pg_current_snapshot|job_events .*ORDER BY xid DESC")
+CLAIMS = Doing((SQL.claim_in_line, SQL.claim_further_on), held_up_at="queue_counts")
+SETTLES = Doing((SQL.complete_jobs,), held_up_at="job_events")
+REPORTS = Doing((SQL.put_worker,), held_up_at="workers")
+HINTS = Doing(("SELECT pg_notify(",))
+LISTENS = Doing(('LISTEN "', SQL.snapshot, SQL.changes_since, SQL.horizon, SQL.last_event))
 
-FOUND = """
+FOUND = f"""
 SELECT pid FROM pg_stat_activity
-WHERE application_name = 'worker' AND query ~ %s AND (wait_event_type = 'Lock' OR state = 'idle' AND %s)
+WHERE application_name = 'worker' AND EXISTS (
+    SELECT 1 FROM unnest(%s::text[]) AS statement WHERE starts_with(query, left(statement, {SHOWN}))
+)
+AND (wait_event_type = 'Lock' OR %s)
 """
 
 
@@ -44,7 +54,7 @@ def session_that(server: Connection, doing: Doing, looks: int = 5_000) -> int | 
     """The process number of the worker's session that does this, or did last."""
     for _ in range(looks):
         server.execute("SELECT pg_sleep(0.002), pg_stat_clear_snapshot()")
-        found = server.execute(FOUND, [doing.statement, doing.held_up_at is None]).fetchone()
+        found = server.execute(FOUND, [list(doing.statements), doing.held_up_at is None]).fetchone()
         if found is not None:
             return int(found[0])
     return None
@@ -54,7 +64,9 @@ def end_session(url: str, doing: Doing) -> None:
     """Ends it, in the middle of its statement if that can be held up."""
     victim = None
     with connect_to(url) as server:
+        began = monotonic()
         while victim is None:
+            assert monotonic() - began < HEALED_WITHIN, f"no session was seen to do this: {doing}"
             with server.transaction():
                 if doing.held_up_at is not None:
                     server.execute(f"LOCK TABLE longshore.{doing.held_up_at} IN EXCLUSIVE MODE")
