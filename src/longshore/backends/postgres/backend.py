@@ -5,51 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import partial
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
-from psycopg import errors
 
 from longshore.backends import looking
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
+from longshore.backends.postgres.joined import JoinedEnqueue
 from longshore.backends.postgres.joining import join
-from longshore.backends.postgres.line import BeginAnew, lock_number
-from longshore.backends.postgres.marks import Marks
+from longshore.backends.postgres.line import lock_number
 from longshore.backends.postgres.moving import EnteredSchema, enter
+from longshore.backends.postgres.performing import Performer
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
-from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
+from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
-from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
 from longshore.backends.stored import StoredBackend
 from longshore.backends.transaction import Transaction
-from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, check_duration, to_micros
+from longshore.core.moments import SECOND, check_duration
 from longshore.core.numbers import check_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.goes_on_after)
-_MOST_TRIES = 20
-"""How often a transaction that met another one is tried again before its caller hears of it."""
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
@@ -79,9 +71,6 @@ class PostgresBackend(StoredBackend):
         self.schema = check_schema(schema)
         answer = check_duration("answer_seconds", answer_seconds)
         self._watchdog = Watchdog(answer / SECOND)
-        # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
-        # which may take hours; said in each transaction, for behind a pooler no session is ours
-        self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer)}"
         self._server = Server(url, self._watchdog)
         self._create = create
         self._clock = clock
@@ -90,10 +79,6 @@ class PostgresBackend(StoredBackend):
         self._sql = Statements("longshore.backends.postgres", schema=quoted(schema))
         self._channel = f"longshore {lock_number(schema)}"
         self._bell = Bell()
-        self._marks = Marks()
-        self._limited: set[str] = set()
-        self._seen: Seen = {}
-        self._known_queues: frozenset[str] = frozenset()
         self._counted = 0
         self._closed = False
         self._process = os.getpid()
@@ -102,6 +87,16 @@ class PostgresBackend(StoredBackend):
         self._releasing = threading.Lock()
         self._released = False
         self._pool = Pool(self._server, self._watchdog, schema, threads + 2)
+        self._performer = Performer(
+            self._server,
+            self._pool,
+            self._sql,
+            schema,
+            clock,
+            wait_seconds=self._wait_seconds,
+            answer_micros=answer,
+            on_commit=self._committed,
+        )
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="longshore-postgres")
         # a renewal must not wait behind verbs that wait for locks
         self._urgent_threads = ThreadPoolExecutor(1, thread_name_prefix="longshore-postgres-urgent")
@@ -122,7 +117,7 @@ class PostgresBackend(StoredBackend):
     async def _write_in(self, threads: ThreadPoolExecutor, verb: Callable[[PostgresTransaction], R]) -> R:
         abandoned = threading.Event()
         try:
-            return await self._in_thread(threads, lambda: self._perform(verb, abandoned))
+            return await self._in_thread(threads, lambda: self._performer.perform(verb, abandoned))
         except asyncio.CancelledError:
             abandoned.set()  # what is not committed yet never will be
             raise
@@ -130,7 +125,7 @@ class PostgresBackend(StoredBackend):
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         follows = look in _FOLLOWING
         return await self._in_thread(
-            self._threads, lambda: self._look(lambda view: look(view, *args, **kwargs), follows=follows)
+            self._threads, lambda: self._performer.look(lambda view: look(view, *args, **kwargs), follows=follows)
         )
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], R]) -> R:
@@ -174,70 +169,9 @@ class PostgresBackend(StoredBackend):
                 "call connect(url) anew"
             )
 
-    # -- one verb, one transaction
-
-    def _perform(self, verb: Callable[[PostgresTransaction], R], abandoned: threading.Event | None = None) -> R:
-        """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead."""
-        until = monotonic() + self._wait_seconds
-        careful = False
-        tries = 0
-        while True:
-            tries += 1
-            attempt = _Attempt(careful, abandoned)
-            try:
-                return self._attempt(verb, attempt, until)
-            except errors.UniqueViolation:
-                careful = True  # a COPY met an id or key in use; the careful way tells which
-                if tries == _MOST_TRIES:
-                    raise
-            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew) as error:
-                if tries == _MOST_TRIES:
-                    raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
-                    ) from error
-                threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                if attempt.committing:
-                    raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name} was lost while it stored this: it may be stored or not. "
-                        "Ask before you try again, or use an idempotency key"
-                    ) from error
-                if not (attempt.reused and attempt.lost) or monotonic() > until:
-                    raise
-
-    def _attempt(self, verb: Callable[[PostgresTransaction], R], attempt: _Attempt, until: float) -> R:
-        with self._pool.taken(until) as taken:
-            attempt.reused = taken.reused
-            session = taken.session
-            try:
-                transaction = self._begin(session, careful=attempt.careful)
-                answer = verb(transaction)
-                attempt.begin_to_commit()
-                session.run("COMMIT")
-            except BaseException:
-                taken.roll_back()
-                attempt.lost = taken.lost
-                raise
-        self._committed(transaction)
-        return answer
-
-    def _begin(self, session: OwnSession, *, careful: bool) -> PostgresTransaction:
-        transaction = PostgresTransaction(
-            session,
-            self._sql,
-            self.schema,
-            self._marks,
-            self._limited,
-            careful=careful,
-            known_queues=self._known_queues,
-        )
-        ((transaction.now,),) = session.simply(f"BEGIN; {self._not_for_ever}; {self._sql.now}")
-        if self._clock is not None:
-            transaction.now = to_micros(self._clock.now())
-        return transaction
+    # -- after a commit
 
     def _committed(self, transaction: PostgresTransaction) -> None:
-        self._known_queues |= transaction.new_queues
         if transaction.news:
             self._bell.ring()
             self._hints.tell(transaction.queues)
@@ -253,88 +187,13 @@ class PostgresBackend(StoredBackend):
         except (psycopg.Error, LongshoreError) as error:  # the sums are right as they are; the next one tries again
             _log.warning("counts were not put together: %s", self._server.explain(error))
 
-    def _look(self, look: Callable[[View], R], *, follows: bool) -> R:
-        """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
-        until = monotonic() + self._wait_seconds
-        while True:
-            stale = False
-            try:
-                with self._pool.taken(until) as taken:
-                    try:
-                        horizon = find_horizon(taken.session, self._sql) if follows else None
-                        taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        return look(PostgresView(taken.session, self._sql, self._seen, horizon))
-                    finally:
-                        taken.roll_back()
-                        stale = taken.reused and taken.lost
-            except (psycopg.OperationalError, psycopg.InterfaceError):
-                if not stale or monotonic() > until:
-                    raise
-
     # -- inside the caller's transaction
 
     async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
         """In the caller's transaction, whose end decides; it locks nothing that others need."""
-        schema = await self._in_thread(self._threads, self._open)
-        return await join(connection, partial(self._enqueue_in, schema, jobs))
-
-    def _enqueue_in(self, schema: Schema, jobs: Sequence[Job], session: Session) -> list[str]:
-        unseen: dict[tuple[str, str], str] = {}
-        with self._server.explained():
-            while True:
-                session.run("SAVEPOINT longshore_enqueue")
-                try:
-                    ids = self._enqueue_once(schema, jobs, session, unseen)
-                except BaseException as error:
-                    session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
-                    session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    met_unseen = isinstance(error, errors.SerializationFailure) and self._look_for_them(jobs, unseen)
-                    if not met_unseen and not isinstance(error, BeginAnew):
-                        raise
-                else:
-                    session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    return ids
-
-    def _look_for_them(self, jobs: Sequence[Job], unseen: dict[tuple[str, str], str]) -> bool:
-        """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
-        keys = [(job.queue, job.idempotency_key) for job in jobs if job.idempotency_key is not None]
-        found = self._perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
-        fresh = [job.id for job in jobs if (job.queue, job.idempotency_key) not in found]
-        taken = self._perform(lambda tx: tx.ids_taken(fresh))
-        if taken:
-            raise DuplicateJob([job_id for job_id in fresh if job_id in taken])
-        known = len(unseen)
-        unseen |= found
-        return len(unseen) > known
-
-    def _enqueue_once(
-        self, schema: Schema, jobs: Sequence[Job], session: Session, known_keys: dict[tuple[str, str], str]
-    ) -> list[str]:
-        try:
-            ((log, _),) = session.rows(self._sql.meta)
-        except (errors.UndefinedTable, errors.InvalidSchemaName):
-            log = None
-        if log != schema.log:
-            raise InvalidArgument(
-                "connection", f"is open on another database than {self._server.name}, or has no schema {self.schema}"
-            )
-        transaction = PostgresTransaction(
-            session,
-            self._sql,
-            self.schema,
-            self._marks,
-            self._limited,
-            careful=True,
-            shares_locks=False,
-            known_keys=known_keys,
-        )
-        if self._clock is None:
-            ((transaction.now,),) = session.rows(self._sql.now)
-        else:
-            transaction.now = to_micros(self._clock.now())
-        ids = submission.enqueue_jobs(transaction, jobs)
-        session.rows(self._sql.notify, (self._channel, array_text(sorted(transaction.queues) or [""])))
-        return ids
+        await self._in_thread(self._threads, self._open)
+        batch = JoinedEnqueue(jobs, self._performer, self._server, self._sql, self.schema, self._channel, self._clock)
+        return await join(connection, batch.enqueue)
 
     # -- waking and being woken
 
@@ -376,27 +235,3 @@ class PostgresBackend(StoredBackend):
         self._listener.close()
         self._pool.close()
         self._watchdog.close()
-
-
-class _Attempt:
-    """How far one try of a transaction has come."""
-
-    def __init__(self, careful: bool, abandoned: threading.Event | None) -> None:
-        self.careful = careful
-        self._abandoned = abandoned
-        self.reused = False
-        """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
-        self.lost = False
-        """Whether its connection broke, rather than the server refusing something on it."""
-        self.committing = False
-
-    def begin_to_commit(self) -> None:
-        """From here on nobody can tell whether it was stored, unless the answer comes. Raises if nobody waits."""
-        if self._abandoned is not None and self._abandoned.is_set():
-            raise asyncio.CancelledError
-        self.committing = True
-
-
-def _in_milliseconds(micros: int) -> int:
-    """As PostgreSQL takes it: not 0, which means never, and not more than it can count."""
-    return min(max(micros // 1_000, 1), 2**31 - 1)

@@ -329,22 +329,26 @@ WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new
 
 -- name: complete_jobs
 -- The fence, the end, its event and its count in one statement, for jobs whose key takes no part in it. What does not
--- match is left for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks.
--- The token is compared in a way that implies nothing: beside a plain comparison the planner reads the whole index of
--- held jobs instead of looking up the ids.
+-- match is left for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
+-- and judged as they are then. What they are compared by stands in no condition on the table itself: it would lead the
+-- planner to an index of all that is held, or to a loop within a loop.
 WITH locked AS MATERIALIZED (
-    SELECT uid FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
+    SELECT uid, id, epoch, coalesce(lease_token, '') AS token,
+        status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > $5) AND lease_owner = assignee_id
+        AND concurrency_key IS NULL AS plain
+    FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
+),
+done AS MATERIALIZED (
+    SELECT locked.uid, given.result
+    FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[]) AS given (id, epoch, token, result)
+    JOIN locked USING (id, epoch, token) WHERE locked.plain
 ),
 completed AS (
     UPDATE {schema}.jobs SET
         status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $5, updated_at = $5,
         job_seq = job_seq + 1, started_at = coalesce(started_at, $5), lease_owner = NULL, lease_token = NULL,
         lease_expires_at = NULL, last_told = {next_told}
-    FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[]) AS done (id, epoch, token, result)
-    WHERE (SELECT count(*) FROM locked) > 0 AND jobs.id = done.id AND jobs.epoch = done.epoch
-    AND coalesce(jobs.lease_token, '') = done.token AND jobs.status = 'RUNNING'
-    AND (jobs.lease_expires_at IS NULL OR jobs.lease_expires_at > $5)
-    AND jobs.lease_owner = jobs.assignee_id AND jobs.concurrency_key IS NULL
+    FROM done WHERE jobs.uid = done.uid
     RETURNING jobs.uid, jobs.id, job_seq, queue, type, jobs.epoch, executions, assignee_id, retry_count, last_told, tags
 ),
 told AS (

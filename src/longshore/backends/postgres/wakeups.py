@@ -70,7 +70,9 @@ class Listener:
             connection.execute(f'LISTEN "{self._channel}"')
         self._connection = connection
         if not self._snapshot:  # after a loss the old one tells what was missed
-            ((self._snapshot,),) = OwnSession(connection, self._watchdog).rows(self._sql.snapshot)
+            session = OwnSession(connection, self._watchdog)
+            ((self._snapshot,),) = session.rows(self._sql.snapshot)
+            self._last = self._last_event(session)
         return connection
 
     def _work(self) -> None:
@@ -101,10 +103,13 @@ class Listener:
         """Rings if there is anything new since the last look, hinted at or not."""
         session = OwnSession(connection, self._watchdog)
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
-        horizon = find_horizon(session, self._sql)  # what others wrote may be certain only now
-        before, self._last = self._last, session.rows(self._sql.last_event, (str(horizon),))
+        before, self._last = self._last, self._last_event(session)
         if changed or self._last != before:
             self._bell.ring()
+
+    def _last_event(self, session: OwnSession) -> object:
+        """How far a follower may read: what others wrote long since may have become certain only now."""
+        return session.rows(self._sql.last_event, (str(find_horizon(session, self._sql)),))
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,0 +1,163 @@
+"""One verb, one transaction: begun, committed, and tried again where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from longshore.backends.postgres.connecting import Server
+from longshore.backends.postgres.line import BeginAnew
+from longshore.backends.postgres.marks import Marks
+from longshore.backends.postgres.pool import Pool
+from longshore.backends.postgres.session import OwnSession, Session
+from longshore.backends.postgres.transaction import PostgresTransaction
+from longshore.backends.postgres.view import PostgresView, find_horizon
+from longshore.backends.sql.view import Seen
+from longshore.backends.statements import Statements
+from longshore.backends.view import View
+from longshore.core.clock import Clock
+from longshore.core.errors import BackendUnavailable
+from longshore.core.moments import to_micros
+
+R = TypeVar("R")
+
+MOST_TRIES = 20
+"""How often a transaction that met another one is tried again before its caller hears of it."""
+_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Performer:
+    """Performs verbs and looks on connections of the pool."""
+
+    def __init__(
+        self,
+        server: Server,
+        pool: Pool,
+        sql: Statements,
+        schema: str,
+        clock: Clock | None,
+        *,
+        wait_seconds: float,
+        answer_micros: int,
+        on_commit: Callable[[PostgresTransaction], None],
+    ) -> None:
+        self._server = server
+        self._pool = pool
+        self._sql = sql
+        self._schema = schema
+        self._clock = clock
+        self._wait_seconds = wait_seconds
+        self._on_commit = on_commit
+        # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
+        # which may take hours; said in each transaction, for behind a pooler no session is ours
+        self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}"
+        self._marks = Marks()
+        self._limited: set[str] = set()
+        self._known_queues: frozenset[str] = frozenset()
+        self._seen: Seen = {}
+
+    def perform(self, verb: Callable[[PostgresTransaction], R], abandoned: threading.Event | None = None) -> R:
+        """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead."""
+        until = monotonic() + self._wait_seconds
+        careful = False
+        tries = 0
+        while True:
+            tries += 1
+            attempt = _Attempt(careful, abandoned)
+            try:
+                return self._attempt(verb, attempt, until)
+            except errors.UniqueViolation:
+                careful = True  # a COPY met an id or key in use; the careful way tells which
+                if tries == MOST_TRIES:
+                    raise
+            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew) as error:
+                if tries == MOST_TRIES:
+                    raise BackendUnavailable(
+                        f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
+                    ) from error
+                threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if attempt.committing:
+                    raise BackendUnavailable(
+                        f"PostgreSQL at {self._server.name} was lost while it stored this: it may be stored or not. "
+                        "Ask before you try again, or use an idempotency key"
+                    ) from error
+                if not (attempt.reused and attempt.lost) or monotonic() > until:
+                    raise
+
+    def _attempt(self, verb: Callable[[PostgresTransaction], R], attempt: _Attempt, until: float) -> R:
+        with self._pool.taken(until) as taken:
+            attempt.reused = taken.reused
+            session = taken.session
+            try:
+                transaction = self._begin(session, careful=attempt.careful)
+                answer = verb(transaction)
+                attempt.begin_to_commit()
+                session.run("COMMIT")
+            except BaseException:
+                taken.roll_back()
+                attempt.lost = taken.lost
+                raise
+        self._known_queues |= transaction.new_queues
+        self._on_commit(transaction)
+        return answer
+
+    def _begin(self, session: OwnSession, *, careful: bool) -> PostgresTransaction:
+        transaction = self.transaction_on(session, careful=careful, known_queues=self._known_queues)
+        ((transaction.now,),) = session.simply(f"BEGIN; {self._not_for_ever}; {self._sql.now}")
+        if self._clock is not None:
+            transaction.now = to_micros(self._clock.now())
+        return transaction
+
+    def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
+        """A transaction with all that this process remembers of the store."""
+        return PostgresTransaction(session, self._sql, self._schema, self._marks, self._limited, **how)
+
+    def look(self, look: Callable[[View], R], *, follows: bool) -> R:
+        """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
+        until = monotonic() + self._wait_seconds
+        while True:
+            stale = False
+            try:
+                with self._pool.taken(until) as taken:
+                    try:
+                        horizon = find_horizon(taken.session, self._sql) if follows else None
+                        taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
+                        return look(PostgresView(taken.session, self._sql, self._seen, horizon))
+                    finally:
+                        taken.roll_back()
+                        stale = taken.reused and taken.lost
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                if not stale or monotonic() > until:
+                    raise
+
+
+class _Attempt:
+    """How far one try of a transaction has come."""
+
+    def __init__(self, careful: bool, abandoned: threading.Event | None) -> None:
+        self.careful = careful
+        self._abandoned = abandoned
+        self.reused = False
+        """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
+        self.lost = False
+        """Whether its connection broke, rather than the server refusing something on it."""
+        self.committing = False
+
+    def begin_to_commit(self) -> None:
+        """From here on nobody can tell whether it was stored, unless the answer comes. Raises if nobody waits."""
+        if self._abandoned is not None and self._abandoned.is_set():
+            raise asyncio.CancelledError
+        self.committing = True
+
+
+def _in_milliseconds(micros: int) -> int:
+    """As PostgreSQL takes it: not 0, which means never, and not more than it can count."""
+    return min(max(micros // 1_000, 1), 2**31 - 1)
