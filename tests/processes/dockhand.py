@@ -216,6 +216,7 @@ async def steady_writer(url: str, name: str, stop: Stop) -> None:
 
 async def steady_worker(url: str, name: str, stop: Stop, lease: float, sweep: float) -> None:
     async with connect(url, poll_seconds=LONG_LEASE) as backend:
+        await backend.wait_for_change(0)  # from here on it listens, however much there is to do
         await Worker(backend, name, stop, lease, sweep).work()
 
 
