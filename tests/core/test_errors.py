@@ -18,6 +18,7 @@ from longshore.core.errors import (
     JobNotInflight,
     LeaseLost,
     LongshoreError,
+    MoveRefused,
     QueueClosed,
 )
 from longshore.core.lifecycle import JobStatus
@@ -36,6 +37,7 @@ EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (BackendUnavailable("locked"), {}),
     (CursorExpired("pruned"), {}),
     (Fatal("no such customer"), {}),
+    (MoveRefused("workers are alive"), {}),
 ]
 NAMES = [f"{type(error).__name__} {attributes.get('reason', '')}".strip() for error, attributes in EACH]
 
