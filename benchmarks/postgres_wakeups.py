@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from time import monotonic
@@ -55,12 +56,18 @@ def _delays(name: str, jobs: list[Moments], most: float, most_of_99: float) -> l
 
 
 def _moments(databases: Databases, count: int, *, hints: bool) -> list[Moments]:
-    with databases.postgres.new() as url, _waiting_process(url, hints) as answers:
+    with databases.postgres.new() as url, _waiting_process(url, hints) as answers, ThreadPoolExecutor(1) as ear:
+        hearing = ear.submit(_hear, answers, count)  # meanwhile, or the other process would wait for room in the pipe
         enqueued = asyncio.run(_enqueue(url, count, hints))
-        claimed: dict[str, float] = {}
-        while len(claimed) < count:
-            claimed |= answers.recv()
+        claimed = hearing.result()
     return [Moments(called, stored, claimed[job_id]) for job_id, (called, stored) in enqueued.items()]
+
+
+def _hear(answers: Connection, count: int) -> dict[str, float]:
+    claimed: dict[str, float] = {}
+    while len(claimed) < count:
+        claimed |= answers.recv()
+    return claimed
 
 
 async def _enqueue(url: str, count: int, hints: bool) -> dict[str, tuple[float, float]]:

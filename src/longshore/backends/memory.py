@@ -102,6 +102,9 @@ class _Store:
     def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
         return {job_id: copy_of(self._jobs[job_id]) for job_id in job_ids if job_id in self._jobs}
 
+    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        return self.jobs_by_id(job_ids)
+
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
         wanted = set(uids)
         return {record.uid: record for record in self._where(lambda record: record.uid in wanted)}

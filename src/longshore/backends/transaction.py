@@ -118,6 +118,10 @@ class Transaction(Protocol):
         """Those of the ids that exist, locked until the end."""
         ...
 
+    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        """Like `jobs_by_id`, for whoever ends none of them."""
+        ...
+
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
         """Those of the uids that exist, locked until the end."""
         ...

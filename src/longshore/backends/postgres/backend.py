@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -178,7 +178,8 @@ class PostgresBackend(StoredBackend):
         self._counted += transaction.counted
         if self._counted >= _GATHERED_AFTER and not self._closed:
             self._counted = 0
-            self._threads.submit(self._gather_counts)
+            with contextlib.suppress(RuntimeError):  # it was closed in between; the next process gathers them
+                self._threads.submit(self._gather_counts)
 
     def _gather_counts(self) -> None:
         try:
@@ -208,7 +209,7 @@ class PostgresBackend(StoredBackend):
 
     # -- moving house
 
-    def moving_in(self) -> AbstractContextManager[EnteredSchema]:
+    def moving_in(self) -> contextlib.AbstractContextManager[EnteredSchema]:
         """The schema, to be moved into by `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)

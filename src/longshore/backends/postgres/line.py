@@ -30,8 +30,13 @@ class BeginAnew(Exception):
 class PostgresLine(PostgresView, SQLLine):
     """The part of a write transaction that claims lean on."""
 
+    counted: int
+    """Rows added to the counts."""
+
     def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks, limited: set[str]) -> None:
         super().__init__(session, sql)
+        self.tells_time = False
+        """Whether the server's own clock judges here, rather than one that a test holds."""
         self._entries = 0
         self._outlived = False
         self._limited = limited
@@ -65,8 +70,9 @@ class PostgresLine(PostgresView, SQLLine):
 
     def _held_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
         states = {name: QueueState(name) for name in names}
-        for outlived, entries, *row in self._rows(self._sql.held_settings, self._listed(names), self.now):
+        for outlived, entries, now, *row in self._rows(self._sql.held_settings, self._listed(names), self.now):
             self._outlived, self._entries = outlived, entries
+            self.now = max(self.now, now) if self.tells_time else self.now  # it may have waited long for the locks
             if row[0] is not None:
                 states[row[0]] = queue_of_row(tuple(row))
         return states
@@ -89,6 +95,7 @@ class PostgresLine(PostgresView, SQLLine):
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(claimed)
+        self.counted += 2 * len(shares)
         return claimed
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:

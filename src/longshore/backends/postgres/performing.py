@@ -28,8 +28,10 @@ from longshore.core.moments import to_micros
 
 R = TypeVar("R")
 
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -83,7 +85,7 @@ class Performer:
                         f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
                     ) from error
                 threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except _LOST as error:
                 if attempt.committing:
                     raise BackendUnavailable(
                         f"PostgreSQL at {self._server.name} was lost while it stored this: it may be stored or not. "
@@ -111,7 +113,8 @@ class Performer:
 
     def _begin(self, session: OwnSession, *, careful: bool) -> PostgresTransaction:
         transaction = self.transaction_on(session, careful=careful, known_queues=self._known_queues)
-        ((transaction.now,),) = session.simply(f"BEGIN; {self._not_for_ever}; {self._sql.now}")
+        ((transaction.now,),) = session.simply(f"{_BEGIN}; {self._not_for_ever}; {self._sql.now}")
+        transaction.tells_time = self._clock is None
         if self._clock is not None:
             transaction.now = to_micros(self._clock.now())
         return transaction
@@ -134,7 +137,7 @@ class Performer:
                     finally:
                         taken.roll_back()
                         stale = taken.reused and taken.lost
-            except (psycopg.OperationalError, psycopg.InterfaceError):
+            except _LOST:
                 if not stale or monotonic() > until:
                     raise
 

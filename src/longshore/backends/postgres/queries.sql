@@ -16,6 +16,10 @@ SELECT {job_columns} FROM {schema}.jobs WHERE id = $1
 -- Locked in the order of their uids, as everywhere: whoever wants the same rows waits, and nobody in a circle.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR UPDATE
 
+-- name: jobs_to_renew
+-- A renewal ends nothing, so it does not wait for those who only need the job to go on.
+SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR NO KEY UPDATE
+
 -- name: jobs_by_uids
 SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid FOR UPDATE
 
@@ -53,7 +57,7 @@ ended AS MATERIALIZED (
 )
 SELECT {job_columns} FROM {schema}.jobs
 WHERE uid = ANY (ARRAY(SELECT uid FROM ended ORDER BY lease_expires_at, uid LIMIT $2))
-ORDER BY lease_expires_at, uid
+ORDER BY lease_expires_at, uid FOR UPDATE
 
 -- name: jobs_outlived
 -- The statuses are spelled out: as parameters they would lose the partial index.
@@ -204,7 +208,7 @@ WITH RECURSIVE priorities AS (
 chosen AS MATERIALIZED (
     SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
         SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
-        ORDER BY due.place, due.uid LIMIT $3 FOR UPDATE SKIP LOCKED
+        ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
     LIMIT $3
 ),
@@ -220,7 +224,7 @@ chosen AS MATERIALIZED (
     SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
         SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
         AND (due.place, due.uid) > (priorities.place, priorities.uid)
-        ORDER BY due.place, due.uid LIMIT $3 FOR UPDATE SKIP LOCKED
+        ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
     LIMIT $3
 ),
@@ -463,8 +467,9 @@ SELECT id FROM {schema}.jobs WHERE id = ANY($1::text[]) AND uid <> ALL($2::bigin
 SELECT id, status FROM {schema}.jobs WHERE id = ANY($1::text[])
 
 -- name: held_statuses
--- Nobody ends these jobs before the edges to them are stored.
-SELECT id, status FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR SHARE
+-- Nobody ends these jobs before the edges to them are stored. Whoever may end a job locks it FOR UPDATE, which waits for
+-- this; a renewal or a claim does not.
+SELECT id, status FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR KEY SHARE
 
 -- name: removed_statuses
 -- In order of uid, so that of several jobs with one id the last is what remains.
@@ -513,7 +518,7 @@ SELECT {queue_columns} FROM {schema}.queues
 
 -- name: held_settings
 -- The settings of queues that are held by now; and what a claim has to know beside them: whether anybody who waits is past
--- their time, and how many entries of the claim's index this session has read so far. The first in order is asked for
+-- their time, how many entries of the claim's index this session has read so far, and what time it is after the wait. The first in order is asked for
 -- rather than whether there is any: then no planner thinks that reading the whole table would find one soon.
 SELECT
     (
@@ -521,7 +526,7 @@ SELECT
         WHERE expires_at <= $2 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
         ORDER BY expires_at LIMIT 1
     ) IS NOT NULL,
-    {entries_of_line}, {queue_columns}
+    {entries_of_line}, ({now}), {queue_columns}
 FROM (SELECT 1) AS always LEFT JOIN {schema}.queues ON name = ANY($1::text[])
 
 -- name: queues_ever_seen
@@ -585,8 +590,9 @@ WHERE lease_token IS NOT NULL AND queue = $1 AND concurrency_key IS NOT NULL GRO
 UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
 
 -- name: first_parked
+-- Whoever is locked just now is waited for: passed over, nobody would think of them again.
 SELECT uid FROM {schema}.jobs
-WHERE queue = $1 AND concurrency_key = $2 AND parked ORDER BY priority, place, uid LIMIT $3 FOR UPDATE SKIP LOCKED
+WHERE queue = $1 AND concurrency_key = $2 AND parked ORDER BY priority, place, uid LIMIT $3 FOR NO KEY UPDATE
 
 -- name: unpark
 UPDATE {schema}.jobs SET parked = false WHERE uid = ANY($1::bigint[])

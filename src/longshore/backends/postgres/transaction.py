@@ -52,14 +52,14 @@ class PostgresTransaction(PostgresLine):
         self.queues: set[str] = set()
         """The queues that have news."""
         self.counted = 0
-        """Rows added to the counts."""
         self.new_queues: set[str] = set()
         """Queues whose names were stored, or found stored, and were not known to be."""
         self._known_queues = known_queues
         self._known_keys = known_keys or {}
         self._careful = careful
         self._shares_locks = shares_locks
-        self._held: set[str] = set()
+        self._sure: set[str] = set()
+        """Jobs that nobody ends before this transaction does: held, or stored by it."""
 
     def _run(self, statement: str, *values: Any) -> int:
         return self._session.run(statement, values)
@@ -92,9 +92,11 @@ class PostgresTransaction(PostgresLine):
         self._count((*key, jobs, 0) for key, jobs in counts.items())
         names = {record.queue for record in records}
         self._tell(names)
-        self.new_queues = names - self._known_queues
-        if self.new_queues:
-            self._run(self._sql.remember_queues, self._listed(sorted(self.new_queues)))
+        self._sure.update(record.id for record in records)
+        fresh = names - self._known_queues - self.new_queues
+        if fresh:
+            self.new_queues |= fresh
+            self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
 
     def _insert_carefully(self, records: Sequence[Record]) -> None:
         """In the order of ids: two who bring the same ones wait for each other in turn, never in a circle."""
@@ -102,7 +104,8 @@ class PostgresTransaction(PostgresLine):
         if self._session.many(self._sql.insert_job, rows) == len(rows):
             return
         taken = self.ids_taken([record.id for record in records], [record.uid for record in records])
-        if not taken:
+        keys = [(r.queue, r.idempotency_key) for r in records if r.id in taken and r.idempotency_key is not None]
+        if not taken or (keys and self.jobs_by_key(keys)):  # a key that was stored meanwhile answers for its job
             raise BeginAnew
         raise DuplicateJob([record.id for record in records if record.id in taken])
 
@@ -190,19 +193,25 @@ class PostgresTransaction(PostgresLine):
 
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         if self._shares_locks:
-            self._held |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
-        return self.statuses(job_ids)
+            self._sure |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
+            return self.statuses(job_ids)
+        # what failed may concern many: the sweep sees to that, for here everybody would wait until the caller commits
+        return {job_id: status for job_id, status in self.statuses(job_ids).items() if status is JobStatus.COMPLETED}
 
     # -- dependencies
 
     def put_edges(self, edges: Sequence[Edge]) -> None:
-        rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._held} for edge in edges]
+        rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._sure} for edge in edges]
         self._run(self._sql.put_edge, json.dumps(rows))
 
     def unsure_edges(self, limit: int) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
 
     # -- leases, events, schedules
+
+    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        rows = self._rows(self._sql.jobs_to_renew, self._listed(job_ids))
+        return {record.id: record for record in self._records(rows)}
 
     def write_leases(self, records: Sequence[Record]) -> None:
         ends = self._listed(record.lease_expires_at for record in records)

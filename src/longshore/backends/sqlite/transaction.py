@@ -63,6 +63,9 @@ class SQLiteTransaction(SQLiteLine):
             return {} if record is None else {record.id: record}
         return super().jobs_by_id(job_ids)
 
+    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        return self.jobs_by_id(job_ids)
+
     def leases_ended(self, limit: int) -> list[Record]:
         found: list[Record] = []
         for owner in (None, *self._owners()):

@@ -51,8 +51,8 @@ def dequeue_jobs(
     A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
     let another step forward.
     """
-    expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
     states = tx.hold_queues(queues)
+    expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
     if not tags and not any(state.limited for state in states.values()):
         unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
         records = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)
@@ -193,7 +193,7 @@ def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -
     """Renews the leases that are still the jobs' own; the others are left out of the answer."""
     expires_at = check_moment("duration", timedelta(microseconds=duration), tx.now)
     renewed: dict[str, Lease] = {}
-    records = tx.jobs_by_id(list(leases))
+    records = tx.jobs_to_renew(list(leases))
     kept: list[Record] = []
     for job_id, lease in leases.items():
         record = records.get(job_id)

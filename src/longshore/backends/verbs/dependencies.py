@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 from longshore.backends.transaction import Edge, Transaction
 from longshore.core import transitions
@@ -82,14 +83,19 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
         return []
     statuses = tx.held_statuses(list({edge.depends_on for edge in unsure}))
     dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
+    awaited_by = cache(partial(_awaited_by, tx))
+
+    @cache
+    def closes_circle(job_id: str) -> bool:
+        return find_cycle(job_id, awaited_by) is not None
+
     by_dependent: dict[int, list[Edge]] = defaultdict(list)
     for edge in unsure:
         if edge.state != "waiting":  # what it was worth when it was stored holds, whatever is remembered since
             continue
         state = edge_state(statuses.get(edge.depends_on), edge.policy)
         if edge.dependent_uid in dependents and state == "waiting":
-            name = dependents[edge.dependent_uid].id
-            state = "failed" if find_cycle(name, lambda job_id: _awaited_by(tx, job_id)) else state
+            state = "failed" if closes_circle(dependents[edge.dependent_uid].id) else state
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
     tx.put_edges(unsure)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from longshore.backends.transaction import KeyState, QueueState, Transaction
 from longshore.core.change import Change
-from longshore.core.lifecycle import HOLDS_CAPACITY
+from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 
 
 def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
     """Keeps the keys' numbers after these changes, and refills the line where a key has room."""
-    keyed = [change for change in changes if change.record.concurrency_key is not None]
+    keyed = [change for change in changes if change.record.concurrency_key is not None and _concerns_line(change)]
     if not keyed:
         return
     by_queue: dict[str, list[Change]] = defaultdict(list)
@@ -23,6 +23,11 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
         queue = queues[name]
         if queue.limits_keys:
             _account_in(tx, queue, group)
+
+
+def _concerns_line(change: Change) -> bool:
+    """Whether the job stood in line, or had or has room: whoever only waited for others took nobody's place."""
+    return change.was in ELIGIBLE or change.was in HOLDS_CAPACITY or change.record.status in HOLDS_CAPACITY
 
 
 def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -> None:

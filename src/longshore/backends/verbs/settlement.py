@@ -167,11 +167,16 @@ def _plain_completions(outcomes: Sequence[Outcome]) -> dict[str, Completion]:
         elif outcome.verb == "complete" and outcome.lease is not None:
             with suppress(InvalidArgument):  # it is refused with its reason when it is looked at more closely
                 lease = checks.lease(outcome.lease)
-                if lease is not None:
+                if lease is not None and _can_be_stored(lease):
                     result = checks.result(outcome.result)
                     plain[outcome.job_id] = Completion(outcome.job_id, lease.epoch, lease.token, result)
         seen.add(outcome.job_id)
     return plain
+
+
+def _can_be_stored(lease: Lease) -> bool:
+    """Whether any job could have it; one that none can have is refused when it is looked at more closely."""
+    return type(lease.epoch) is int and 0 <= lease.epoch < 2**63 and lease.token.isascii() and lease.token.isprintable()
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:
