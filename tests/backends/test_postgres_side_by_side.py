@@ -1,0 +1,129 @@
+"""What somebody else holds or has not committed yet strands nobody, dooms nobody and blocks nobody needlessly."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from longshore.backends.contract import Backend, Outcome
+from longshore.backends.opening import connect
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import JobStatus
+from tests.backends.postgres_following import AT_ONCE
+
+S = JobStatus
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+async def somebody_waits(url: str) -> None:
+    """Until a transaction waits for a lock."""
+    with psycopg.connect(url, autocommit=True) as watching:
+        while watching.execute(WAITING).fetchone() == (0,):  # noqa: ASYNC110 - the server has no event to wait for
+            await asyncio.sleep(0)
+
+
+async def claimed(backend: Backend, **options: object) -> list[str]:
+    return [job.id for job in await backend.dequeue_jobs("w", limit=10, **options)]  # type: ignore[arg-type]  # as given
+
+
+async def test_a_parked_job_that_is_locked_when_its_key_gets_room_steps_back_into_line(postgres_url: str) -> None:
+    # I8
+    async with connect(postgres_url) as backend:
+        await backend.set_limits("default", per_key=1)
+        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ap"])
+        assert await claimed(backend) == ["a"]
+        with psycopg.connect(postgres_url) as holding:
+            holding.execute("SELECT 1 FROM longshore.jobs WHERE id = 'p' FOR UPDATE")
+            ending = asyncio.create_task(backend.complete_job("a"))
+            await somebody_waits(postgres_url)
+        await ending
+        assert await claimed(backend) == ["p"]
+
+
+async def test_storing_a_dependent_of_a_running_job_holds_up_neither_its_renewal_nor_that_of_others(
+    postgres_url: str,
+) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.enqueue_jobs([Job(id=name, type="t") for name in "ab"])
+        leases = {job.id: job.lease for job in await backend.dequeue_jobs("w", limit=2) if job.lease is not None}
+        with psycopg.connect(postgres_url) as frozen:
+            frozen.execute("SELECT id FROM longshore.jobs WHERE id = 'a' FOR KEY SHARE")  # as whoever stores the edge
+            renewed = await asyncio.wait_for(backend.extend_leases(leases, 60), AT_ONCE)
+        assert sorted(renewed) == ["a", "b"]
+
+
+async def test_an_enqueue_repeated_while_its_first_is_being_committed_answers_with_the_keys_job(
+    postgres_url: str,
+) -> None:
+    # I2
+    job = Job(id="x", type="t", idempotency_key="once")
+    async with connect(postgres_url) as backend:
+        with psycopg.connect(postgres_url) as first:
+            await backend.enqueue_jobs([job], connection=first)
+            again = asyncio.create_task(backend.enqueue_job(job))
+            await somebody_waits(postgres_url)
+            first.commit()
+        assert await again == "x"
+
+
+async def test_a_job_doomed_in_a_callers_transaction_is_ended_by_the_next_sweep_and_holds_up_nobody_until_then(
+    postgres_url: str,
+) -> None:
+    # I11
+    async with connect(postgres_url) as backend:
+        await backend.set_limits("default", per_key=1)
+        await backend.enqueue_jobs([Job(id="failed", type="t"), Job(id="runs", type="t", concurrency_key="k")])
+        assert sorted(await claimed(backend)) == ["failed", "runs"]
+        await backend.bury_job("failed", "no use")
+        await backend.enqueue_job(Job(id="last", type="t", depends_on=("doomed",), on_dependency_failure="stop"))
+        doomed = Job(id="doomed", type="t", concurrency_key="k", depends_on=("failed",), on_dependency_failure="stop")
+        with psycopg.connect(postgres_url) as callers:
+            await backend.enqueue_jobs([doomed], connection=callers)
+            await asyncio.wait_for(backend.complete_job("runs"), AT_ONCE)
+            await backend.reclaim_expired_leases()  # it must not take the unseen for unknown, and forget
+            callers.commit()
+        await backend.reclaim_expired_leases()
+        assert (await backend.get_job("doomed")).status is S.UNSCHEDULED
+        assert (await backend.get_job("last")).status is S.UNSCHEDULED
+
+
+async def test_the_edges_of_a_flow_that_came_in_together_are_sure(postgres_url: str) -> None:
+    """Or each sweep would look for circles along all of them."""
+    async with connect(postgres_url) as backend:
+        chain = [Job(id=f"j{number}", type="t", depends_on=(f"j{number - 1}",)) for number in range(1, 300)]
+        await backend.enqueue_jobs([Job(id="j0", type="t"), *chain])
+        with psycopg.connect(postgres_url) as looking:
+            assert looking.execute("SELECT count(*) FROM longshore.job_dependencies WHERE unsure").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("odd", [Lease("t", 2**70, None), Lease("\x00", 1, None), Lease("\ud800", 1, None)])
+async def test_one_lease_that_no_job_can_have_is_refused_alone(postgres_url: str, odd: Lease) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.enqueue_jobs([Job(id=name, type="t") for name in "ab"])
+        jobs = {job.id: job for job in await backend.dequeue_jobs("w", limit=2)}
+        report = await backend.settle_jobs([Outcome("a", odd), Outcome("b", jobs["b"].lease)])
+        assert list(report.refused) == ["a"]
+        assert report.settled == {"b": S.COMPLETED}
+
+
+async def test_a_database_whose_default_is_repeatable_read_is_used_like_any_other(postgres_url: str) -> None:
+    # I12
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        (name,) = owner.execute("SELECT current_database()").fetchone() or ("",)
+        owner.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    async with connect(postgres_url) as backend, connect(postgres_url) as other:
+        await backend.enqueue_job(Job(id="a", type="t"))
+        await backend.count_jobs()
+        with psycopg.connect(postgres_url) as pausing:
+            pausing.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            pausing.execute("LOCK TABLE longshore.queues IN ACCESS EXCLUSIVE MODE")
+            claiming = asyncio.create_task(claimed(other, queues=["default"]))
+            await somebody_waits(postgres_url)
+            pausing.execute(
+                "INSERT INTO longshore.queues (name, paused, window_start, window_count) VALUES ('default', true, 0, 0)"
+            )
+        assert await claiming == []
