@@ -21,7 +21,9 @@ OF_THEIR_OWN = {
             "claim_in_line claim_further_on entries_read heads_of_lines"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
-        "a batch is looked up or stored in one round trip": "copy_jobs copy_tags jobs_of_keys removed_jobs_of_keys",
+        "a batch is looked up or stored in one round trip": (
+            "copy_events copy_jobs copy_tags jobs_of_keys removed_jobs_of_keys"
+        ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
         "the names of queues are kept, so that nobody reads through the jobs for them": "remember_queues",

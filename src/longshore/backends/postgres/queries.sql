@@ -612,6 +612,9 @@ FROM ROWS FROM (json_to_recordset($1::json) AS (
     epoch bigint, execution bigint, assignee_id text, actor text, occurred_at bigint, detail text
 )) WITH ORDINALITY ORDER BY ordinality
 
+-- name: copy_events
+COPY {schema}.job_events ({event_row}) FROM STDIN
+
 -- name: insert_added_events
 -- The first event of every job of the batch, in one statement.
 INSERT INTO {schema}.job_events ({event_row})

@@ -83,10 +83,11 @@ class PostgresTransaction(PostgresLine):
             return
         if self._careful or len(records) < _WORTH_A_COPY:
             self._insert_carefully(records)
+            self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now)
         else:
             self._session.copy(self._sql.copy_jobs, map(inserted_row, records))
+            self._session.copy(self._sql.copy_events, (_added_row(record, self.now) for record in records))
         self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
-        self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now)
         self._append(events)
         counts = Counter((record.queue, record.status) for record in records)
         self._count((*key, jobs, 0) for key, jobs in counts.items())
@@ -232,6 +233,12 @@ class PostgresTransaction(PostgresLine):
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
         ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))
         return super().prune_events(queue, moment, limit) if alone else 0
+
+
+def _added_row(record: Record, now: int) -> Row:
+    """The first event of a new job, as `insert_added_events` would write it."""
+    uid, status = record.uid, record.status
+    return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, "", now, None)
 
 
 def _as_json(row: Row) -> Iterator[Any]:
