@@ -249,7 +249,7 @@ def lose_the_commit(proxy: TcpProxy, stored: bool) -> None:
     if stored:
         proxy.lost_answer = COMMITTED
     else:
-        proxy.lost_request = b"COMMIT"
+        proxy.lost_request = b"COMMIT\0"
 
 
 # --- connections that end, and answers cut in the middle ---
