@@ -99,8 +99,10 @@ async def test_what_was_committed_while_nobody_listened_is_noticed_as_soon_as_so
         await direct.count_jobs()
         assert not await backend.wait_for_change(0)
         proxy.delay = ANSWER / 5
+        waiting = asyncio.ensure_future(backend.wait_for_change(LONG))
+        await asyncio.sleep(0)  # it waits from here on
         proxy.cut()
-        assert await backend.wait_for_change(LONG)  # whoever waits is woken by the loss itself
+        assert await waiting  # whoever waits is woken by the loss itself
         await direct.enqueue_job(Job(id="meanwhile", type="t"))  # long before the slow network has let it listen again
         began = monotonic()
         assert await backend.wait_for_change(LONG)
