@@ -161,7 +161,7 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
-    def complete_at_once(self, ended: Sequence[Completion], among: Iterable[str], /) -> dict[str, str] | None:
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> dict[str, str] | None:
         """Completes those whose lease is good, and whose end concerns nothing but themselves, where the store can.
 
         They are among others of a batch, all of which are locked. Returns their owners by id; nobody is told who waits

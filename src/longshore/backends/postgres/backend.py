@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +16,10 @@ import psycopg
 from longshore.backends import looking
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
+from longshore.backends.lifetime import OneProcessBackend
+from longshore.backends.postgres.callers import join
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joined import JoinedEnqueue
-from longshore.backends.postgres.joining import join
 from longshore.backends.postgres.line import lock_number
 from longshore.backends.postgres.moving import EnteredSchema, enter
 from longshore.backends.postgres.performing import Performer
@@ -29,11 +29,10 @@ from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.statements import Statements
-from longshore.backends.stored import StoredBackend
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
+from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 from longshore.core.numbers import check_number
@@ -51,7 +50,7 @@ _ASKED_AGAIN = 0.2
 _log = logging.getLogger("longshore.postgres")
 
 
-class PostgresBackend(StoredBackend):
+class PostgresBackend(OneProcessBackend):
     """Jobs in one schema of a PostgreSQL database, shared by any number of processes on any number of machines."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
@@ -68,6 +67,7 @@ class PostgresBackend(StoredBackend):
         poll_seconds: float = 0.5,
         create: bool = True,
     ) -> None:
+        super().__init__()
         self.schema = check_schema(schema)
         answer = check_duration("answer_seconds", answer_seconds)
         self._watchdog = Watchdog(answer / SECOND)
@@ -80,12 +80,8 @@ class PostgresBackend(StoredBackend):
         self._channel = f"longshore {lock_number(schema)}"
         self._bell = Bell()
         self._counted = 0
-        self._closed = False
-        self._process = os.getpid()
         self._preparing = threading.Lock()
         self._found: Schema | None = None
-        self._releasing = threading.Lock()
-        self._released = False
         self._pool = Pool(self._server, self._watchdog, schema, threads + 2)
         self._performer = Performer(
             self._server,
@@ -160,15 +156,6 @@ class PostgresBackend(StoredBackend):
                     raise
                 threading.Event().wait(_ASKED_AGAIN)
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise QueueClosed("this backend was closed; open a new one with connect(url)")
-        if os.getpid() != self._process:
-            raise BackendUnavailable(
-                "this backend was made before a fork, and its threads and connections stayed behind; "
-                "call connect(url) anew"
-            )
-
     # -- after a commit
 
     def _committed(self, transaction: PostgresTransaction) -> None:
@@ -215,19 +202,6 @@ class PostgresBackend(StoredBackend):
         return enter(self._server, self.schema, self._sql)
 
     # -- the end
-
-    async def close(self) -> None:
-        self._closed = True
-        if os.getpid() != self._process:  # the threads, locks and connections are those of the process that forked
-            return
-        self._bell.ring()
-        await asyncio.get_running_loop().run_in_executor(None, self._release)
-
-    def _release(self) -> None:
-        with self._releasing:
-            if not self._released:
-                self._let_go()
-            self._released = True
 
     def _let_go(self) -> None:
         self._threads.shutdown()

@@ -118,7 +118,7 @@ class PostgresLine(PostgresView, SQLLine):
     def _claimed(self, statement: str, *values: object) -> tuple[list[Record], int]:
         """The jobs a statement claimed, and how many entries of the claim's index it read."""
         rows = list(self._rows(statement, *values))
-        entries = rows[0][0] if rows else self._rows(self._sql.entries_read).__next__()[0]
+        ((entries, *_),) = rows[:1] or self._rows(self._sql.entries_read)
         read, self._entries = entries - self._entries, entries
         return self._records(row[1:] for row in rows), read
 

@@ -116,10 +116,13 @@ class PostgresTransaction(PostgresLine):
         else:
             self._session.copy(self._sql.copy_tags, rows)
 
-    def complete_at_once(self, ended: Sequence[Completion], among: Iterable[str]) -> dict[str, str]:
-        ids, epochs, tokens, results = zip(*ended, strict=True)
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> dict[str, str]:
+        completions = list(ended)
+        if not completions:
+            return {}
+        ids, epochs, tokens, results = zip(*completions, strict=True)
         arrays = (self._listed(ids), self._listed(epochs), self._listed(tokens), self._listed(results))
-        rows = list(self._rows(self._sql.complete_jobs, *arrays, self.now, self._listed(among)))
+        rows = list(self._rows(self._sql.complete_jobs, *arrays, self.now, self._listed(set(among))))
         queues = {queue for _, _, queue, _, _ in rows}
         self.counted += 2 * len(queues)
         tagged = [uid for uid, _, _, _, is_tagged in rows if is_tagged]

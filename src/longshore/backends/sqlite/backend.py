@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import apsw
 
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities
+from longshore.backends.lifetime import OneProcessBackend
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
@@ -24,12 +24,11 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
-from longshore.backends.stored import StoredBackend
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
-from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
+from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 
@@ -40,7 +39,7 @@ _READERS = 2
 _log = logging.getLogger("longshore.sqlite")
 
 
-class SQLiteBackend(StoredBackend):
+class SQLiteBackend(OneProcessBackend):
     """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
@@ -54,6 +53,7 @@ class SQLiteBackend(StoredBackend):
         create: bool = True,
         vfs: str | None = None,
     ) -> None:
+        super().__init__()
         self.path = Path(path)
         self._busy_seconds = check_duration("busy_seconds", busy_seconds, positive=False) / SECOND
         self._create = create
@@ -62,10 +62,6 @@ class SQLiteBackend(StoredBackend):
         self._bell = Bell()
         self._prepared = False
         self._preparing = threading.Lock()
-        self._closed = False
-        self._process = os.getpid()
-        self._releasing = threading.Lock()
-        self._released = False
         self._seen: dict[tuple[str, int], int] = {}
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
@@ -83,14 +79,6 @@ class SQLiteBackend(StoredBackend):
     def _committed(self) -> None:
         self._bell.ring()
         self._notice.tell()
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise QueueClosed("this backend was closed; open a new one with connect(url)")
-        if os.getpid() != self._process:
-            raise BackendUnavailable(
-                "this backend was made before a fork, and its threads and locks stayed behind; call connect(url) anew"
-            )
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._refuse_if_closed()
@@ -198,19 +186,6 @@ class SQLiteBackend(StoredBackend):
         """The file as it is now, for `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock)
-
-    async def close(self) -> None:
-        self._closed = True
-        if os.getpid() != self._process:  # the threads, locks and connections are those of the process that forked
-            return
-        self._bell.ring()
-        await asyncio.get_running_loop().run_in_executor(None, self._release)
-
-    def _release(self) -> None:
-        with self._releasing:
-            if not self._released:
-                self._let_go()
-            self._released = True
 
     def _let_go(self) -> None:
         self._writer.close()

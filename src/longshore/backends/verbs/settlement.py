@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -147,8 +147,7 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
 
 def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: SettleReport) -> Sequence[Outcome]:
     """Settles the many that simply completed, where the store can do it so; returns those that need a closer look."""
-    plain = _plain_completions(outcomes)
-    owners = tx.complete_at_once(list(plain.values()), {o.job_id for o in outcomes}) if plain else None
+    owners = tx.complete_at_once(_plain_completions(outcomes), (outcome.job_id for outcome in outcomes))
     if not owners:
         return outcomes
     write(tx, changes_that_follow(tx, dict.fromkeys(owners, S.COMPLETED)))
@@ -157,21 +156,16 @@ def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: Sett
     return [outcome for outcome in outcomes if outcome.job_id not in owners]
 
 
-def _plain_completions(outcomes: Sequence[Outcome]) -> dict[str, Completion]:
-    """Of well formed outcomes, those of jobs that have no other in this batch."""
-    plain: dict[str, Completion] = {}
-    seen: set[str] = set()
+def _plain_completions(outcomes: Sequence[Outcome]) -> Iterator[Completion]:
+    """Of well formed outcomes, those of jobs that have no other in this batch; found only if a store asks for them."""
+    times = Counter(outcome.job_id for outcome in outcomes)
     for outcome in outcomes:
-        if outcome.job_id in seen:
-            plain.pop(outcome.job_id, None)
-        elif outcome.verb == "complete" and outcome.lease is not None:
+        if outcome.verb == "complete" and outcome.lease is not None and times[outcome.job_id] == 1:
             with suppress(InvalidArgument):  # it is refused with its reason when it is looked at more closely
                 lease = checks.lease(outcome.lease)
+                result = checks.result(outcome.result)
                 if lease is not None and _can_be_stored(lease):
-                    result = checks.result(outcome.result)
-                    plain[outcome.job_id] = Completion(outcome.job_id, lease.epoch, lease.token, result)
-        seen.add(outcome.job_id)
-    return plain
+                    yield Completion(outcome.job_id, lease.epoch, lease.token, result)
 
 
 def _can_be_stored(lease: Lease) -> bool:

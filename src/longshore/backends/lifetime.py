@@ -1,0 +1,47 @@
+"""The life of a backend with threads and connections of its own: it belongs to one process, and is closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from abc import abstractmethod
+
+from longshore.backends.stored import StoredBackend
+from longshore.core.errors import BackendUnavailable, QueueClosed
+
+
+class OneProcessBackend(StoredBackend):
+    """Refuses whoever comes after its end, or from a process that forked. A store says what it lets go."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._process = os.getpid()
+        self._releasing = threading.Lock()
+        self._released = False
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise QueueClosed("this backend was closed; open a new one with connect(url)")
+        if os.getpid() != self._process:
+            raise BackendUnavailable(
+                "this backend was made before a fork, and its threads and connections stayed behind; "
+                "call connect(url) anew"
+            )
+
+    async def close(self) -> None:
+        self._closed = True
+        if os.getpid() != self._process:  # the threads, locks and connections are those of the process that forked
+            return
+        self._bell.ring()
+        await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def _release(self) -> None:
+        with self._releasing:
+            if not self._released:
+                self._let_go()
+            self._released = True
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Ends its threads and closes its connections, once what was handed in is done."""
