@@ -13,6 +13,7 @@ from longshore.core.errors import (
     LongshoreError,
     MoveRefused,
     QueueClosed,
+    Snooze,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "LongshoreError",
     "MoveRefused",
     "QueueClosed",
+    "Snooze",
 ]

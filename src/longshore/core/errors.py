@@ -100,3 +100,12 @@ class CursorExpired(LongshoreError):
 
 class Fatal(LongshoreError):
     """Raise this in a processor to bury the job at once, whatever attempts it has left."""
+
+
+class Snooze(LongshoreError):
+    """Raise this in a processor to have the job run again after `delay` seconds; no attempt is used up."""
+
+    def __init__(self, delay: float, reason: str = "") -> None:
+        super().__init__(reason or f"snoozed for {delay} seconds")
+        self.delay = delay
+        self.reason = reason

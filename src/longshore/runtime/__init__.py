@@ -1,0 +1,1 @@
+"""What makes stored jobs run: queues that push, workers, executors, heartbeats and sweeps, on any backend."""

@@ -1,0 +1,187 @@
+"""A job as its processor sees it: the record, the notes it may write while it runs, and whether it was called off."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import LongshoreError
+from longshore.core.job import Job
+from longshore.core.payload import read_json
+from longshore.runtime import background
+
+if TYPE_CHECKING:
+    _Fields = Job
+else:
+    _Fields = object
+
+
+class Desk(Protocol):
+    """Where a running job's notes are written; what it answers may be awaited."""
+
+    def set_progress(self, record: Job, value: Any) -> Any:
+        """Keeps how far the job is."""
+        ...
+
+    def append_log(self, record: Job, message: str, level: str) -> Any:
+        """Adds a line to its log."""
+        ...
+
+    def save_checkpoint(self, record: Job, data: Any) -> Any:
+        """Keeps what it needs to go on after a crash."""
+        ...
+
+    def dependency_results(self, record: Job) -> Any:
+        """What the jobs it depended on gave back, by id."""
+        ...
+
+
+class RunningJob(_Fields):
+    """The record's fields, and what only a running job can do.
+
+    Its notes are awaited in an `async def` and plain calls in a `def`. They carry the job's lease: LeaseLost means
+    that somebody else has the job now, and that this run should end.
+    """
+
+    __slots__ = ("_cancelled", "_desk", "checkpoint", "record")
+    record: Job
+    """The record as it was claimed."""
+    _desk: Desk
+    _cancelled: bool
+
+    def __init__(self, record: Job, desk: Desk) -> None:
+        _set(self, "record", record)
+        _set(self, "_desk", desk)
+        _set(self, "_cancelled", False)
+        _set(self, "checkpoint", record.checkpoint)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.record, name)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            raise AttributeError(f"{name} of a running job cannot be set; use its verbs")
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked for its end: by a cancellation, its timeout, a lost lease, or the worker's stop."""
+        return self._cancelled
+
+    def request_cancel(self) -> None:
+        """For the worker: the job should end soon."""
+        _set(self, "_cancelled", True)
+
+    def update_progress(self, value: Any) -> Any:
+        """Keeps and announces how far it is: any JSON value."""
+        return self._desk.set_progress(self.record, value)
+
+    def log(self, message: str, level: str = "info") -> Any:
+        """Adds a line to the job's own log, read with `queue.read_logs(id)`."""
+        return self._desk.append_log(self.record, message, level)
+
+    def save_checkpoint(self, data: Any) -> Any:
+        """Keeps what the next execution needs to go on from here: `checkpoint` gives it back."""
+        answer = self._desk.save_checkpoint(self.record, data)
+        _set(self, "checkpoint", data)
+        return answer
+
+    def dependency_results(self) -> Any:
+        """What the jobs it depended on gave back, decoded, by id."""
+        return self._desk.dependency_results(self.record)
+
+
+_set = object.__setattr__
+
+
+class AwaitedDesk:
+    """For processors on the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def set_progress(self, record: Job, value: Any) -> Coroutine[Any, Any, None]:
+        """To be awaited."""
+        return self._backend.set_progress(record.id, value, lease=record.lease)
+
+    def append_log(self, record: Job, message: str, level: str) -> Coroutine[Any, Any, None]:
+        """To be awaited."""
+        return self._backend.append_log(record.id, message, level, lease=record.lease)
+
+    def save_checkpoint(self, record: Job, data: Any) -> Coroutine[Any, Any, None]:
+        """To be awaited."""
+        return self._backend.save_checkpoint(record.id, data, lease=record.lease)
+
+    async def dependency_results(self, record: Job) -> dict[str, Any]:
+        """To be awaited."""
+        results = {}
+        for job_id in record.depends_on:
+            result = (await self._backend.get_job(job_id)).result
+            results[job_id] = None if result is None else read_json("result", result)
+        return results
+
+
+class BlockingDesk:
+    """For processors in threads: every note is written when the call returns."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._desk = AwaitedDesk(backend)
+
+    def set_progress(self, record: Job, value: Any) -> Written:
+        """Done when it returns."""
+        background.run(self._desk.set_progress(record, value))
+        return Written()
+
+    def append_log(self, record: Job, message: str, level: str) -> Written:
+        """Done when it returns."""
+        background.run(self._desk.append_log(record, message, level))
+        return Written()
+
+    def save_checkpoint(self, record: Job, data: Any) -> Written:
+        """Done when it returns."""
+        background.run(self._desk.save_checkpoint(record, data))
+        return Written()
+
+    def dependency_results(self, record: Job) -> Results:
+        """Read when it returns."""
+        return Results(background.run(self._desk.dependency_results(record)))
+
+
+class Written:
+    """The answer to a note that is written already: awaiting it is harmless."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+class Results(dict[str, Any]):
+    """Results that are there already: awaiting them is harmless."""
+
+    def __await__(self) -> Generator[None, None, Mapping[str, Any]]:
+        return self
+        yield
+
+
+_current: ContextVar[RunningJob] = ContextVar("longshore_current_job")
+
+
+def current_job() -> RunningJob:
+    """The job that is being run by the caller, wherever it is: on the event loop, in a thread, in its own process."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise LongshoreError("no job is being run here: current_job() is for code called by a worker") from None
+
+
+@contextmanager
+def running(job: RunningJob) -> Iterator[None]:
+    """Makes the job the current one, for executors."""
+    token = _current.set(job)
+    try:
+        yield
+    finally:
+        _current.reset(token)
