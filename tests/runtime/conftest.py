@@ -1,0 +1,66 @@
+"""The stores every test of the runtime runs on, and the clock that a test may hold still."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.core.clock import HeldClock
+from longshore.core.errors import QueueClosed
+from longshore.testing.conformance.staging import audit
+
+OpenBackend = Callable[[], Backend]
+"""Opens one more backend on the test's store, as another process would; all of them are closed when the test ends."""
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of the test's own store; each memory:// is a store of its own."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    """The store's clock, held still: a test that asks for it gets backends that live by it, others by the real time."""
+    return HeldClock()
+
+
+@pytest.fixture
+async def open_backend(store_url: str, request: pytest.FixtureRequest) -> AsyncIterator[OpenBackend]:
+    """A callable that opens one more backend on the same store."""
+    held = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
+    opened: list[Backend] = []
+
+    def opening() -> Backend:
+        opened.append(connect(store_url, clock=held))
+        return opened[-1]
+
+    yield opening
+    for one in reversed(opened):
+        await one.close()
+
+
+@pytest.fixture
+async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
+    """The backend under test; the whole log and the counts are audited after each test, even if a queue closed it."""
+    opened = open_backend()
+    yield opened
+    try:
+        await opened.count_jobs()
+    except QueueClosed:
+        if not opened.capabilities.shared:
+            return
+        opened = open_backend()
+    await audit(opened)
+
+
+@pytest.fixture
+async def other_backend(backend: Backend, open_backend: OpenBackend) -> Backend:
+    """A second backend on the same store, as another process has it; skips where a store cannot be shared."""
+    if not backend.capabilities.shared:
+        pytest.skip("nobody else can open this store")
+    return open_backend()
