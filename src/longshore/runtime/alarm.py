@@ -1,0 +1,76 @@
+"""When it is worth looking for work: the store changed, a slot came free, or some time has passed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import LongshoreError, QueueClosed
+
+_PATIENCE = 3
+"""Looks in a row that may find nothing before the next ones are spaced out."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
+_UNAVAILABLE_PAUSE = 0.5
+
+
+class Alarm:
+    """A flag that many reasons may raise and one look lowers; it belongs to the loop it is started in.
+
+    Others may keep the store busy without leaving anything for us: looks that find nothing are spaced out, up to
+    `_LONGEST_PAUSE`, until one finds something.
+    """
+
+    def __init__(self, backend: Backend, poll_seconds: float) -> None:
+        self._backend = backend
+        self._poll_seconds = poll_seconds
+        self._raised = asyncio.Event()
+        self._raised.set()  # the first look is at once
+        self._fruitless = 0
+        self._watch: asyncio.Task[None] | None = None
+        self.changed = False
+        """Whether the store changed since this was last set to False."""
+
+    def start(self) -> None:
+        """Begins to watch the store."""
+        self._watch = asyncio.create_task(self._ring_on_changes())
+
+    async def stop(self) -> None:
+        """Watches no longer."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    def ring(self) -> None:
+        """There may be something to do."""
+        self._raised.set()
+
+    def ring_in(self, seconds: float) -> None:
+        """There will be something to do."""
+        asyncio.get_running_loop().call_later(seconds, self._raised.set)
+
+    async def wait(self) -> None:
+        """Returns when there was any reason since the last time."""
+        await self._raised.wait()
+        self._raised.clear()
+
+    def found(self, jobs: int) -> None:
+        """How much the last look found."""
+        self._fruitless = 0 if jobs else self._fruitless + 1
+
+    async def _ring_on_changes(self) -> None:
+        while True:
+            try:
+                if await self._backend.wait_for_change(self._poll_seconds):
+                    self.changed = True
+                    await self._space_out()
+            except QueueClosed:
+                self.ring()  # whoever looks next meets it
+                return
+            except LongshoreError:
+                await asyncio.sleep(_UNAVAILABLE_PAUSE)
+            self.ring()  # with no await between this and the next wait, so that no change falls in between
+
+    async def _space_out(self) -> None:
+        if self._fruitless > _PATIENCE:
+            pause = _FIRST_PAUSE * 2 ** min(self._fruitless - _PATIENCE, 10)
+            await asyncio.sleep(min(pause, _LONGEST_PAUSE))
