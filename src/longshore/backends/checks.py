@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from longshore.backends.contract import UNCHANGED, Outcome, Unchanged, WorkerInfo
 from longshore.core.errors import InvalidArgument
@@ -20,6 +21,31 @@ LEVELS = ("debug", "info", "warn", "error")
 def limit(value: object, field: str = "limit") -> int:
     """How many at most: a whole number of at least 1."""
     return check_number(field, value, least=1)
+
+
+class ClaimTerms(NamedTuple):
+    """Whose claim it is, of what, and for how long."""
+
+    assignee_id: str
+    tags: tuple[str, ...]
+    limit: int
+    queues: tuple[str, ...] | None
+    lease: int | None
+    token: str
+
+
+def claim_terms(
+    assignee_id: object, tags: object, limit: object, queues: object, lease: object, *, least: int = 1
+) -> ClaimTerms:
+    """The terms of one claim, with a token of its own."""
+    return ClaimTerms(
+        check_name("assignee_id", assignee_id),
+        check_names("tags", tags),
+        check_number("limit", limit, least=least),
+        None if queues is None else check_names("queues", queues),
+        None if lease is None else check_duration("lease", lease),
+        secrets.token_hex(16),
+    )
 
 
 def lease(value: object, field: str = "lease") -> Lease | None:

@@ -16,7 +16,9 @@ from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
-from longshore.core.moments import Duration, Moment
+from longshore.core.moments import Duration, Moment, check_duration
+from longshore.core.names import check_name, check_names
+from longshore.core.numbers import check_number
 
 Freed = dict[str, int]
 """Which workers got capacity back, and how many jobs' worth."""
@@ -227,6 +229,29 @@ class Backend(ABC):
         A job that became CANCELLING under a live lease settles `fail` as `stop_job_with_retry` does, and `bury` and
         `release` as an acknowledged cancellation.
         """
+
+    async def settle_and_dequeue(
+        self,
+        outcomes: Sequence[Outcome],
+        assignee_id: str,
+        tags: Sequence[str] = (),
+        limit: int = 1,
+        *,
+        queues: Sequence[str] | None = None,
+        lease: Duration | None = 30,
+    ) -> tuple[SettleReport, list[Job]]:
+        """`settle_jobs`, then `dequeue_jobs`: one transaction for both where the store can.
+
+        A refused outcome does not hinder the claim. With `limit=0` nothing is claimed.
+        """
+        check_name("assignee_id", assignee_id)
+        wanted = check_names("tags", tags)
+        most = check_number("limit", limit)
+        names = None if queues is None else check_names("queues", queues)
+        if lease is not None:
+            check_duration("lease", lease)
+        report = await self.settle_jobs(outcomes)
+        return report, await self.dequeue_jobs(assignee_id, wanted, most, queues=names, lease=lease) if most else []
 
     # -- somebody calls it off, or its worker vanishes
 

@@ -21,10 +21,20 @@ from longshore.backends.contract import (
     WorkerInfo,
 )
 from longshore.backends.transaction import Transaction
-from longshore.backends.verbs import cancellation, claiming, notes, operators, schedules, settlement, submission, upkeep
+from longshore.backends.verbs import (
+    cancellation,
+    claiming,
+    notes,
+    operators,
+    schedules,
+    settlement,
+    submission,
+    turnover,
+    upkeep,
+)
 from longshore.backends.view import View
 from longshore.core.cron import Schedule
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
@@ -89,14 +99,11 @@ class StoredBackend(Backend):
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        check_name("assignee_id", assignee_id)
-        wanted = check_names("tags", tags)
-        most = checks.limit(limit)
-        names = None if queues is None else check_names("queues", queues)
-        micros = None if lease is None else check_duration("lease", lease)
-        token = secrets.token_hex(16)
+        return await self._dequeue(checks.claim_terms(assignee_id, tags, limit, queues, lease))
+
+    async def _dequeue(self, terms: checks.ClaimTerms) -> list[Job]:
         while True:
-            claim = await self._write(claiming.dequeue_jobs, assignee_id, wanted, most, names, micros, token)
+            claim = await self._write(claiming.dequeue_jobs, terms)
             if claim.jobs or not claim.more:
                 return claim.jobs
 
@@ -168,6 +175,26 @@ class StoredBackend(Backend):
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
         batch = checks.outcomes(outcomes)
         return await self._write(settlement.settle_jobs, batch)
+
+    async def settle_and_dequeue(
+        self,
+        outcomes: Sequence[Outcome],
+        assignee_id: str,
+        tags: Sequence[str] = (),
+        limit: int = 1,
+        *,
+        queues: Sequence[str] | None = None,
+        lease: Duration | None = 30,
+    ) -> tuple[SettleReport, list[Job]]:
+        batch = checks.outcomes(outcomes)
+        terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, least=0)
+        report, claim = await self._write(turnover.settle_and_dequeue, batch, terms)
+        if claim.jobs or not claim.more:
+            return report, claim.jobs
+        try:
+            return report, await self._dequeue(terms)
+        except LongshoreError:  # what was settled is settled, and must be told; the next claim hears of the rest
+            return report, []
 
     # -- somebody calls it off, or its worker vanishes
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from longshore.backends.checks import ClaimTerms
 from longshore.backends.transaction import KeyState, QueueState, Transaction
 from longshore.backends.verbs.keys import refill
 from longshore.backends.verbs.writing import expired, write
@@ -37,22 +38,20 @@ class Claim(NamedTuple):
     more: bool
 
 
-def dequeue_jobs(
-    tx: Transaction,
-    assignee_id: str,
-    tags: Sequence[str],
-    limit: int,
-    queues: Sequence[str] | None,
-    lease: int | None,
-    token: str,
-) -> Claim:
+def lease_end(tx: Transaction, lease: int | None) -> int | None:
+    """When a lease of this length ends, if it began now; InvalidArgument if that is beyond the calendar."""
+    return None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
+
+
+def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     """Claims up to `limit` jobs.
 
     A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
     let another step forward.
     """
+    assignee_id, tags, limit, queues, lease, token = terms
     states = tx.hold_queues(queues)
-    expires_at = None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
+    expires_at = lease_end(tx, lease)
     if not tags and not any(state.limited for state in states.values()):
         unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
         records = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)

@@ -42,6 +42,7 @@ from longshore.testing.conformance.schedules import TestSchedules
 from longshore.testing.conformance.settlement import TestSettlement
 from longshore.testing.conformance.submission import TestSubmission
 from longshore.testing.conformance.surface import TestSurface
+from longshore.testing.conformance.turnover import TestTurnover
 from longshore.testing.conformance.updates import TestUpdates
 
 __all__ = [
@@ -68,5 +69,6 @@ __all__ = [
     "TestSharing",
     "TestSubmission",
     "TestSurface",
+    "TestTurnover",
     "TestUpdates",
 ]

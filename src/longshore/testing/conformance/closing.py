@@ -32,6 +32,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "mark_job_unknown_stopped": lambda b: b.mark_job_unknown_stopped("running"),
     "update_job_status": lambda b: b.update_job_status("running", S.STOPPED),
     "settle_jobs": lambda b: b.settle_jobs([Outcome("running", None)]),
+    "settle_and_dequeue": lambda b: b.settle_and_dequeue([Outcome("running", None)], "worker-1"),
     "cancel_jobs": lambda b: b.cancel_jobs(job_ids=["pending"]),
     "acknowledge_cancellation": lambda b: b.acknowledge_cancellation("cancelling", True),
     "mark_worker_unresponsive": lambda b: b.mark_worker_unresponsive("worker-1"),
@@ -70,7 +71,7 @@ class TestClosing:
     """`close`, and `async with`."""
 
     async def test_no_verb_is_left_out_here(self) -> None:
-        assert set(EVERY_VERB) | {"close"} == Backend.__abstractmethods__
+        assert set(EVERY_VERB) | {"close"} == Backend.__abstractmethods__ | {"settle_and_dequeue"}
 
     @every_verb
     async def test_every_verb_says_that_the_backend_is_closed(

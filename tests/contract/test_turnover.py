@@ -1,0 +1,52 @@
+"""What the kit cannot ask of every store: here a turn is one transaction; and what a store gets that has no such."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+
+from longshore.backends.contract import Backend, Outcome
+from longshore.backends.memory import MemoryBackend
+from longshore.core.errors import InvalidArgument
+from longshore.testing.conformance.fixtures import BreakableClock
+from longshore.testing.conformance.staging import S, audit, enqueue, job_in, lease_of, refused
+from longshore.testing.conformance.turnover import TestTurnover as Turnover
+
+
+async def test_a_turn_is_one_transaction(backend: Backend, clock: BreakableClock) -> None:
+    job = await job_in(backend, S.RUNNING)
+    await enqueue(backend, "next")
+    before = clock.readings
+    report, jobs = await backend.settle_and_dequeue([Outcome(job.id, lease_of(job))], "worker-1")
+    assert clock.readings == before + 1
+    assert (report.settled, [job.id for job in jobs]) == ({job.id: S.COMPLETED}, ["next"])
+
+
+async def test_a_lease_beyond_the_calendar_is_refused_before_anything_is_settled(backend: Backend) -> None:
+    # B-ERR-05
+    job = await job_in(backend, S.RUNNING)
+    async with refused(backend, InvalidArgument, field="lease"):
+        await backend.settle_and_dequeue([Outcome(job.id, lease_of(job))], "worker-1", lease=timedelta(days=8000 * 365))
+
+
+class InTwoSteps(MemoryBackend):
+    """A store that has nothing better than what the contract gives it."""
+
+    settle_and_dequeue = Backend.settle_and_dequeue
+
+
+class TestInTwoSteps(Turnover):
+    """Without a transaction for both, everything but that holds."""
+
+    @pytest_asyncio.fixture
+    async def backend(self, clock: BreakableClock) -> AsyncIterator[Backend]:
+        opened = InTwoSteps(clock)
+        yield opened
+        await audit(opened)
+
+    @pytest.fixture
+    def connect_store(self) -> None:
+        """Nobody opens another one here."""
