@@ -177,6 +177,11 @@ def current_job() -> RunningJob:
         raise LongshoreError("no job is being run here: current_job() is for code called by a worker") from None
 
 
+def become_current(job: RunningJob) -> None:
+    """Makes the job the current one for the rest of a context that is its own, as every task's is."""
+    _current.set(job)
+
+
 @contextmanager
 def running(job: RunningJob) -> Iterator[None]:
     """Makes the job the current one, for executors."""

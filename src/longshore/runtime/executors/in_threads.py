@@ -1,0 +1,130 @@
+"""Processors that are `def`: each runs in a thread, and a thread that will not end is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+from longshore.backends.contract import Backend
+from longshore.core.job import Job
+from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
+from longshore.runtime.running_job import BlockingDesk, RunningJob, running
+
+_INTERRUPT_GRACE = 1.0
+"""Seconds for an exception raised from outside to reach Python code; inside C code it never does."""
+
+_log = logging.getLogger("longshore.worker")
+
+
+class ThreadExecutor(Executor):
+    """Calls the processor in a thread.
+
+    A cancelled one sees `job.cancelled` and has `cancel_grace` seconds; then CancelledError is raised in its thread;
+    and if that does not reach it, the thread is left to itself, as nothing in Python can end it.
+    """
+
+    def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
+        self._process = process
+        self._grace = cancel_grace
+        self._desk: BlockingDesk | None = None
+        self._idle: list[_Hand] = []
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """A job whose notes are plain calls."""
+        if self._desk is None:
+            self._desk = BlockingDesk(backend)
+        return RunningJob(record, self._desk)
+
+    async def run(self, job: RunningJob) -> Any:
+        """In a thread that has nothing else to do."""
+        hand = self._idle.pop() if self._idle else _Hand()
+        work = asyncio.wrap_future(hand.begin(contextvars.copy_context(), self._call, job))
+        try:
+            value = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if work.done():  # the processor itself raised it
+                self._idle.append(hand)
+                raise
+            job.request_cancel()
+            value = await self._stop(hand, work, job)
+        except BaseException:
+            self._idle.append(hand)
+            raise
+        self._idle.append(hand)
+        return value
+
+    def _call(self, job: RunningJob) -> Any:
+        with running(job):
+            return self._process(job)
+
+    async def _stop(self, hand: _Hand, work: asyncio.Future[Any], job: RunningJob) -> Any:
+        await asyncio.wait([work], timeout=self._grace)
+        if not work.done():
+            hand.interrupt()
+            await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
+        if work.done():
+            return work.result()
+        hand.dismiss()
+        _log.warning(
+            "job %s does not end although it was called off, and its thread cannot be ended; look at job.cancelled in "
+            'long loops, or run it with executor="process"',
+            job.id,
+        )
+        raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        """Ends the idle threads."""
+        while self._idle:
+            self._idle.pop().dismiss()
+
+
+class _Hand:
+    """One thread, for one call after another."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
+        self._thread.start()
+
+    def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Calls it in the thread, within the context."""
+        answer: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                value = context.run(call, *args)
+            except StopIteration as error:  # which no future can carry
+                answer.set_exception(RuntimeError(f"the processor raised StopIteration({error.value!r})"))
+            except BaseException as error:  # SystemExit, too, is an answer, and the thread goes on
+                answer.set_exception(error)
+            else:
+                answer.set_result(value)
+
+        self._calls.put(work)
+        return answer
+
+    def interrupt(self) -> None:
+        """Raises CancelledError in the thread, at its next step in Python code."""
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
+
+    def dismiss(self) -> None:
+        """The thread ends after its present call."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                work = self._calls.get()
+                if work is None:
+                    return
+                work()
+            except asyncio.CancelledError:  # an interruption that came too late: its call had ended already
+                continue

@@ -1,0 +1,30 @@
+"""Processors that are `async def`: each runs in a task of the worker's own event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from longshore.backends.contract import Backend
+from longshore.core.job import Job
+from longshore.runtime.executors.contract import Executor
+from longshore.runtime.running_job import AwaitedDesk, RunningJob, become_current
+
+
+class LoopExecutor(Executor):
+    """Awaits the processor; a cancellation reaches it as CancelledError at its next `await`."""
+
+    def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
+        self._process = process
+        self._desk: AwaitedDesk | None = None
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """A job whose notes are awaited."""
+        if self._desk is None:
+            self._desk = AwaitedDesk(backend)
+        return RunningJob(record, self._desk)
+
+    async def run(self, job: RunningJob) -> Any:
+        """In the calling task, whose context is its own."""
+        become_current(job)
+        return await self._process(job)

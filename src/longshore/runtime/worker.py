@@ -1,0 +1,344 @@
+"""The worker: claims as much as it may run, hands each job to its executor, and settles what has ended in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from time import monotonic
+from typing import Any
+
+from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
+from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.job import Job
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.names import check_name, check_names, new_id
+from longshore.core.numbers import check_number
+from longshore.runtime.alarm import Alarm
+from longshore.runtime.crew import Crew
+from longshore.runtime.dock import dock_of
+from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
+from longshore.runtime.executors.in_threads import ThreadExecutor
+from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.heartbeat import LeaseKeeper
+from longshore.runtime.job_queue import Queue
+from longshore.runtime.retries import Strategy
+from longshore.runtime.running_job import RunningJob
+
+Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
+
+_RENEW_TIME = 15.0
+_LARGEST_CLAIM = 500
+"""Jobs one transaction claims: more would hold up other writers and gain nothing."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_SLACK = 0.002
+"""Seconds by which the store's clock may be behind ours when a retry's time has come."""
+_DRAINED_AFTER = 1.0
+"""Seconds without a job after which a worker that has had some says that it is drained."""
+_LAST_WORDS = 10.0
+"""Seconds a closing worker tries to reach its store after its grace is over."""
+_NEVER = float("inf")
+
+_log = logging.getLogger("longshore.worker")
+
+
+class Worker:
+    """Runs the jobs of a queue, at most `concurrency` at a time.
+
+    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun` it
+    begins at once where an event loop runs; `run()` begins it otherwise, and returns when it was closed.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        process: Processor,
+        *,
+        concurrency: int = 1,
+        lock_duration: Duration = 30,
+        lock_renew_time: Duration = _RENEW_TIME,
+        autorun: bool = True,
+        tags: Sequence[str] = (),
+        strategies: Mapping[str, Strategy] | None = None,
+        sweep: bool = True,
+        queues: Sequence[str] | None = None,
+        id: str | None = None,
+        cancel_grace: Duration = CANCEL_GRACE,
+        poll_interval: Duration = 0.5,
+    ) -> None:
+        if not isinstance(queue, Queue):
+            raise InvalidArgument("queue", f"must be a Queue, not {type(queue).__name__}")
+        self.id = check_name("id", id if id is not None else f"{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}")
+        self.assignee_id = self.id
+        self.concurrency = check_number("concurrency", concurrency, least=1)
+        self._lock_seconds = check_duration("lock_duration", lock_duration) / SECOND
+        self._renew_seconds = _renewal(self._lock_seconds, lock_renew_time)
+        self._grace = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
+        self._poll = check_duration("poll_interval", poll_interval) / SECOND
+        self._tags = check_names("tags", tags)
+        self._queues = _queues_of(queue, queues)
+        self._strategies = dict(strategies or {})
+        self._sweep = sweep
+        self._executor = _executor_for(process, self._grace)
+        self._queue = queue
+        self._backend = queue.backend
+        self._dock = dock_of(queue.backend)
+        self._outcomes: list[Outcome] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._closing = False
+        self._silent = False
+        self._idle_since = _NEVER
+        self._pause = _FIRST_PAUSE
+        if autorun:
+            with suppress(RuntimeError):  # no loop runs here: run() will begin it
+                self._begin(asyncio.get_running_loop())
+
+    @property
+    def running(self) -> int:
+        """How many jobs it runs now."""
+        return 0 if self._work is None else len(self._crew)
+
+    async def run(self) -> None:
+        """Works until it is closed; a second call waits for the same end, and one after the end returns at once."""
+        if self._work is None and not self._closing:
+            self._begin(asyncio.get_running_loop())
+        if self._work is not None:
+            await asyncio.shield(self._work)
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Claims no more, lets running jobs end and records their outcomes; safe to call twice.
+
+        After `grace` seconds (None: however long it takes) running jobs are called off and handed back uncharged. With
+        `force` they are dropped at once, and nothing is written any more: their leases run out.
+        """
+        self._closing = True
+        if self._work is None or self._loop is None:
+            return
+        if asyncio.get_running_loop() is not self._loop:
+            there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), self._loop)
+            await asyncio.wrap_future(there)
+            return
+        if force:
+            await self._abandon()
+            return
+        self._alarm.ring()
+        if grace is not None:
+            seconds = check_duration("grace", grace, positive=False) / SECOND
+            await asyncio.wait([self._work], timeout=seconds)
+            self._crew.call_off_where(lambda _: True, "stopping")
+            await asyncio.wait([self._work], timeout=self._grace + _LAST_WORDS)
+            if not self._work.done():  # it cannot even say that it gives them back: their leases run out
+                await self._abandon()
+        await asyncio.gather(asyncio.shield(self._work), return_exceptions=True)
+
+    # -- for the dock and the lease keeper, from any thread
+
+    def jobs_freed(self, job_ids: list[str]) -> None:
+        """Somebody else ended them: their runs end without an outcome."""
+        self._in_loop(lambda: self._crew.call_off(job_ids, "lost"))
+
+    def jobs_disowned(self, job_ids: list[str]) -> None:
+        """As above."""
+        self.jobs_freed(job_ids)
+
+    def jobs_freed_where(self, chosen: Callable[[Job], bool]) -> None:
+        """As above."""
+        self._in_loop(lambda: self._crew.call_off_where(chosen, "lost"))
+
+    def jobs_cancelled(self, job_ids: list[str]) -> None:
+        """Their runs are called off."""
+        self._in_loop(lambda: self._crew.call_off(job_ids, "cancelled"))
+
+    def _leases_lost(self, job_ids: list[str]) -> None:
+        _log.warning("leases lost, their jobs are dropped: %s", ", ".join(job_ids[:10]))
+        self.jobs_freed(job_ids)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        assert self._loop is not None  # nobody holds a job before it has begun
+        with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(call)
+
+    # -- the work
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._crew = Crew(self._executor, self._backend, self._strategies, self._grace, self._ended)
+        self._alarm = Alarm(self._backend, self._poll)
+        self._keeper = LeaseKeeper(
+            self._backend,
+            self._lock_seconds,
+            self._renew_seconds,
+            lost=self._leases_lost,
+            cancelled=self.jobs_cancelled,
+            beat=self._tell_of_us,
+        )
+        self._work = loop.create_task(self._run(), name=f"longshore worker {self.id}")
+
+    async def _run(self) -> None:
+        self._dock.joined(self, self._backend, sweep=self._sweep)
+        self._alarm.start()
+        self._keeper.start()
+        try:
+            while not self._closing or self._crew or self._outcomes:
+                await self._alarm.wait()
+                if self._alarm.changed:
+                    self._alarm.changed = False
+                    self._keeper.look_now()
+                await self._turn()
+        except QueueClosed:
+            _log.info("worker %s ends: its queue was closed", self.id)
+            self._crew.drop_everything()
+        except asyncio.CancelledError:  # by force, or because the loop ends
+            self._crew.drop_everything()
+            if not self._silent:
+                self._silent = True
+                raise
+        finally:
+            self._closing = True
+            self._dock.left(self)
+            await asyncio.gather(self._alarm.stop(), self._keeper.stop(), self._executor.close())
+            if not self._silent:
+                await self._say_goodbye()
+
+    async def _turn(self) -> None:
+        """Settles what has ended and claims as much as there is room for, in one transaction."""
+        outcomes, self._outcomes = self._outcomes, []
+        room = 0 if self._closing else self.concurrency - len(self._crew)
+        limit = min(room, (self.concurrency + 1) // 2, _LARGEST_CLAIM)  # half of it at a time: the rest runs meanwhile
+        if not outcomes and not limit:
+            return
+        asked_at = monotonic()
+        try:
+            report, jobs = await self._backend.settle_and_dequeue(
+                outcomes, self.id, self._tags, limit, queues=self._queues, lease=self._lock_seconds
+            )
+        except QueueClosed:
+            raise
+        except LongshoreError as error:
+            self._outcomes = outcomes + self._outcomes
+            await self._wait_for_better_times(error)
+            return
+        self._pause = _FIRST_PAUSE
+        if outcomes:
+            self._settled(outcomes, report)
+        if limit:
+            self._alarm.found(len(jobs))
+        if jobs:
+            self._claimed(jobs, asked_at)
+            if room > len(jobs) == limit:
+                self._alarm.ring()
+        elif limit and not self._crew:
+            await self._tell_drained()
+
+    def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
+        self._idle_since = monotonic()
+        self._dock.holds(self, jobs)
+        self._keeper.keep(jobs, asked_at)
+        if self._closing:  # it was closed while it claimed: they go back as if nothing had been
+            self._outcomes += [Outcome(job.id, job.lease, "release", error="the worker is closing") for job in jobs]
+            self._alarm.ring()
+            return
+        for job in jobs:
+            self._crew.start(job)
+
+    def _ended(self, job_id: str, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self._let_go([job_id])
+        else:
+            self._outcomes.append(outcome)
+        self._alarm.ring()
+
+    def _let_go(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            self._keeper.drop(job_id)
+        self._dock.let_go(self, job_ids)
+
+    async def _abandon(self) -> None:
+        """Ends at once and writes nothing any more."""
+        assert self._work is not None
+        self._silent = True
+        self._keeper.abandon()
+        self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)
+
+    # -- what it tells
+
+    def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
+        self._let_go([outcome.job_id for outcome in outcomes])
+        for refusal in report.refused.values():
+            _log.warning("an outcome was refused, it is somebody else's to report: %s", refusal)
+        delays = [outcome.retry_at for outcome in outcomes if isinstance(outcome.retry_at, int | float)]
+        if delays:
+            self._alarm.ring_in(min(delays) + _SLACK)
+
+    async def _wait_for_better_times(self, error: LongshoreError) -> None:
+        _log.error("worker %s cannot use its store, trying again in %.1f s: %s", self.id, self._pause, error)
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        with suppress(LongshoreError):  # the store that failed may fail again: then only the log tells of it
+            await self._backend.record_worker_event(
+                "worker.error", self.id, queue=self._queue.name or "", detail={"error": str(error)}
+            )
+        self._alarm.ring()
+
+    async def _tell_drained(self) -> None:
+        if monotonic() - self._idle_since > _DRAINED_AFTER:
+            self._idle_since = _NEVER
+            with suppress(LongshoreError):  # nothing depends on it
+                await self._backend.record_worker_event("worker.drained", self.id, queue=self._queue.name or "")
+
+    async def _tell_of_us(self, state: str = "") -> None:
+        await self._backend.heartbeat_worker(
+            WorkerInfo(
+                id=self.id,
+                queues=tuple(self._queues or ()),
+                tags=tuple(self._tags),
+                concurrency=self.concurrency,
+                running=len(self._crew),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=version("longshore"),
+                state=state or ("draining" if self._closing else "running"),
+            )
+        )
+
+    async def _say_goodbye(self) -> None:
+        with suppress(LongshoreError):  # for people only
+            await self._tell_of_us("stopped")
+
+
+def _renewal(lock_seconds: float, renew_time: Duration) -> float | None:
+    """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration.
+
+    The default fits the default lock; with a shorter one it is half of that.
+    """
+    seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
+    if seconds == _RENEW_TIME and lock_seconds <= seconds:
+        return lock_seconds / 2
+    if seconds >= lock_seconds:
+        _log.warning(
+            "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
+        )
+    return seconds if 0 < seconds < lock_seconds else None
+
+
+def _queues_of(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
+    if queues is not None:
+        return check_names("queues", queues)
+    return None if queue.name is None else (queue.name,)
+
+
+def _executor_for(process: Processor, cancel_grace: float) -> Executor:
+    if isinstance(process, Executor):
+        return process
+    if not callable(process):
+        raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")
+    if inspect.iscoroutinefunction(process) or inspect.iscoroutinefunction(getattr(process, "__call__", None)):  # noqa: B004  # an object whose call is async
+        return LoopExecutor(process)
+    return ThreadExecutor(process, cancel_grace=cancel_grace)
