@@ -14,12 +14,15 @@ from longshore.core.errors import (
     Fatal,
     InvalidArgument,
     InvalidTransition,
+    JobCancelled,
+    JobFailed,
     JobNotFound,
     JobNotInflight,
     LeaseLost,
     LongshoreError,
     MoveRefused,
     QueueClosed,
+    Snooze,
 )
 from longshore.core.lifecycle import JobStatus
 
@@ -38,6 +41,9 @@ EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (CursorExpired("pruned"), {}),
     (Fatal("no such customer"), {}),
     (MoveRefused("workers are alive"), {}),
+    (Snooze(30, "the other side is busy"), {"reason": "the other side is busy"}),
+    (JobFailed("j1", "ValueError: no address"), {"job_id": "j1", "error": "ValueError: no address"}),
+    (JobCancelled("j1", S.STOPPED), {"job_id": "j1", "status": S.STOPPED}),
 ]
 NAMES = [f"{type(error).__name__} {attributes.get('reason', '')}".strip() for error, attributes in EACH]
 
@@ -102,6 +108,8 @@ def test_users_import_every_error_from_one_place() -> None:
     promised = {
         "LongshoreError",
         "InvalidArgument",
+        "JobCancelled",
+        "JobFailed",
         "JobNotFound",
         "DuplicateJob",
         "InvalidTransition",
@@ -112,6 +120,7 @@ def test_users_import_every_error_from_one_place() -> None:
         "CursorExpired",
         "Fatal",
         "MoveRefused",
+        "Snooze",
     }
     assert set(longshore.errors.__all__) == promised
     assert {type(error).__name__ for error, _ in EACH} | {"LongshoreError"} == promised

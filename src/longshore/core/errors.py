@@ -109,3 +109,23 @@ class Snooze(LongshoreError):
         super().__init__(reason or f"snoozed for {delay} seconds")
         self.delay = delay
         self.reason = reason
+
+
+class JobFailed(LongshoreError):
+    """The job whose result was waited for failed for good; `error` is the whole text of its last failure."""
+
+    def __init__(self, job_id: str, error: str) -> None:
+        first = error.partition("\n")[0] or "no reason was given"
+        super().__init__(f"job {job_id!r} failed for good: {first}")
+        self.job_id = job_id
+        self.error = error
+
+
+class JobCancelled(LongshoreError):
+    """The job whose result was waited for was called off before it had one."""
+
+    def __init__(self, job_id: str, status: JobStatus, reason: str = "") -> None:
+        super().__init__(f"job {job_id!r} was called off and is {status}{': ' + reason if reason else ''}")
+        self.job_id = job_id
+        self.status = status
+        self.reason = reason
