@@ -15,6 +15,7 @@ _HOMES = {
     "JobStatus": "longshore.core.lifecycle",
     "Lease": "longshore.core.job",
     "Outcome": "longshore.backends.contract",
+    "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.cron",
     "connect": "longshore.backends.opening",
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from longshore.core.job import Job, JobEvent, JobStats, Lease
     from longshore.core.lifecycle import JobStatus
     from longshore.core.limits import Rate
+    from longshore.runtime.job_queue import Queue
 
 __all__ = [
     "Job",
@@ -40,6 +42,7 @@ __all__ = [
     "JobStatus",
     "Lease",
     "Outcome",
+    "Queue",
     "Rate",
     "Repeat",
     "connect",

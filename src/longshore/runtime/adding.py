@@ -1,0 +1,276 @@
+"""From what a caller says of a new job to the job: the options of `Queue.add`, their defaults and their checks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Required, TypedDict
+
+from longshore.backends.checks import flag
+from longshore.backends.contract import Backend
+from longshore.core.backoff import Backoff, backoff_of, fixed
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
+from longshore.core.filtering import JobFilter
+from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import Duration, Moment
+from longshore.core.names import check_name, new_id
+from longshore.core.numbers import check_number
+from longshore.core.payload import check_json
+
+BackoffLike = Backoff | Duration | Mapping[str, Any]
+"""A wait between tries: `fixed(…)`, `exponential(…)`, seconds, or `{"type": "exponential", "delay": 2}`."""
+
+
+class AddOptions(TypedDict, total=False):
+    """What may be said of a job besides its type and data; the names and defaults are those of `Queue.add`."""
+
+    priority: int
+    delay: Duration | None
+    run_at: Moment | None
+    expires_at: Moment | None
+    attempts: int
+    backoff: BackoffLike | None
+    retry_strategy: str | None
+    lifo: bool
+    job_id: str | None
+    idempotency_key: str | None
+    tags: Sequence[str]
+    timeout: Duration | None
+    depends_on: Sequence[str]
+    on_dependency_failure: DependencyPolicy
+    parent_id: str | None
+    remove_on_complete: bool | int
+    remove_on_fail: bool | int
+    concurrency_key: str | None
+    max_crashes: int | None
+    hold: bool
+
+
+class AddSpec(AddOptions, total=False):
+    """One job of `Queue.add_bulk`: `{"type": "email", "data": {"to": "ada"}, "priority": 1}`."""
+
+    type: Required[str]
+    data: Any
+
+
+AnySpec = AddSpec | tuple[str] | tuple[str, Any] | tuple[str, Any, AddOptions]
+"""A spec may also be written `("email", {"to": "ada"}, {"priority": 1})`, or `{"name": …, "data": …, "opts": {…}}`."""
+
+
+def job_from(
+    type: str,
+    data: Any = None,
+    *,
+    priority: int = 0,
+    delay: Duration | None = None,
+    run_at: Moment | None = None,
+    expires_at: Moment | None = None,
+    attempts: int = 1,
+    backoff: BackoffLike | None = None,
+    retry_strategy: str | None = None,
+    lifo: bool = False,
+    job_id: str | None = None,
+    idempotency_key: str | None = None,
+    tags: Sequence[str] = (),
+    timeout: Duration | None = None,
+    depends_on: Sequence[str] = (),
+    on_dependency_failure: DependencyPolicy = "wait",
+    parent_id: str | None = None,
+    remove_on_complete: bool | int = False,
+    remove_on_fail: bool | int = False,
+    concurrency_key: str | None = None,
+    max_crashes: int | None = 3,
+    hold: bool = False,
+    queue: str | None = None,
+) -> Job:
+    """The job to store. What has the same name on a Job is checked by the store, the rest here."""
+    options: dict[str, Any] = {}
+    if backoff is not None:
+        options["backoff"] = _backoff(backoff).as_options()
+    if retry_strategy is not None:
+        options["retry_strategy"] = check_name("retry_strategy", retry_strategy)
+    for name, keep in (("remove_on_complete", remove_on_complete), ("remove_on_fail", remove_on_fail)):
+        if keep is not False:
+            options[name] = keep if keep is True else check_number(name, keep)
+    return Job(
+        id=new_id() if job_id is None else check_name("job_id", job_id),
+        type=type,
+        payload=check_json("data", data),
+        queue=DEFAULT_QUEUE if queue is None else queue,
+        tags=tags,
+        status=JobStatus.CREATED if flag("hold", hold) else JobStatus.INITIAL_PENDING,
+        priority=priority,
+        lifo=lifo,
+        run_at=run_at,
+        delay=delay,
+        expires_at=expires_at,
+        timeout=timeout,
+        max_attempts=check_number("attempts", attempts),
+        max_crashes=max_crashes,
+        idempotency_key=idempotency_key,
+        concurrency_key=concurrency_key,
+        parent_id=parent_id,
+        depends_on=depends_on,
+        on_dependency_failure=on_dependency_failure,
+        options=options,
+    )
+
+
+def _backoff(given: object) -> Backoff:
+    if isinstance(given, Backoff):
+        return given
+    if isinstance(given, Mapping):
+        try:
+            found = backoff_of({"backoff": dict(given)})
+        except InvalidArgument as error:
+            raise InvalidArgument(error.field.removeprefix("options."), error.problem) from None
+        assert found is not None  # there is a backoff among these options
+        return found
+    if isinstance(given, timedelta | int | float) and not isinstance(given, bool):
+        try:
+            return fixed(given)
+        except InvalidArgument as error:
+            raise InvalidArgument("backoff", error.problem) from None
+    raise InvalidArgument(
+        "backoff", f"must be fixed(…), exponential(…), seconds or a dict with type and delay, not {given!r}"
+    )
+
+
+def jobs_from(specs: Iterable[AnySpec], queue: str | None) -> list[Job]:
+    """The jobs of a batch; what is wrong names the spec it is wrong in."""
+    if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Iterable):
+        raise InvalidArgument("specs", f"must be a list of jobs to add, not {type(specs).__name__}")
+    jobs = []
+    for position, spec in enumerate(specs):
+        try:
+            jobs.append(job_from(**_fields_of(spec), queue=queue))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"specs[{position}].{error.field}", error.problem) from None
+    return jobs
+
+
+_READ_AT_ONCE = 1_000
+_KNOWN = frozenset(AddSpec.__annotations__)
+
+
+def _fields_of(spec: object) -> dict[str, Any]:
+    if isinstance(spec, tuple) and 1 <= len(spec) <= 3:
+        fields: dict[str, Any] = dict(zip(("type", "data", "opts"), spec, strict=False))
+    elif isinstance(spec, Mapping):
+        fields = dict(spec)
+    else:
+        raise InvalidArgument("spec", f"must be a dict with a type, or (type, data, options), not {spec!r}")
+    options = fields.pop("opts", None) or {}
+    if not isinstance(options, Mapping):
+        raise InvalidArgument("opts", f"must be a dict, not {options!r}")
+    if "name" in fields and "type" not in fields:
+        fields["type"] = fields.pop("name")
+    fields |= options
+    if "type" not in fields:
+        raise InvalidArgument("type", "is missing: every job has one")
+    for name in fields:
+        if name not in _KNOWN:
+            raise InvalidArgument(str(name), "is no option of a job in a batch")
+    return fields
+
+
+def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule:
+    """A schedule that makes this job again and again.
+
+    Without an id of the caller's it is known by its queue, type, data and times: adding it twice leaves one.
+    """
+    if not isinstance(repeat, Repeat):
+        raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}")
+    if schedule_id is None:
+        described = repr((str(job.queue), job.type, job.payload, repeat)).encode("utf-8", "surrogatepass")
+        schedule_id = f"repeat-{hashlib.sha256(described).hexdigest()[:32]}"
+    return Schedule(id=schedule_id, job=job, repeat=repeat)
+
+
+async def store_schedule(backend: Backend, schedule: Schedule) -> Schedule:
+    """Stores the schedule; what is wrong with the job it makes is named as the caller named it."""
+    try:
+        return await backend.put_schedule(schedule)
+    except InvalidArgument as error:
+        field = error.field.removeprefix("schedule.job.")
+        raise InvalidArgument("job_id" if field == "schedule.id" else field, error.problem) from None
+
+
+async def store(backend: Backend, jobs: Sequence[Job], connection: object, *, named: str = "") -> list[Job]:
+    """Stores all of them or none, and answers with each as it is stored.
+
+    An id that is taken, or that came before in the batch, answers with the job that has it, and so does an idempotency
+    key. Inside the caller's own transaction a new job cannot be read back yet: it is answered as it was given.
+    """
+    fresh: dict[str, Job] = {}
+    for job in jobs:
+        fresh.setdefault(job.id, job)
+    answers = {job_id: job_id for job_id in fresh}
+    while fresh:
+        try:
+            ids = await backend.enqueue_jobs(list(fresh.values()), connection=connection)
+        except DuplicateJob as error:
+            taken = [job_id for job_id in error.job_ids if job_id in fresh]
+            if not taken:
+                raise
+            for job_id in taken:
+                del fresh[job_id]
+        except InvalidArgument as error:
+            raise _in_callers_words(error, list(fresh.values()), jobs, named) from None
+        else:
+            answers.update(zip(fresh, ids, strict=True))
+            break
+    unseen = fresh if connection is not None else {}
+    stored = await _read_back(backend, {job_id for job_id in answers.values() if job_id not in unseen})
+    return [
+        stored.get(answers[job.id]) or unseen.get(answers[job.id]) or await _remembered(backend, answers[job.id], job)
+        for job in jobs
+    ]
+
+
+_POSITION = re.compile(r"jobs\[(\d+)\]\.")
+
+
+def _in_callers_words(error: InvalidArgument, sent: list[Job], given: Sequence[Job], named: str) -> InvalidArgument:
+    """The refusal of one job, under the name and at the place that the caller knows it by."""
+    found = _POSITION.match(error.field)
+    if found is None:
+        return error
+    field = error.field[found.end() :]
+    position = next(place for place, job in enumerate(given) if job is sent[int(found[1])])
+    return InvalidArgument(f"{named}[{position}].{field}" if named else field, error.problem)
+
+
+async def _read_back(backend: Backend, job_ids: set[str]) -> dict[str, Job]:
+    if len(job_ids) == 1:
+        try:
+            (job_id,) = job_ids
+            return {job_id: await backend.get_job(job_id)}
+        except JobNotFound:
+            return {}
+    found: dict[str, Job] = {}
+    wanted = sorted(job_ids)
+    for first in range(0, len(wanted), _READ_AT_ONCE):
+        batch = wanted[first : first + _READ_AT_ONCE]
+        found |= {job.id: job for job in (await backend.list_jobs(JobFilter(ids=batch), limit=len(batch))).items}
+    return found
+
+
+async def _remembered(backend: Backend, job_id: str, given: Job) -> Job:
+    """A job that is gone: what the log remembers of it, or what the caller said."""
+    removed = [event for event in await backend.read_events(job_id=job_id) if event.event == "job.removed"]
+    if not removed:
+        return given.replace(id=job_id)
+    last = removed[-1]
+    return Job(
+        id=job_id,
+        uid=last.job_uid or 0,
+        queue=last.queue,
+        type=last.type or given.type,
+        status=JobStatus(last.detail["status"]),
+        idempotency_key=given.idempotency_key,
+    )

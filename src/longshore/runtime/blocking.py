@@ -1,0 +1,237 @@
+"""`queue.sync`: the verbs of a Queue for code without an event loop; each call returns when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job, JobEvent
+from longshore.core.moments import Duration
+from longshore.runtime import background
+from longshore.runtime.adding import AddOptions, AnySpec
+from longshore.runtime.events import EventListener
+from longshore.runtime.job_queue import Queue
+from longshore.runtime.streams import JobStream
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _blocking(
+    verb: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingQueue, P], R]:
+    """The same verb, with the same arguments, done when it returns."""
+
+    @wraps(verb)
+    def waiting(self: BlockingQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return background.run(verb(self.queue, *args, **kwargs))
+
+    return waiting
+
+
+class BlockingQueue:
+    """The verbs of a Queue, blocking: for Django, Flask and scripts. Inside an event loop use the Queue itself."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    @property
+    def name(self) -> str | None:
+        """The queue's name; None for all queues."""
+        return self.queue.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.queue.closed
+
+    # -- a job comes in
+
+    @overload
+    def add(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        repeat: None = None,
+        connection: object = None,
+        **options: Unpack[AddOptions],
+    ) -> Job: ...
+
+    @overload
+    def add(self, type: str, data: Any = None, *, repeat: Repeat, **options: Unpack[AddOptions]) -> Schedule: ...
+
+    def add(self, type: str, data: Any = None, *, connection: object = None, **options: Any) -> Job | Schedule:
+        """Stores one job and returns it as stored; see `Queue.add`. A connection given is used in this thread only."""
+        adding: Coroutine[Any, Any, Job] = self.queue.add(type, data, connection=connection, **options)
+        return _run_with(connection, adding)
+
+    def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
+        """Stores many jobs in one transaction, all of them or none; see `Queue.add_bulk`."""
+        return _run_with(connection, self.queue.add_bulk(specs, connection=connection))
+
+    def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
+        """Stores all of them or none, and returns the ids in input order."""
+        return _run_with(connection, self.queue.enqueue_jobs(jobs, connection=connection))
+
+    enqueue_job = _blocking(Queue.enqueue_job)
+    accept_jobs = _blocking(Queue.accept_jobs)
+
+    # -- a worker takes it and keeps it
+
+    def stream_jobs(
+        self,
+        assignee_id: str,
+        tags: Sequence[str] = (),
+        max_assigned_jobs: int = 10,
+        *,
+        lease: Duration | None = 30,
+    ) -> BlockingStream:
+        """Batches of jobs, pushed as they come: use it in a `with`, then in a `for`."""
+        return BlockingStream(self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease))
+
+    dequeue_jobs = _blocking(Queue.dequeue_jobs)
+    extend_leases = _blocking(Queue.extend_leases)
+    release_lease = _blocking(Queue.release_lease)
+    set_progress = _blocking(Queue.set_progress)
+    append_log = _blocking(Queue.append_log)
+    save_checkpoint = _blocking(Queue.save_checkpoint)
+
+    # -- it ends
+
+    complete_job = _blocking(Queue.complete_job)
+    fail_job = _blocking(Queue.fail_job)
+    bury_job = _blocking(Queue.bury_job)
+    stop_job = _blocking(Queue.stop_job)
+    stop_job_with_retry = _blocking(Queue.stop_job_with_retry)
+    mark_job_unknown_stopped = _blocking(Queue.mark_job_unknown_stopped)
+    update_job_status = _blocking(Queue.update_job_status)
+    settle_jobs = _blocking(Queue.settle_jobs)
+
+    # -- somebody calls it off, or its worker vanishes
+
+    cancel_jobs = _blocking(Queue.cancel_jobs)
+    acknowledge_cancellation = _blocking(Queue.acknowledge_cancellation)
+    mark_worker_unresponsive = _blocking(Queue.mark_worker_unresponsive)
+    reclaim_expired_leases = _blocking(Queue.reclaim_expired_leases)
+    reset_running_jobs = _blocking(Queue.reset_running_jobs)
+
+    # -- somebody looks
+
+    get_job = _blocking(Queue.get_job)
+    list_jobs = _blocking(Queue.list_jobs)
+    get_jobs = _blocking(Queue.get_jobs)
+    get_job_counts = _blocking(Queue.get_job_counts)
+    get_job_stats = _blocking(Queue.get_job_stats)
+    count_jobs = _blocking(Queue.count_jobs)
+    read_logs = _blocking(Queue.read_logs)
+    read_events = _blocking(Queue.read_events)
+    wait_for_change = _blocking(Queue.wait_for_change)
+
+    def on(self, event: str, listener: EventListener) -> Callable[[], None]:
+        """Calls the listener, a plain function, with every event of this name, in another thread; see `Queue.on`."""
+        if inspect.iscoroutinefunction(listener):
+            raise InvalidArgument("listener", "must be a plain function here; an async one goes with queue.on()")
+
+        async def told(event: JobEvent) -> None:
+            await asyncio.to_thread(listener, event)
+
+        async def listening() -> Callable[[], None]:
+            return self.queue.on(event, told if callable(listener) else listener)
+
+        return background.run(listening())
+
+    # -- an operator acts
+
+    retry_job = _blocking(Queue.retry_job)
+    retry_jobs = _blocking(Queue.retry_jobs)
+    promote_job = _blocking(Queue.promote_job)
+    remove_job = _blocking(Queue.remove_job)
+    clean = _blocking(Queue.clean)
+    empty = _blocking(Queue.empty)
+    delete_jobs = _blocking(Queue.delete_jobs)
+    pause = _blocking(Queue.pause)
+    resume = _blocking(Queue.resume)
+    pause_queue = _blocking(Queue.pause_queue)
+    resume_queue = _blocking(Queue.resume_queue)
+    set_limits = _blocking(Queue.set_limits)
+    list_queues = _blocking(Queue.list_queues)
+
+    # -- time passes
+
+    put_schedule = _blocking(Queue.put_schedule)
+    get_schedules = _blocking(Queue.get_schedules)
+    remove_schedule = _blocking(Queue.remove_schedule)
+    fire_due_schedules = _blocking(Queue.fire_due_schedules)
+    cleanup_expired_jobs = _blocking(Queue.cleanup_expired_jobs)
+    set_retention = _blocking(Queue.set_retention)
+    apply_retention = _blocking(Queue.apply_retention)
+    heartbeat_worker = _blocking(Queue.heartbeat_worker)
+    list_workers = _blocking(Queue.list_workers)
+
+    # -- it is over
+
+    close = _blocking(Queue.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class BlockingStream:
+    """A JobStream for code without an event loop; it claims and renews in the background."""
+
+    def __init__(self, stream: JobStream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        background.run(self._stream.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def __iter__(self) -> Iterator[list[Job]]:
+        return self
+
+    def __next__(self) -> list[Job]:
+        batch = background.run(self._next())
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    async def _next(self) -> list[Job] | None:
+        """The next batch, or None at the end: StopAsyncIteration would not pass through a future."""
+        return await anext(self._stream, None)
+
+    def end(self) -> None:
+        """Claims no more, and gives back what was not handed over."""
+        background.run(self._stream.end())
+
+
+def _run_with(connection: object, work: Coroutine[Any, Any, R]) -> R:
+    """Runs the work in the background, or, if it uses a connection of the caller's, in the caller's own thread."""
+    if connection is None:
+        return background.run(work)
+    if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
+        work.close()
+        raise InvalidArgument(
+            "connection", f"is asynchronous ({type(connection).__name__}): await queue.add(…) where it was opened"
+        )
+    return _run_here(work)
+
+
+def _run_here(work: Coroutine[Any, Any, R]) -> R:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")
