@@ -1,38 +1,26 @@
-"""The Queue: the verbs of a backend as seen from one queue or all, with push, events and the words of BullMQ."""
+"""The Queue: what a backend can do, seen from one queue or all, with push, events and the words of BullMQ."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from weakref import WeakSet
 
-from longshore.backends import checks
-from longshore.backends.contract import (
-    UNCHANGED,
-    Backend,
-    Outcome,
-    Page,
-    QueueInfo,
-    SettleReport,
-    Unchanged,
-    WorkerInfo,
-)
+from longshore.backends.contract import Backend
 from longshore.core.cron import Repeat, Schedule
-from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
+from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.filtering import JobFilter
-from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job, JobEvent, JobStats, Lease, LogEntry
+from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.limits import Rate
 from longshore.core.moments import Duration, Moment
 from longshore.runtime import adding, dead_letters, listing
 from longshore.runtime.adding import AddOptions, AnySpec, BackoffLike
-from longshore.runtime.dock import dock_of
 from longshore.runtime.events import EventListener, Listener
 from longshore.runtime.listing import StatusLike
-from longshore.runtime.scope import Scope
+from longshore.runtime.queue_verbs import QueueVerbs
 from longshore.runtime.streams import JobStream
 
 if TYPE_CHECKING:
@@ -41,7 +29,7 @@ if TYPE_CHECKING:
 _CLOSING = "the queue was closed before the job was handed over"
 
 
-class Queue:
+class Queue(QueueVerbs):
     """Where jobs are put, looked at and streamed from. With a name it sees its own jobs, without one all of them.
 
     A job of another queue is refused with InvalidArgument, and a job that names no queue takes this one's name. Every
@@ -50,24 +38,11 @@ class Queue:
     """
 
     def __init__(self, backend: Backend, name: str | None = None) -> None:
-        if not isinstance(backend, Backend):
-            raise InvalidArgument("backend", f"must be what connect(url) returns, not {type(backend).__name__}")
-        self._scope = Scope(backend, name)
-        self.backend = backend
-        self.name = self._scope.name
-        self._ended: Future[None] | None = None
-        self._listeners: list[Listener] = []
+        super().__init__(backend, name)
         self._streams: WeakSet[JobStream] = WeakSet()
-        self._dock = dock_of(backend)
-        self._dock.opened(self)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name or 'of all jobs'}{', closed' if self.closed else ''}>"
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed: every call is refused from then on."""
-        return self._ended is not None
 
     @cached_property
     def sync(self) -> BlockingQueue:
@@ -75,21 +50,6 @@ class Queue:
         from longshore.runtime.blocking import BlockingQueue  # it wraps the verbs of this very class
 
         return BlockingQueue(self)
-
-    async def _open(self) -> Backend:
-        """The backend, for a verb that may begin: not closed, and whoever listens hears what comes of it."""
-        if self._ended is not None:
-            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
-        for listener in self._listeners:
-            if listener.begins:
-                await listener.begun()
-        return self.backend
-
-    async def _open_for(self, job_id: str) -> Backend:
-        """The backend, for a verb on one job that this queue sees."""
-        backend = await self._open()
-        await self._scope.check(job_id)
-        return backend
 
     # -- a job comes in
 
@@ -188,22 +148,6 @@ class Queue:
             await self._scope.check_all(job.id for job in jobs)
         return await adding.store(backend, jobs, connection, named="specs")
 
-    async def enqueue_job(self, job: Job) -> str:
-        """Stores one new job and returns its id; with an idempotency key in use, the id of the job that has it."""
-        return await (await self._open()).enqueue_job(self._scope.arriving(job))
-
-    async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        """Stores all of them or none, and returns the ids in input order. DuplicateJob names every id in the way."""
-        backend = await self._open()
-        batch = [self._scope.arriving(job) for job in jobs] if isinstance(jobs, Sequence) else jobs
-        return await backend.enqueue_jobs(batch, connection=connection)
-
-    async def accept_jobs(self, job_ids: Sequence[str]) -> None:
-        """CREATED jobs become claimable (or wait for their dependencies); all of them or none."""
-        backend = await self._open()
-        await self._scope.check_all(job_ids)
-        await backend.accept_jobs(job_ids)
-
     # -- a worker takes it and keeps it
 
     def stream_jobs(
@@ -219,154 +163,13 @@ class Queue:
         It never holds more than `max_assigned_jobs`, renews what it holds until that is settled, and gives back what
         was not handed over when it ends.
         """
-        if self._ended is not None:
-            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
+        self._refuse_if_closed()
         queues = self._scope.queues(None)
         stream = JobStream(self.backend, self._dock, assignee_id, tags, max_assigned_jobs, lease=lease, queues=queues)
         self._streams.add(stream)
         return stream
 
-    async def dequeue_jobs(
-        self,
-        assignee_id: str,
-        tags: Sequence[str] = (),
-        limit: int = 1,
-        *,
-        queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
-    ) -> list[Job]:
-        """Claims up to `limit` jobs that carry all `tags`; a stream does this by itself, and renews the leases."""
-        backend = await self._open()
-        return await backend.dequeue_jobs(assignee_id, tags, limit, queues=self._scope.queues(queues), lease=lease)
-
-    async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
-        """Renews many leases at once, from now. A job absent from the answer is lost; drop it."""
-        backend = await self._open()
-        await self._scope.check_all(leases)
-        return await backend.extend_leases(leases, duration)
-
-    async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> None:
-        """Gives a RUNNING job back to the queue with nothing counted."""
-        backend = await self._open_for(job_id)
-        await backend.release_lease(job_id, lease, run_at=run_at, reason=reason)
-        self._dock.freed([job_id])
-
-    async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
-        """Keeps how far the job is: any JSON value."""
-        await (await self._open_for(job_id)).set_progress(job_id, value, lease=lease)
-
-    async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
-        """Adds a line to the job's log."""
-        await (await self._open_for(job_id)).append_log(job_id, message, level, lease=lease)
-
-    async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
-        """Keeps what the job needs to go on after a crash: JSON or bytes."""
-        await (await self._open_for(job_id)).save_checkpoint(job_id, data, lease=lease)
-
-    # -- it ends
-
-    async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> None:
-        """To COMPLETED, with its result."""
-        await (await self._open_for(job_id)).complete_job(job_id, result, lease=lease)
-        self._dock.freed([job_id])
-
-    async def fail_job(
-        self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
-    ) -> None:
-        """To FAILED_RETRY: counted, and eligible again at once or at `retry_at`."""
-        await (await self._open_for(job_id)).fail_job(job_id, error, retry_at=retry_at, lease=lease)
-        self._dock.freed([job_id])
-
-    async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
-        """To DEAD, the dead-letter queue."""
-        await (await self._open_for(job_id)).bury_job(job_id, error, lease=lease)
-        self._dock.freed([job_id])
-
-    async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
-        """To STOPPED."""
-        await (await self._open_for(job_id)).stop_job(job_id, error, lease=lease)
-        self._dock.freed([job_id])
-
-    async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
-        """CANCELLING to STOPPED for a job that failed while being cancelled; the failure is counted."""
-        await (await self._open_for(job_id)).stop_job_with_retry(job_id, error, lease=lease)
-        self._dock.freed([job_id])
-
-    async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
-        """To UNKNOWN_STOPPED: over, and nobody knows how far it got."""
-        await (await self._open_for(job_id)).mark_job_unknown_stopped(job_id, error, lease=lease)
-        self._dock.freed([job_id])
-
-    async def update_job_status(
-        self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
-    ) -> None:
-        """A move by hand along the table; touches no counter. The same status again is no change and no error."""
-        await (await self._open_for(job_id)).update_job_status(job_id, status, result, error)
-        if not JobStatus(status).holds_capacity:
-            self._dock.freed([job_id])
-
-    async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        """Many endings in one transaction. An outcome that is stale or malformed is refused alone."""
-        backend = await self._open()
-        if self.name is None:
-            report = await backend.settle_jobs(outcomes)
-        else:
-            batch = checks.outcomes(outcomes)
-            strangers = await self._scope.strangers([outcome.job_id for outcome in batch])
-            report = await backend.settle_jobs([outcome for outcome in batch if outcome.job_id not in strangers])
-            report.refused.update(strangers)
-        self._dock.freed(report.settled)
-        return report
-
-    # -- somebody calls it off, or its worker vanishes
-
-    async def cancel_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
-    ) -> tuple[list[str], list[str]]:
-        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final."""
-        backend = await self._open()
-        await self._scope.check_all(job_ids)
-        cancelled, unknown = await backend.cancel_jobs(tags, job_ids, queue=self._scope.queue(queue))
-        self._dock.cancelled(cancelled)
-        return cancelled, unknown
-
-    async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
-        """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it, which frees no slot."""
-        backend = await self._open_for(job_id)
-        await backend.acknowledge_cancellation(job_id, was_executing, lease=lease)
-        if was_executing:
-            self._dock.freed([job_id])
-        else:
-            self._dock.disowned([job_id])
-
-    async def mark_worker_unresponsive(self, assignee_id: str) -> None:
-        """All that this worker holds, in whatever queue, is a crash: back to the queue, or over if being cancelled."""
-        await (await self._open()).mark_worker_unresponsive(assignee_id)
-        self._dock.freed_by_worker(assignee_id)
-
-    async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        """The sweep, over all queues: jobs whose lease ran out crash and are returned. Workers do it by themselves."""
-        jobs = await (await self._open()).reclaim_expired_leases(limit)
-        self._dock.freed([job.id for job in jobs])
-        return jobs
-
-    async def reset_running_jobs(self, *, queue: str | None = None) -> None:
-        """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
-        backend = await self._open()
-        wanted = self._scope.queue(queue)
-        await backend.reset_running_jobs(queue=wanted)
-        self._dock.freed_in_queue(wanted)
-
     # -- somebody looks
-
-    async def get_job(self, job_id: str) -> Job:
-        """The whole record, or JobNotFound."""
-        return self._scope.seen(await (await self._open()).get_job(job_id))
-
-    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
-        """Jobs that match, newest first. A cursor stays good whatever comes or goes meanwhile."""
-        backend = await self._open()
-        return await backend.list_jobs(self._scope.filter(filter), limit=limit, cursor=cursor)
 
     async def get_jobs(
         self, statuses: StatusLike | Iterable[StatusLike], start: int = 0, end: int = -1, asc: bool = False
@@ -383,37 +186,13 @@ class Queue:
         """How many jobs there are by each of BullMQ's words, and `waiting` for PENDING once more."""
         return await listing.count_by_word(await self._open(), self.name)
 
-    async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
-        """Counts over jobs that carry all `tags`."""
-        return await (await self._open()).get_job_stats(tags, queue=self._scope.queue(queue))
-
-    async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
-        """Exact counts for every status."""
-        return await (await self._open()).count_jobs(self._scope.queue(queue))
-
-    async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
-        """The job's log lines after the given number."""
-        return await (await self._open_for(job_id)).read_logs(job_id, after)
-
-    async def read_events(
-        self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
-    ) -> list[JobEvent]:
-        """The log after a cursor (None: from its start); never skips an event that commits late."""
-        backend = await self._open()
-        return await backend.read_events(after, limit, queue=self._scope.queue(queue), job_id=job_id)
-
-    async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
-        """Waits until something changed in the store, or `timeout` passed (False). True may be a false alarm."""
-        return await (await self._open()).wait_for_change(timeout, after)
-
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
         """Calls the listener with every event of this name ("*": of any) from now on, whichever process it happens in.
 
         It is called in the running event loop, and may be a plain or an async function; one job's events come in
         order. Returns a function that ends it.
         """
-        if self._ended is not None:
-            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
+        self._refuse_if_closed()
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -430,10 +209,6 @@ class Queue:
 
     # -- an operator acts
 
-    async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
-        """DEAD back to the queue, recorded with its actor; counters start anew unless `reset=False`."""
-        await (await self._open_for(job_id)).retry_job(job_id, reset=reset, actor=actor)
-
     async def retry_jobs(
         self, filter: JobFilter | None = None, *, dry_run: bool = False, reset: bool = True, actor: str = ""
     ) -> int:
@@ -442,12 +217,8 @@ class Queue:
         wanted = self._scope.filter(filter or JobFilter())
         return await dead_letters.retry_jobs(backend, wanted, dry_run=dry_run, reset=reset, actor=actor)
 
-    async def promote_job(self, job_id: str) -> None:
-        """A job that waits for its time may run now."""
-        await (await self._open_for(job_id)).promote_job(job_id)
-
     async def remove_job(self, job_id: str) -> None:
-        """Removes the job for good, be it waiting or over. One that a worker has is refused; an unknown one is no error."""
+        """Removes the job for good, be it waiting or over. One that a worker has is refused, an unknown one is none."""
         try:
             job = await self.get_job(job_id)
         except JobNotFound:
@@ -465,14 +236,6 @@ class Queue:
         """Removes every job that waits; what runs and what has ended stays, and so do schedules."""
         await listing.empty(await self._open(), self.name)
 
-    async def delete_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
-    ) -> None:
-        """Removes final jobs for good; if any target is not final, none is removed. Unknown ids are passed over."""
-        backend = await self._open()
-        await self._scope.check_all(job_ids)
-        await backend.delete_jobs(tags, job_ids, queue=self._scope.queue(queue))
-
     async def pause(self) -> None:
         """Nothing of this queue starts until it is resumed, in any process; without a name, of all there are."""
         for queue in await self._all_queues():
@@ -488,83 +251,6 @@ class Queue:
         if self.name is not None:
             return [self.name]
         return sorted({str(DEFAULT_QUEUE), *(queue.name for queue in await backend.list_queues())})
-
-    async def pause_queue(self, queue: str | None = None) -> None:
-        """Nothing of this queue is claimed until it is resumed; what runs goes on."""
-        await (await self._open()).pause_queue(self._scope.one_queue(queue))
-
-    async def resume_queue(self, queue: str | None = None) -> None:
-        """Undoes `pause_queue`."""
-        await (await self._open()).resume_queue(self._scope.one_queue(queue))
-
-    async def set_limits(
-        self,
-        queue: str | None = None,
-        *,
-        running: int | Unchanged | None = UNCHANGED,
-        per_key: int | Unchanged | None = UNCHANGED,
-        rate: Rate | Unchanged | None = UNCHANGED,
-        rate_per_key: Rate | Unchanged | None = UNCHANGED,
-    ) -> None:
-        """How many may run at once (in the queue, per concurrency key) and start per window; None is no limit."""
-        backend, name = await self._open(), self._scope.one_queue(queue)
-        await backend.set_limits(name, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
-
-    async def list_queues(self) -> list[QueueInfo]:
-        """Every queue that has jobs or settings, by name; a named queue shows itself."""
-        found = await (await self._open()).list_queues()
-        return [queue for queue in found if self.name in (None, queue.name)]
-
-    # -- time passes
-
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored."""
-        backend = await self._open()
-        return await backend.put_schedule(self._scope.schedule(schedule))
-
-    async def get_schedules(self) -> list[Schedule]:
-        """The schedules that make jobs for this queue, by id."""
-        found = await (await self._open()).get_schedules()
-        return [schedule for schedule in found if self.name in (None, schedule.job.queue)]
-
-    async def remove_schedule(self, schedule_id: str) -> bool:
-        """Removes it; False if there was none. Jobs it made stay."""
-        backend = await self._open()
-        if self.name is not None and schedule_id not in [schedule.id for schedule in await self.get_schedules()]:
-            return False
-        return await backend.remove_schedule(schedule_id)
-
-    async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes the jobs of all queues that are due now; a Scheduler does this by itself."""
-        return await (await self._open()).fire_due_schedules(limit)
-
-    async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
-        """Removes COMPLETED jobs that ended at least `ttl` ago; returns how many."""
-        return await (await self._open()).cleanup_expired_jobs(ttl, queue=self._scope.queue(queue))
-
-    async def set_retention(
-        self,
-        queue: str | None = None,
-        *,
-        finished: Duration | Unchanged | None = UNCHANGED,
-        dead: Duration | Unchanged | None = UNCHANGED,
-        events: Duration | Unchanged | None = UNCHANGED,
-    ) -> None:
-        """How long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
-        backend, name = await self._open(), self._scope.one_queue(queue)
-        await backend.set_retention(name, finished=finished, dead=dead, events=events)
-
-    async def apply_retention(self, limit: int = 1000) -> int:
-        """Removes up to `limit` of what has outlived its retention, in all queues; a Scheduler does this by itself."""
-        return await (await self._open()).apply_retention(limit)
-
-    async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        """Keeps what a worker says of itself, with the time."""
-        await (await self._open()).heartbeat_worker(worker)
-
-    async def list_workers(self) -> list[WorkerInfo]:
-        """The workers heard of in the last day, of all queues, by id."""
-        return await (await self._open()).list_workers()
 
     # -- it is over
 
