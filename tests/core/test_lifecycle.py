@@ -47,6 +47,7 @@ SAID_BY_A_WORKER = {
     "RELEASE",
     "ACKNOWLEDGE",
     "DISOWN",
+    "CRASH",
 }
 # legal by their own verb only, never by a move by hand
 CLOSED_TO_UPDATES = {

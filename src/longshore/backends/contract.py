@@ -23,7 +23,7 @@ from longshore.core.numbers import check_number
 Freed = dict[str, int]
 """Which workers got capacity back, and how many jobs' worth."""
 
-OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release"]
+OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release", "crash"]
 
 
 class Unchanged(Enum):
@@ -227,7 +227,8 @@ class Backend(ABC):
         """Many endings in one transaction. An outcome that is stale or malformed is refused alone.
 
         A job that became CANCELLING under a live lease settles `fail` as `stop_job_with_retry` does, and `bury` and
-        `release` as an acknowledged cancellation.
+        `release` as an acknowledged cancellation. `crash` tells that the process which ran the job died, `error` of
+        what: it is counted as a lost lease is.
         """
 
     async def settle_and_dequeue(

@@ -66,7 +66,7 @@ class Verb(StrEnum):
     EXPIRE = "expires_at passed"
     ACKNOWLEDGE = "acknowledge_cancellation(True)"
     DISOWN = "acknowledge_cancellation(False)"
-    CRASH = "lease expired, worker unresponsive, reset"
+    CRASH = "lease expired, worker unresponsive, process died, reset"
     RETRY = "retry_job"
 
 
@@ -137,7 +137,7 @@ _CLOSED_TO_UPDATES: frozenset[tuple[JobStatus, JobStatus]] = frozenset(
 
 _WORKERS_VERBS = frozenset(
     {Verb.COMPLETE, Verb.FAIL, Verb.BURY, Verb.STOP, Verb.RELEASE, Verb.STOP_WITH_RETRY, Verb.MARK_UNKNOWN_STOPPED}
-    | {Verb.ACKNOWLEDGE, Verb.DISOWN}
+    | {Verb.ACKNOWLEDGE, Verb.DISOWN, Verb.CRASH}
 )
 
 

@@ -141,18 +141,19 @@ def crash(change: Change, reason: str) -> None:
     record = change.record
     target = after(record.id, record.status, Verb.CRASH)
     record.crashes += 1
+    record.error_message = reason
+    shown = reason[:_SHOWN_ERROR]
     if target is JobStatus.UNKNOWN_STOPPED:
-        record.error_message = reason
-        change.move(target, "job.stopped", {"reason": reason})
+        change.move(target, "job.stopped", {"reason": shown})
         return
     decision = after_crash(record.crashes, record.max_crashes, json.loads(record.options))
     record.run_at = min(change.now + decision.delay, LATEST) if decision.delay else None
-    change.move(target, "job.stalled", {"reason": reason, "crashes": record.crashes})
+    change.move(target, "job.stalled", {"reason": shown, "crashes": record.crashes})
     if decision.bury:
-        error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}, at last because {reason}"
+        error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}, at last: {reason}"
         record.error_message = error
         change.tell("job.failed", _failure(change, error, final=True))
-        change.move(JobStatus.DEAD, "job.dead", {"reason": error})
+        change.move(JobStatus.DEAD, "job.dead", {"reason": error[:_SHOWN_ERROR]})
     else:
         change.tell_when_due()
 

@@ -214,12 +214,17 @@ def _release(change: Change, checked: _Checked) -> None:
         transitions.release(change, checked.retry_at, checked.error)
 
 
+def _crash(change: Change, checked: _Checked) -> None:
+    transitions.crash(change, checked.error or "its process died")
+
+
 _APPLY: dict[str, Callable[[Change, _Checked], None]] = {
     "complete": _complete,
     "fail": _fail,
     "bury": _bury,
     "stop": _stop,
     "release": _release,
+    "crash": _crash,
 }
 _TARGETS = {
     "complete": S.COMPLETED,
@@ -227,4 +232,5 @@ _TARGETS = {
     "bury": S.DEAD,
     "stop": S.STOPPED,
     "release": S.UNKNOWN_RETRY,
+    "crash": S.UNKNOWN_RETRY,
 }

@@ -106,6 +106,7 @@ class TestBatches:
             ("bury", S.STOPPED, 0),
             ("stop", S.STOPPED, 0),
             ("release", S.STOPPED, 0),
+            ("crash", S.UNKNOWN_STOPPED, 0),
         ],
     )
     async def test_a_job_cancelled_meanwhile_settles_as_its_cancellation_asks(

@@ -7,13 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.backoff import exponential, fixed
 from longshore.core.clock import HeldClock
+from longshore.core.errors import JobNotInflight, LeaseLost
+from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import TABLE, Verb
+from longshore.core.payload import LONGEST_TEXT
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
+    STALE,
     S,
+    all_jobs,
     claim,
     claimable,
     enqueue,
@@ -37,16 +42,26 @@ async def _lease_runs_out(backend: Backend, clock: HeldClock) -> None:
     await backend.reclaim_expired_leases()
 
 
+async def _process_dies(backend: Backend, _clock: HeldClock) -> None:
+    """Its worker tells of it, under the lease of each job that it holds."""
+    held = await all_jobs(backend, JobFilter(assignee_id="worker-1"))
+    outcomes = [Outcome(job.id, job.lease, "crash", error="killed by signal 9") for job in held if job.lease]
+    report = await backend.settle_jobs(outcomes)
+    assert set(report.settled) == {job.id for job in held if job.lease}
+    assert report.freed == ({"worker-1": len(outcomes)} if outcomes else {})
+
+
 CRASHES: dict[str, Crash] = {
     "lease ran out": _lease_runs_out,
     "worker unresponsive": lambda backend, _: backend.mark_worker_unresponsive("worker-1"),
     "running jobs reset": lambda backend, _: backend.reset_running_jobs(),
+    "process died": _process_dies,
 }
 every_crash = pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES.keys())
 
 
 class TestCrashes:
-    """The three ways a job loses its owner do the same to it; who is meant differs."""
+    """The four ways a job loses its owner do the same to it; who is meant differs."""
 
     # -- what a crash does to a job
 
@@ -62,6 +77,8 @@ class TestCrashes:
         assert (back.run_at, back.last_retry_at, back.finalized_at) == (None, None, None)
         assert (back.assignee_id, back.assigned_at) == ("worker-1", job.assigned_at)
         assert (await story(backend, job.id))[-2:] == ["job.stalled", "job.promoted"]
+        assert (await history(backend, job.id))[-2].detail == {"reason": back.error_message, "crashes": 1}
+        assert back.error_message
         again = await claim(backend, "worker-2")
         assert (again.id, again.epoch, again.executions) == (job.id, 2, 2)
         assert lease_of(again).token != lease_of(job).token
@@ -169,6 +186,52 @@ class TestCrashes:
     async def test_the_products_table_has_these_arrows(self) -> None:
         written = {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CRASH}
         assert written == {S.RUNNING: S.UNKNOWN_RETRY, S.CANCELLING: S.UNKNOWN_STOPPED}
+
+    # -- a process that died
+
+    async def test_what_a_process_left_behind_is_kept_whole_with_the_job_and_in_short_in_the_log(
+        self, backend: Backend
+    ) -> None:
+        # M-EV-07
+        words = "killed by signal 9\n" + "the last lines it wrote\n" * 100
+        job = await job_in(backend, S.RUNNING, max_crashes=1)
+        await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash", error=words)])
+        assert (await backend.get_job(job.id)).error_message == words
+        assert (await history(backend, job.id))[-2].detail["reason"] == words[:500]
+        again = await claim(backend)
+        assert (again.id, again.error_message) == (job.id, words)
+        await backend.settle_jobs([Outcome(job.id, lease_of(again), "crash", error=words)])
+        dead = await backend.get_job(job.id)
+        assert (dead.status, dead.crashes) == (S.DEAD, 2)
+        assert dead.error_message.endswith(words)
+        assert all(len(event.detail["reason"]) <= 500 for event in (await history(backend, job.id))[-3::2])
+
+    async def test_no_last_words_are_too_odd_or_too_long(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        odd = "\x00 \ud800" + "x" * 2 * LONGEST_TEXT
+        report = await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash", error=odd)])
+        assert report.settled == {job.id: S.UNKNOWN_RETRY}
+        assert LONGEST_TEXT < len((await backend.get_job(job.id)).error_message) < LONGEST_TEXT + 100
+
+    async def test_a_process_may_die_without_a_word(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        report = await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash")])
+        assert report.settled == {job.id: S.UNKNOWN_RETRY}
+        assert "died" in (await backend.get_job(job.id)).error_message
+
+    async def test_only_whoever_holds_the_job_can_tell_of_its_crash(self, backend: Backend, clock: HeldClock) -> None:
+        # X-45
+        held = await job_in(backend, S.RUNNING, "held")
+        over = await job_in(backend, S.COMPLETED, "over")
+        outcomes = [Outcome("held", STALE, "crash"), Outcome("over", lease_of(held), "crash")]
+        async with nothing_changes(backend):
+            report = await backend.settle_jobs(outcomes)
+            without = await backend.settle_jobs([Outcome(over.id, None, "crash")])
+        refusals = {name: type(error) for name, error in (report.refused | without.refused).items()}
+        assert refusals == {"held": LeaseLost, "over": JobNotInflight}
+        clock.advance(30)
+        late = await backend.settle_jobs([Outcome("held", lease_of(held), "crash")])
+        assert isinstance(late.refused["held"], LeaseLost)
 
     # -- leases that ran out
 
