@@ -15,6 +15,8 @@ INDEXES = {
     "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "look_ahead": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "claimable": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "first_in_line": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "jobs_to_complete": "jobs_by_id (id=?)",
     "next_priority": "jobs_claimable (queue=? AND priority>?)",
     "tagged_claimable": "job_tags_claimable (tag=? AND queue=? AND priority=? AND place<?)",
     "next_tagged_priority": "job_tags_claimable (tag=? AND queue=? AND priority>?)",

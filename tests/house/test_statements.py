@@ -41,8 +41,8 @@ OF_THEIR_OWN = {
         "one by one costs nothing in the same process": (
             "any_open_edge claimable_by_uid job_by_uid job_of_key next_owner removed_job_of_key uid_with_room"
         ),
-        "many rows are told of at once; PostgreSQL does so in the statement that changes them": (
-            "insert_active_events insert_completed_events"
+        "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
+            "complete_job first_in_line insert_active_events insert_completed_events jobs_to_complete"
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",

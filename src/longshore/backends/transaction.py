@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from longshore.backends.contract import WorkerInfo
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
+from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate, Window, room_in, room_under
 from longshore.core.record import Record
@@ -232,7 +233,7 @@ class Transaction(Protocol):
 
     def claim_in_line(
         self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None, /
-    ) -> list[Record] | None:
+    ) -> list[Job] | None:
         """Claims the first in line of queues that have no limits, all at once, where the store can do it so.
 
         None means that it cannot, or not now; then the claim is made job by job.

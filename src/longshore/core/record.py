@@ -177,8 +177,8 @@ def record_of(job: object, now: int) -> Record:
     return record
 
 
-_JobInTheMaking = dataclasses.make_dataclass(
-    "_JobInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
+JobInTheMaking = dataclasses.make_dataclass(
+    "JobInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
 )
 """A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
 
@@ -194,7 +194,7 @@ def job_of(record: Record) -> Job:
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
         lease = _lease(record.lease_token, record.epoch, record.lease_expires_at, cancelling)
-    job = _JobInTheMaking(
+    job = JobInTheMaking(
         id=record.id,
         uid=record.uid,
         queue=record.queue,

@@ -13,7 +13,8 @@ from longshore.backends.sql.columns import Row, key_of_row, queue_of_row
 from longshore.backends.sql.line import BEFORE_ALL, SQLLine
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import KeyState, QueueState
-from longshore.core.record import Record, standing_order
+from longshore.core.job import Job
+from longshore.core.record import Record, job_of, standing_order
 
 _LEAST_AT_ONCE = 20
 
@@ -81,7 +82,7 @@ class PostgresLine(PostgresView, SQLLine):
 
     def claim_in_line(
         self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None
-    ) -> list[Record] | None:
+    ) -> list[Job] | None:
         if not queues:
             return []
         if self._outlived:
@@ -96,7 +97,7 @@ class PostgresLine(PostgresView, SQLLine):
             self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(claimed)
         self.counted += 2 * len(shares)
-        return claimed
+        return [job_of(record) for record in claimed]
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
         """How many of the first in line are each queue's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -158,22 +158,42 @@ def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta
     return [Delta(*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries]
 
 
-_WORTH_A_STATEMENT = 4
-"""So many jobs that complete with the same result are written together; fewer are not worth the grouping."""
+class Moved(NamedTuple):
+    """As much of a job as the counts and its tags need to follow it into another status."""
+
+    uid: int
+    queue: str
+    was: str
+    retry_count: int
+    place: int
+    tags: str
 
 
-def completed_alike(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
-    """Uids of running jobs that completed, by result, where several have the same; and all the other changes."""
-    plain = [
-        change
-        for change in changes
-        if change.record.status is JobStatus.COMPLETED and change.was is JobStatus.RUNNING and len(change.events) == 1
-    ]
-    if len(plain) < _WORTH_A_STATEMENT:
-        return {}, list(changes)
+_counted = attrgetter("queue", "was", "retry_count")
+
+
+def deltas_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Delta]:
+    """What jobs that all went into one status do to the counts."""
+    for (queue, was, retries), jobs in Counter(map(_counted, moved)).items():
+        yield Delta(queue, STATUS[was], -jobs, -jobs * retries)
+        yield Delta(queue, status, jobs, jobs * retries)
+
+
+def tag_rows_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Row]:
+    """Their tags as `save_tag` takes them."""
+    for job in moved:
+        if job.tags:
+            for tag in json.loads(job.tags):
+                yield (job.place, status in ELIGIBLE, status, job.retry_count, tag, job.uid)
+
+
+def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
+    """Uids of running jobs that simply completed, by result; and all the other changes."""
     by_result: dict[bytes | None, list[int]] = defaultdict(list)
-    for change in plain:
-        by_result[change.record.result].append(change.record.uid)
-    alike = {result: uids for result, uids in by_result.items() if len(uids) >= _WORTH_A_STATEMENT}
-    done = {uid for uids in alike.values() for uid in uids}
-    return alike, [change for change in changes if change.record.uid not in done]
+    others = []
+    for change in changes:
+        if change.was is JobStatus.RUNNING and [event.event for event in change.events] == ["job.completed"]:
+            by_result[change.record.result].append(change.record.uid)
+        else:
+            others.append(change)
+    return by_result, others

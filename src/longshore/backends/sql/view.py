@@ -73,8 +73,11 @@ class SQLView(ABC):
 
     def _whole(self, record: Record) -> Record:
         if record.deps_total:
-            record.depends_on = tuple(name for (name,) in self._rows(self._sql.dependencies_of, record.uid))
+            record.depends_on = self._dependencies_of(record.uid)
         return record
+
+    def _dependencies_of(self, uid: int) -> tuple[str, ...]:
+        return tuple(name for (name,) in self._rows(self._sql.dependencies_of, uid))
 
     # -- jobs
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from longshore.backends.sql.columns import key_of_row, record_of_row
+from longshore.backends.sql.claims import Claimant, any_outlived, in_standing_order, moves_of
+from longshore.backends.sql.columns import Moved, Row, key_of_row, record_of_row
 from longshore.backends.sql.line import SQLLine
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.transaction import KeyState, QueueState
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
 from longshore.core.record import Record
 
 
@@ -19,8 +25,35 @@ class SQLiteLine(SQLiteView, SQLLine):
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:  # noqa: ARG002 - there is one writer, alone in any case
         return self.queue_states(names)
 
-    def claim_in_line(self, *_claim: object) -> None:
-        """Nothing: rows are near here, and reading them one by one costs as little as one large statement."""
+    def claim_in_line(
+        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None
+    ) -> list[Job] | None:
+        rows = self._first_in_line(queues, limit)
+        if any_outlived(rows, self.now):
+            return None  # they are ended on the way, which takes a closer look at each
+        claimant = Claimant(assignee_id, token, expires_at, self.now)
+        jobs = claimant.jobs(rows, self._dependencies_of)
+        if jobs:
+            self._write_claim([job.uid for job in jobs], assignee_id, token, expires_at)
+            self._follow(moves_of(rows), JobStatus.RUNNING)
+        return jobs
+
+    @abstractmethod
+    def _write_claim(self, uids: Sequence[int], owner: str | None, token: str | None, expires_at: int | None) -> None:
+        """Writes a claim and its events."""
+
+    @abstractmethod
+    def _follow(self, moved: Sequence[Moved], status: JobStatus) -> None:
+        """Counts and tags, after jobs that all went into one status."""
+
+    def _first_in_line(self, queues: Sequence[str], limit: int) -> list[Row]:
+        lines = [self._line_of(queue, limit) for queue in queues]
+        merged = lines[0] if len(lines) == 1 else heapq.merge(*lines, key=in_standing_order)
+        return list(islice(merged, limit))
+
+    def _line_of(self, queue: str, limit: int) -> Iterator[Row]:
+        for priority in self._priorities(queue):
+            yield from self._rows(SQL.first_in_line, queue, priority, self.now, limit)
 
     def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: int) -> Iterator[Record]:
         if tags:

@@ -68,6 +68,17 @@ WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?
 -- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
 SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid
 
+-- name: claim_columns
+-- A job as it is once it is claimed, in the order of the fields of Job. What all jobs of a claim share is left out, and
+-- two of those columns carry something else: what its status was, and (for updated_at) its place in line.
+id, type, payload, queue, tags, status, priority, lifo, run_at, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, deps_total, on_dependency_failure, options, uid, executions + 1,
+retry_count, crashes, epoch + 1, created_at, place, started_at, finalized_at, last_retry_at, NULL, NULL, NULL, result,
+error_message, progress, checkpoint, schedule_id
+
+-- name: first_in_line
+SELECT {claim_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid LIMIT ?4
+
 -- name: claimable_with_room
 -- Jobs of keys that are full already are passed over here, where it is cheap.
 SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable
@@ -158,11 +169,25 @@ UPDATE jobs SET
 WHERE uid IN (SELECT value FROM json_each(?5))
 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 
+-- name: jobs_to_complete
+-- Of these jobs, in the order they were given, those that run under a lease in force, and whose end concerns nothing but
+-- themselves: no key gets room by it, and nothing is removed after it. What each is compared by comes with it.
+SELECT given.key, epoch, lease_token, lease_owner, uid, queue, status, retry_count, place, tags
+FROM json_each(?1) AS given CROSS JOIN jobs ON jobs.id = given.value
+WHERE status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > ?2) AND lease_owner = assignee_id
+AND concurrency_key IS NULL AND instr(options, '"remove_on_complete"') = 0
+
+-- name: completion
+status = 'COMPLETED', result = ?1, error_message = '', finalized_at = ?2, updated_at = ?2, job_seq = job_seq + 1,
+started_at = coalesce(started_at, ?2), lease_owner = NULL, lease_token = NULL, lease_expires_at = NULL
+
 -- name: complete_jobs
-UPDATE jobs SET
-    status = 'COMPLETED', result = ?1, error_message = '', finalized_at = ?2, updated_at = ?2, job_seq = job_seq + 1,
-    started_at = coalesce(started_at, ?2), lease_owner = NULL, lease_token = NULL, lease_expires_at = NULL
+UPDATE jobs SET {completion}
 WHERE uid IN (SELECT value FROM json_each(?3)) AND status = 'RUNNING'
+
+-- name: complete_job
+UPDATE jobs SET {completion}
+WHERE uid = ?3 AND status = 'RUNNING'
 
 -- name: save_lease
 UPDATE jobs SET lease_expires_at = ? WHERE uid = ? AND epoch = ?
@@ -262,6 +287,9 @@ SELECT {queue_columns} FROM queues
 
 -- name: queues_ever_seen
 SELECT queue FROM queue_counts UNION SELECT name FROM queues ORDER BY 1
+
+-- name: remember_queues
+INSERT OR IGNORE INTO queue_counts SELECT value, 'CREATED', 0, 0 FROM json_each(?)
 
 -- name: counts_of
 SELECT status, jobs FROM queue_counts WHERE queue = ?

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import apsw
 
-from longshore.backends.sql.columns import Row, completed_alike, deltas_of, inserted_row, saved_row, tag_rows
+from longshore.backends.sql.columns import (
+    Moved,
+    Row,
+    completed_by_result,
+    deltas_of,
+    deltas_of_moves,
+    inserted_row,
+    saved_row,
+    tag_rows,
+    tag_rows_of_moves,
+)
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.line import SQLiteLine
 from longshore.backends.sqlite.statements import SQL
-from longshore.backends.transaction import KEY_TTL, Edge
+from longshore.backends.transaction import KEY_TTL, Completion, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.record import Record
+
+_WORTH_A_STATEMENT = 4
+"""So many jobs that completed with the same result are written together; fewer are written one by one."""
 
 
 class SQLiteTransaction(SQLiteLine):
@@ -112,36 +126,66 @@ class SQLiteTransaction(SQLiteLine):
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()
-        alike, others = completed_alike(changes)
-        for result, uids in alike.items():
-            self._complete(result, uids)
+        completed, others = completed_by_result(changes)
+        self._complete(completed)
         self._many(SQL.save_job, (saved_row(change) for change in others))
-        self._expect(len(changes) + sum(map(len, alike.values())), before)
+        self._expect(2 * len(changes) - len(others), before)
         self._save_tags(changes)
         self._append([event for change in others for event in change.events])
         self._many(SQL.add_to_count, deltas_of(changes))
 
-    def complete_at_once(self, *_ended: object) -> None:
-        """Nothing: rows are near here, and `save` writes those that ended alike together."""
+    def complete_at_once(self, ended: Iterable[Completion], _among: Iterable[str]) -> dict[str, str]:
+        given = list(ended)
+        owners: dict[str, str] = {}
+        results: dict[bytes | None, list[int]] = defaultdict(list)
+        moved: list[Moved] = []
+        names = self._listed(completion.job_id for completion in given)
+        for number, epoch, token, owner, *job in self._rows(SQL.jobs_to_complete, names, self.now):
+            completion = given[number]
+            if epoch == completion.epoch and token == completion.token:
+                moved.append(Moved(*job))
+                owners[completion.job_id] = owner
+                results[completion.result].append(moved[-1].uid)
+        before = self._connection.total_changes()
+        self._complete(results)
+        self._expect(2 * len(moved), before)
+        self._follow(moved, JobStatus.COMPLETED)
+        return owners
 
-    def _complete(self, result: bytes | None, uids: Sequence[int]) -> None:
-        """Jobs that completed with one result, their events first: two statements, however many they are."""
-        names = json.dumps(uids)
-        self._connection.execute(SQL.insert_completed_events, (self._next_event, self.now, names))
-        self._next_event += len(uids)
-        self._connection.execute(SQL.complete_jobs, (result, self.now, names))
+    def _follow(self, moved: Sequence[Moved], status: JobStatus) -> None:
+        """Counts and tags, after jobs that all went into one status."""
+        self._many(SQL.save_tag, tag_rows_of_moves(moved, status))
+        self._many(SQL.add_to_count, deltas_of_moves(moved, status))
+
+    def _complete(self, results: Mapping[bytes | None, Sequence[int]]) -> None:
+        """Jobs that completed, by result; their events first, as they tell of what each was."""
+        if not results:
+            return
+        uids = self._listed(chain.from_iterable(results.values()))
+        self._connection.execute(SQL.insert_completed_events, (self._next_event, self.now, uids))
+        self._next_event += self._connection.changes()
+        single: list[Row] = []
+        for result, alike in results.items():
+            if len(alike) < _WORTH_A_STATEMENT:
+                single += [(result, self.now, uid) for uid in alike]
+            else:
+                self._connection.execute(SQL.complete_jobs, (result, self.now, self._listed(alike)))
+        self._many(SQL.complete_job, single)
 
     def claim(self, changes: Sequence[Change]) -> None:
-        before = self._connection.total_changes()
         first = changes[0].record
-        uids = json.dumps([change.record.uid for change in changes])
-        self._connection.execute(SQL.insert_active_events, (self._next_event, first.lease_owner, self.now, uids))
-        self._next_event += len(changes)
-        lease = (self.now, first.lease_owner, first.lease_token, first.lease_expires_at)
-        self._connection.execute(SQL.claim_jobs, (*lease, uids))
-        self._expect(2 * len(changes), before)
+        uids = [change.record.uid for change in changes]
+        self._write_claim(uids, first.lease_owner, first.lease_token, first.lease_expires_at)
         self._save_tags(changes)
         self._many(SQL.add_to_count, deltas_of(changes))
+
+    def _write_claim(self, uids: Sequence[int], owner: str | None, token: str | None, expires_at: int | None) -> None:
+        before = self._connection.total_changes()
+        listed = self._listed(uids)
+        self._connection.execute(SQL.insert_active_events, (self._next_event, owner, self.now, listed))
+        self._next_event += len(uids)
+        self._connection.execute(SQL.claim_jobs, (self.now, owner, token, expires_at, listed))
+        self._expect(2 * len(uids), before)
 
     def _expect(self, changed: int, before: int) -> None:
         if self._connection.total_changes() - before != changed:

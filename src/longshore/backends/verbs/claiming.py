@@ -54,9 +54,9 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     expires_at = lease_end(tx, lease)
     if not tags and not any(state.limited for state in states.values()):
         unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
-        records = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)
-        if records is not None:
-            return Claim([job_of(record) for record in records], more=False)
+        jobs = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)
+        if jobs is not None:
+            return Claim(jobs, more=False)
     for state in states.values():
         if state.rate_per_key is not None:
             refill(tx, state, tx.keys_waking(state))

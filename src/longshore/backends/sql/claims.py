@@ -1,0 +1,87 @@
+"""Claimed jobs straight from their rows: a claim changes all of them alike, so none needs a record on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import cast
+
+from longshore.backends.sql.columns import Moved, Row
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import from_micros, optional_moment, optional_span
+from longshore.core.payload import unpack
+from longshore.core.record import JobInTheMaking
+
+_FIELDS = [spec.name for spec in dataclasses.fields(Job)]
+_WAS, _PLACE = "status", "updated_at"
+"""Where a row of `claim_columns` carries something else than the field of that name, which a claim sets anyway."""
+
+_moved = itemgetter(*map(_FIELDS.index, ("uid", "queue", _WAS, "retry_count", _PLACE, "tags")))
+_expires_at = itemgetter(_FIELDS.index("expires_at"))
+in_standing_order = itemgetter(*map(_FIELDS.index, ("priority", _PLACE, "uid")))
+"""The order in which jobs are claimed, as a key for rows of `claim_columns`."""
+
+
+def moves_of(rows: Iterable[Row]) -> list[Moved]:
+    """What counts and tags have to follow, from rows of `claim_columns`."""
+    return [Moved(*_moved(row)) for row in rows]
+
+
+def any_outlived(rows: Iterable[Row], now: int) -> bool:
+    """Whether one of the jobs is past its `expires_at`, and must not start."""
+    return any(end is not None and end <= now for end in map(_expires_at, rows))
+
+
+class Claimant:
+    """Who claims, and under which lease; one for all jobs of a claim."""
+
+    def __init__(self, assignee_id: str, token: str, expires_at: int | None, now: int) -> None:
+        self.assignee_id = assignee_id
+        self.token = token
+        self.expires_at = expires_at
+        self.now = now
+        self._moment = from_micros(now)
+        self._leases: dict[int, Lease] = {}
+
+    def jobs(self, rows: Iterable[Row], dependencies_of: Callable[[int], Sequence[str]]) -> list[Job]:
+        """The jobs as they are once this claim is written, from rows of `claim_columns`."""
+        now = self._moment
+        jobs = []
+        for row in rows:
+            job = JobInTheMaking(*row)
+            job.status = JobStatus.RUNNING
+            job.tags = tuple(json.loads(job.tags)) if job.tags else ()
+            job.lifo = job.lifo == 1
+            job.options = {} if job.options == "{}" else json.loads(job.options)
+            job.depends_on = tuple(dependencies_of(job.uid)) if job.depends_on else ()
+            job.created_at = from_micros(job.created_at)
+            job.updated_at = job.assigned_at = now
+            job.started_at = now if job.started_at is None else from_micros(job.started_at)
+            job.assignee_id = self.assignee_id
+            job.lease = self._leases.get(job.epoch) or self._lease(job.epoch)
+            if job.run_at is not None:
+                job.run_at = from_micros(job.run_at)
+            if job.delay is not None:
+                job.delay = optional_span(job.delay)
+            if job.expires_at is not None:
+                job.expires_at = from_micros(job.expires_at)
+            if job.timeout is not None:
+                job.timeout = optional_span(job.timeout)
+            if job.finalized_at is not None:
+                job.finalized_at = from_micros(job.finalized_at)
+            if job.last_retry_at is not None:
+                job.last_retry_at = from_micros(job.last_retry_at)
+            if job.progress is not None:
+                job.progress = json.loads(job.progress)
+            if job.checkpoint is not None:
+                job.checkpoint = unpack(job.checkpoint)
+            job.__class__ = Job
+            jobs.append(cast(Job, job))
+        return jobs
+
+    def _lease(self, epoch: int) -> Lease:
+        lease = self._leases[epoch] = Lease(self.token, epoch, optional_moment(self.expires_at))
+        return lease
