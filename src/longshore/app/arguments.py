@@ -1,0 +1,268 @@
+"""A task's signature as data: arguments are checked and kept as JSON by name, and read back as what was annotated."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pydantic
+import pydantic_core
+import typing_extensions
+from pydantic import ConfigDict, TypeAdapter
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.payload import check_json, read_json
+
+_NOTHING = inspect.Parameter.empty
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_ALLOWED = "plain types, datetimes, UUIDs, enums, dataclasses and pydantic models can be"
+
+
+class Signature:
+    """What a task takes and gives back. Its annotations are looked up at once, or at first use if they come later."""
+
+    def __init__(self, task: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+        self._task = task
+        self._function = function
+        self._parameters = inspect.signature(function)
+        self._found: tuple[Arguments, Result] | None = None
+        try:
+            self._found = self._resolved(names)
+        except NameError:  # names a class that stands further down in its module
+            return
+
+    @property
+    def arguments(self) -> Arguments:
+        """How its arguments are kept."""
+        return self._parts()[0]
+
+    @property
+    def result(self) -> Result:
+        """How what it returns is kept."""
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[Arguments, Result]:
+        if self._found is None:
+            try:
+                self._found = self._resolved({})
+            except NameError as error:
+                raise InvalidArgument(
+                    self._task,
+                    f"an annotation cannot be looked up: {error}; import it where the task is declared "
+                    f"({place_of(self._function)}), not for type checking only",
+                ) from error
+        return self._found
+
+    def _resolved(self, names: Mapping[str, Any]) -> tuple[Arguments, Result]:
+        hints = typing.get_type_hints(self._function, localns=dict(names) or None, include_extras=True)
+        told = hints.pop("return", Any)
+        return Arguments(self._task, self._function, self._parameters, hints), Result(self._task, told)
+
+
+class Arguments:
+    """The arguments of one task."""
+
+    def __init__(
+        self, task: str, function: Callable[..., Any], signature: inspect.Signature, hints: Mapping[str, Any]
+    ) -> None:
+        self._task = task
+        self._signature = signature
+        self._place = place_of(function)
+        annotated = {name: _type_of(parameter, hints) for name, parameter in signature.parameters.items()}
+        self._untyped = [name for name, type_ in annotated.items() if type_ is Any]
+        self._by_name = all(parameter.kind in _BY_NAME for parameter in signature.parameters.values())
+        self._adapter = self._adapter_for(annotated)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, or InvalidArgument naming the one that is missing or too much."""
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise self._unbound(args, kwargs, error) from None
+
+    def write(self, bound: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arguments as strict JSON by name, and as the worker will read them; the signature must take both."""
+        try:
+            checked = self._adapter.validate_python(bound, by_alias=True, by_name=True)
+        except pydantic.ValidationError as error:
+            raise self._refused(error) from None
+        try:
+            data: dict[str, Any] = self._adapter.dump_python(
+                checked, mode="json", round_trip=True, by_alias=False, warnings=False
+            )
+        except ValueError as error:  # pydantic's own and those of text and bytes are ValueErrors
+            raise InvalidArgument(self._task, f"its arguments cannot be kept as JSON: {error}; {self._where}") from None
+        for name in self._untyped:
+            if name in checked:  # pydantic would turn a datetime to text here, and nothing would turn it back
+                data[name] = checked[name]
+        encoded = check_json(self._task, data)
+        try:
+            return data, self._adapter.validate_json(encoded, by_alias=True, by_name=True)
+        except pydantic.ValidationError as error:
+            raise self._refused(error, "cannot be read back from JSON: ") from None
+
+    def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with."""
+        try:
+            values = self._adapter.validate_json(b"{}" if payload == b"null" else payload, by_alias=True, by_name=True)
+        except pydantic.ValidationError as error:
+            raise self._refused(error) from None
+        return self._by_position_and_name(values)
+
+    def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """What another function with the same parameters makes of the arguments, defaults included."""
+        bound = inspect.BoundArguments(self._signature, dict(values))
+        bound.apply_defaults()
+        return function(*bound.args, **bound.kwargs)
+
+    def _by_position_and_name(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._by_name:
+            return (), values
+        bound = inspect.BoundArguments(self._signature, values)
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
+
+    @property
+    def _where(self) -> str:
+        return f"{self._task} is declared in {self._place}"
+
+    def _adapter_for(self, annotated: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
+        fields = {
+            name: typing_extensions.Required[type_]
+            if _is_required(self._signature.parameters[name])
+            else typing_extensions.NotRequired[type_]
+            for name, type_ in annotated.items()
+        }
+        shape: Any = _made_from(self._task, fields)
+        shape.__pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="constants")  # NaN is refused, not null
+        try:
+            return TypeAdapter(shape)
+        except NameError:
+            raise
+        except pydantic.errors.PydanticUserError as error:
+            for name, type_ in annotated.items():
+                _check_type(f"{self._task}.{name}", type_, self._where)
+            raise InvalidArgument(self._task, f"its annotations cannot be used: {error}; {self._where}") from error
+
+    def _refused(self, error: pydantic.ValidationError, because: str = "") -> InvalidArgument:
+        told = [self._told(problem, because) for problem in error.errors(include_url=False)]
+        more = "".join(f"; and {field}: {problem}" for field, problem in told[1:10])
+        return InvalidArgument(told[0][0], f"{told[0][1]}{more}; {self._where}")
+
+    def _told(self, problem: Any, because: str) -> tuple[str, str]:
+        field = self._task + _path(problem["loc"])
+        if problem["type"] == "missing":
+            return field, because + "is missing"
+        if problem["type"] == "extra_forbidden":
+            return field, f"{because}is nothing that {self._task}{self._signature} takes"
+        return field, because + _worded(problem)
+
+    def _unbound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError) -> InvalidArgument:
+        parameters = self._signature.parameters.values()
+        named = [p.name for p in parameters if p.kind in _BY_NAME]
+        if not any(p.kind is _VAR_KEYWORD for p in parameters):
+            for name in kwargs:
+                if name not in named:
+                    near = difflib.get_close_matches(name, named, 1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    takes = f"is nothing that {self._task}{self._signature} takes{hint}"
+                    return InvalidArgument(f"{self._task}.{name}", f"{takes}; {self._where}")
+        by_position = [p.name for p in parameters if p.kind not in (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)]
+        given = {*by_position[: len(args)], *kwargs}
+        for parameter in parameters:
+            if _is_required(parameter) and parameter.name not in given:
+                return InvalidArgument(f"{self._task}.{parameter.name}", f"is missing; {self._where}")
+        return InvalidArgument(self._task, f"{error}; it takes {self._signature}; {self._where}")
+
+
+class Result:
+    """What a task gives back."""
+
+    def __init__(self, task: str, type_: Any) -> None:
+        self._task = task
+        self._adapter: TypeAdapter[Any] | None = None
+        if type_ is not Any:
+            field = f"{task}.return"
+            self._adapter = _check_type(
+                field, type(None) if type_ is None else type_, "annotate it -> Any to keep JSON"
+            )
+
+    def write(self, value: Any) -> Any:
+        """The value as JSON data; one that is not what was annotated is kept as what it is."""
+        if value is None:
+            return None
+        try:
+            if self._adapter is None:
+                return pydantic_core.to_jsonable_python(value, by_alias=False, round_trip=True)
+            return self._adapter.dump_python(value, mode="json", round_trip=True, by_alias=False, warnings=False)
+        except (ValueError, RecursionError) as error:
+            raise InvalidArgument(
+                f"{self._task}.return", f"a {type(value).__name__} cannot be kept as JSON: {error}; {_ALLOWED}"
+            ) from None
+
+    def read(self, stored: bytes | None) -> Any:
+        """The stored value as what was annotated."""
+        if stored is None:
+            return None
+        if self._adapter is None:
+            return read_json(f"{self._task}.return", stored)
+        try:
+            return self._adapter.validate_json(stored, by_alias=True, by_name=True)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            problem = f"{_worded(first)}: the stored result is not what is annotated"
+            raise InvalidArgument(f"{self._task}.return{_path(first['loc'])}", problem) from None
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where the function stands: file and line."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is _NOTHING and parameter.kind not in (_VAR_POSITIONAL, _VAR_KEYWORD)
+
+
+def _type_of(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    hint: Any = hints.get(parameter.name, Any)
+    if parameter.kind is _VAR_POSITIONAL and hint is not Any:
+        return types.GenericAlias(tuple, (hint, ...))
+    if parameter.kind is _VAR_KEYWORD and hint is not Any:
+        unpacked = typing_extensions.get_origin(hint) in (typing.Unpack, typing_extensions.Unpack)
+        return typing_extensions.get_args(hint)[0] if unpacked else types.GenericAlias(dict, (str, hint))
+    return hint
+
+
+def _check_type(field: str, type_: Any, advice: str) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(type_)
+    except NameError:
+        raise
+    except pydantic.errors.PydanticUserError as error:
+        name = getattr(type_, "__name__", None) or str(type_)
+        raise InvalidArgument(
+            field, f"is annotated {name}, which cannot be kept as JSON; {_ALLOWED}; {advice}"
+        ) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+
+
+def _worded(problem: Any) -> str:
+    told = str(problem["msg"]).removeprefix("Input ")
+    given = problem["input"]
+    return f"{told[:1].lower()}{told[1:]}; got {_shown.repr(given)} ({type(given).__name__})"
+
+
+_made_from: Any = typing_extensions.TypedDict  # called as a function, which type checkers allow for literals only
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = 60

@@ -1,0 +1,155 @@
+"""Eager mode, for users' tests: a task is run where it is enqueued, and its handle has the result already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from longshore.app.handles import JobHandle
+from longshore.app.middleware import Middleware, enqueue_within, on_this_loop, run_within
+from longshore.app.task import Task
+from longshore.core.errors import JobFailed
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.payload import check_json, pack
+from longshore.runtime.failures import describe
+from longshore.runtime.running_job import Results, RunningJob, Written, running
+
+R = TypeVar("R")
+
+_log = logging.getLogger("longshore.app")
+
+
+class Eagerness:
+    """Whether jobs are run at once, and how. No store is touched, nothing is retried, and no delay is waited for."""
+
+    def __init__(self, layers: Sequence[Middleware]) -> None:
+        self._layers = layers
+        self._lock = threading.Lock()
+        self._depth = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether it is on, in whichever thread."""
+        return self._depth > 0
+
+    @contextmanager
+    def switched_on(self) -> Iterator[None]:
+        """For the length of the block."""
+        with self._lock:
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+
+    async def run(self, task: Task[..., R], job: Job) -> JobHandle[R]:
+        """Runs it in the calling task of the loop."""
+        passed: list[Job] = []
+
+        async def keep(jobs: Sequence[Job]) -> list[str]:
+            passed.extend(jobs)
+            return [job.id for job in jobs]
+
+        await enqueue_within(self._layers, [job], keep, on_this_loop)
+        ended = await self._ended(task, passed[0])
+        return JobHandle(ended.record.id, ended, task.signature.result.read)
+
+    def run_sync(self, task: Task[..., R], job: Job) -> JobHandle[R]:
+        """Runs it in the calling thread, or beside it where an event loop runs already."""
+        return _completed(self.run(task, job))
+
+    async def _ended(self, task: Task[..., Any], record: Job) -> Finished:
+        notes = NotePad()
+        job = RunningJob(record.replace(executions=1), notes)
+
+        async def call() -> Any:
+            with running(job):
+                return await task.run_async(job) if task.is_async else task.run_here(job)
+
+        ending: dict[str, Any] = {"status": JobStatus.COMPLETED}
+        failure: Exception | None = None
+        try:
+            value = await run_within(self._layers, job, call)
+            ending["result"] = None if value is None else check_json("result", value)
+        except Exception as error:
+            failure = error
+            ending = {"status": JobStatus.DEAD, "error_message": describe(error)}
+        return Finished(job.record.replace(progress=notes.progress, checkpoint=job.checkpoint, **ending), failure)
+
+
+class Finished:
+    """A job that ended before its handle was made."""
+
+    def __init__(self, record: Job, error: Exception | None = None) -> None:
+        self.record = record
+        self._error = error
+
+    async def job(self, _: str) -> Job:
+        """As it ended."""
+        return self.record
+
+    async def ended(self, job_id: str, _: float | None) -> Job:
+        """At once; a failure shows what it came from."""
+        if self._error is not None:
+            raise JobFailed(job_id, self.record.error_message) from self._error
+        return self.record
+
+    async def cancel(self, _: str) -> bool:
+        """It is over already."""
+        return False
+
+
+class NotePad:
+    """The notes of a job that is stored nowhere."""
+
+    def __init__(self) -> None:
+        self.progress: Any = None
+
+    def set_progress(self, _: Job, value: Any) -> Written:
+        """Kept for the record."""
+        check_json("progress", value)
+        self.progress = value
+        return Written()
+
+    def append_log(self, _: Job, message: str, level: str) -> Written:
+        """To the program's own log, for there is no other."""
+        _log.info("%s: %s", level, message)
+        return Written()
+
+    def save_checkpoint(self, _: Job, data: Any) -> Written:
+        """The running job itself remembers it."""
+        pack("data", data)
+        return Written()
+
+    def dependency_results(self, _: Job) -> Results:
+        """None: whatever it depended on was not stored either."""
+        return Results()
+
+
+def _completed(work: Coroutine[Any, Any, R]) -> R:
+    """The coroutine's value, run by an event loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    answers: list[R] = []
+    errors: list[BaseException] = []
+
+    def beside() -> None:
+        try:
+            answers.append(asyncio.run(work))
+        except BaseException as error:  # it belongs to whoever waits for this thread
+            errors.append(error)
+
+    thread = threading.Thread(target=beside, name="longshore-eager")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return answers[0]

@@ -1,0 +1,349 @@
+"""The harbor: one store, the tasks of an application, and the workers that run them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+
+from longshore.app.eager import Eagerness
+from longshore.app.handles import JobHandle
+from longshore.app.middleware import Middleware
+from longshore.app.routing import Router
+from longshore.app.sending import Sending
+from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, PlainTask, Task
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.core.clock import Clock
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.names import check_name
+from longshore.core.numbers import check_number
+from longshore.core.record import record_of
+from longshore.runtime import background
+from longshore.runtime.adding import BackoffLike, job_from
+from longshore.runtime.executors.contract import CANCEL_GRACE
+from longshore.runtime.job_queue import Queue
+from longshore.runtime.retries import Strategy
+from longshore.runtime.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CONCURRENCY = 10
+"""Jobs a worker runs at a time unless told otherwise."""
+_EXECUTORS = ("auto", "thread", "process", "spark")
+
+
+class TaskDecorator(Protocol):
+    """What `@harbor.task(…)` does to a function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant: a coroutine is no result
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+
+class Harbor:
+    """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
+
+    It belongs to no event loop and may be made at the top of a module: its store opens on first use.
+    """
+
+    def __init__(
+        self, store: str | Backend, *, name: str = "harbor", clock: Clock | None = None, **options: Any
+    ) -> None:
+        """A URL, with the clock and options of `connect`, or a backend that is there already."""
+        if isinstance(store, Backend) and (clock is not None or options):
+            raise InvalidArgument("store", "is a backend already; clock and options go with a URL")
+        self.name = check_name("name", name)
+        self.backend = store if isinstance(store, Backend) else connect(store, clock=clock, **options)
+        self._queue = Queue(self.backend)
+        self._queues = [self._queue]
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._layers: list[Middleware] = []
+        self._strategies: dict[str, Strategy] = {}
+        self._eagerness = Eagerness(self._layers)
+        self._sending = Sending(self._queue, self._layers, self._eagerness)
+
+    def __repr__(self) -> str:
+        return f"<Harbor {self.name} with {len(self._tasks)} tasks>"
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """All its tasks by name."""
+        return MappingProxyType(self._tasks)
+
+    # -- declaring
+
+    @overload
+    def task(  # type: ignore[overload-overlap]  # as above
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        attempts: int = 1,
+        backoff: BackoffLike | None = None,
+        retry_strategy: str | Strategy | None = None,
+        timeout: Duration | None = None,
+        executor: ExecutorName = "auto",
+        priority: int = 0,
+        lifo: bool = False,
+        tags: Sequence[str] = (),
+        max_crashes: int | None = 3,
+        remove_on_complete: bool | int = False,
+        remove_on_fail: bool | int = False,
+        concurrency_key: ConcurrencyKey | None = None,
+        memory_limit: int | None = None,
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        attempts: int = 1,
+        backoff: BackoffLike | None = None,
+        retry_strategy: str | Strategy | None = None,
+        timeout: Duration | None = None,
+        executor: ExecutorName = "auto",
+        priority: int = 0,
+        lifo: bool = False,
+        tags: Sequence[str] = (),
+        max_crashes: int | None = 3,
+        remove_on_complete: bool | int = False,
+        remove_on_fail: bool | int = False,
+        concurrency_key: ConcurrencyKey | None = None,
+        memory_limit: int | None = None,
+    ) -> Any:
+        """Makes a function a task, known by its name or the one given: `@harbor.task` or `@harbor.task(queue="mail")`.
+
+        An `async def` runs on the worker's event loop and a `def` in a thread; with `executor="process"` either runs
+        in a process of its own, which may be given a `memory_limit` in bytes. `retry_strategy` is a function, or the
+        name of one that the worker has. `concurrency_key` may be a function of the task's own arguments.
+        """
+        names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
+        declared = {
+            "queue": queue,
+            "attempts": attempts,
+            "backoff": backoff,
+            "timeout": timeout,
+            "priority": priority,
+            "lifo": lifo,
+            "tags": tags,
+            "max_crashes": max_crashes,
+            "remove_on_complete": remove_on_complete,
+            "remove_on_fail": remove_on_fail,
+        }
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            return self._declare(
+                function, names, name, declared, executor, memory_limit, concurrency_key, retry_strategy
+            )
+
+        return declare if function is None else declare(function)
+
+    def _declare(
+        self,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        name: str | None,
+        declared: dict[str, Any],
+        executor: ExecutorName,
+        memory_limit: int | None,
+        concurrency_key: ConcurrencyKey | None,
+        retry_strategy: str | Strategy | None,
+    ) -> Task[..., Any]:
+        from longshore.app.arguments import Signature, place_of  # it loads pydantic, which only tasks need
+
+        _check_function(function)
+        task_name = check_name("name", function.__name__ if name is None else name)
+        place = place_of(function)
+        known = self._tasks.get(task_name)
+        if known is not None and known.place != place:  # the same place again is a module that is loaded anew
+            raise InvalidArgument("name", f"two tasks are named {task_name!r}: in {known.place} and in {place}")
+        _check_executor(function, executor, memory_limit)
+        if callable(retry_strategy):
+            self._strategies[task_name] = retry_strategy
+            declared["retry_strategy"] = task_name
+        else:
+            declared["retry_strategy"] = retry_strategy
+        record_of(job_from(task_name, {}, **declared), 0)  # an option that no store takes is refused here
+        kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
+        task: Task[..., Any] = kind(
+            function,
+            Signature(task_name, function, names),
+            self._sending,
+            name=task_name,
+            place=place,
+            executor=executor,
+            memory_limit=memory_limit,
+            concurrency_key=concurrency_key,
+            declared=declared,
+        )
+        self._tasks[task_name] = task
+        return task
+
+    def add_middleware(self, *layers: Middleware) -> None:
+        """Puts layers around every enqueue and run from now on, the first one outermost."""
+        for layer in layers:
+            if not isinstance(layer, Middleware):
+                raise InvalidArgument("layers", f"must be Middleware, not {layer!r}; make one with its parentheses")
+            self._layers.append(layer)
+
+    # -- enqueuing and looking
+
+    async def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
+        """Stores calls of any of its tasks, all or none, in one transaction: `[greet.call("Ada"), resize.call(7)]`."""
+        return await self._sending.send(self._own(calls), connection)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
+        """Like `enqueue_many`, for code without an event loop."""
+        return self._sending.send_sync(self._own(calls), connection)
+
+    def _own(self, calls: Iterable[Call[Any]]) -> list[Call[Any]]:
+        given = list(calls)
+        for position, call in enumerate(given):
+            if not isinstance(call, Call) or self._tasks.get(call.task.name) is not call.task:
+                raise InvalidArgument(
+                    f"calls[{position}]", f"must be task.call(…) of a task of this harbor, not {call!r}"
+                )
+        return given
+
+    def queue(self, name: str | None = None) -> Queue:
+        """A queue on its store: one by name, or all of them. It is closed with the harbor, or by itself before."""
+        queue = Queue(self.backend, name)
+        self._queues = [*(other for other in self._queues if not other.closed), queue]
+        return queue
+
+    # -- working
+
+    def worker(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        strategies: Mapping[str, Strategy] | None = None,
+        cancel_grace: Duration = CANCEL_GRACE,
+        **options: Any,
+    ) -> Worker:
+        """A worker for all its tasks, on all queues or those named; `await worker.run()` works until it is closed.
+
+        `options` are those of `Worker`. It may be made without an event loop, and begins at once where one runs. A job
+        of a type that is no task here goes back for a minute, with the reason.
+        """
+        router = self._router(concurrency, cancel_grace)
+        return Worker(
+            self._queue,
+            router,
+            concurrency=concurrency,
+            queues=queues,
+            strategies={**self._strategies, **(strategies or {})},
+            cancel_grace=cancel_grace,
+            **options,
+        )
+
+    def _router(self, concurrency: int, cancel_grace: Duration) -> Router:
+        seconds = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
+        slots = check_number("concurrency", concurrency, least=1)
+        return Router(self._tasks, self._layers, processes=slots, cancel_grace=seconds)
+
+    # -- for tests
+
+    async def run_until_empty(self, queues: Sequence[str] | None = None, *, concurrency: int = CONCURRENCY) -> int:
+        """Runs all jobs that can be claimed now, and those they enqueue; returns how many runs that were.
+
+        Jobs whose time has not come (a delay, a retry's backoff), paused queues and full limits are left alone. A job
+        that fails and may be tried again at once is tried again.
+        """
+        router = self._router(concurrency, CANCEL_GRACE)
+        worker = DrainingWorker(
+            self._queue, router, concurrency=concurrency, queues=queues, strategies=self._strategies, autorun=False
+        )
+        await worker.run()
+        return router.runs
+
+    def run_until_empty_sync(self, queues: Sequence[str] | None = None, *, concurrency: int = CONCURRENCY) -> int:
+        """Like `run_until_empty`, for code without an event loop."""
+        return asyncio.run(self.run_until_empty(queues, concurrency=concurrency))
+
+    def eager(self) -> AbstractContextManager[None]:
+        """In this block, whatever is enqueued is run at once, once, where it is enqueued; no store is touched.
+
+        Arguments and results pass through JSON as ever. A failure is not raised by the enqueue but kept for the handle,
+        as it would be with a worker.
+        """
+        return self._eagerness.switched_on()
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Closes all its queues, and with the last one the store; safe to call twice."""
+        queues, self._queues = self._queues, []
+        for queue in queues:
+            await queue.close()
+
+    def close_sync(self) -> None:
+        """Like `close`, for code without an event loop."""
+        background.run(self.close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_sync()
+
+
+class DrainingWorker(Worker):
+    """A worker that ends when it finds nothing to claim and runs nothing any more."""
+
+    async def _tell_drained(self) -> None:
+        self._closing = True
+
+
+def _check_function(function: object) -> None:
+    if not inspect.isfunction(function):
+        raise InvalidArgument(
+            "function", f"must be a function, not {function!r}; options go by name: @harbor.task(queue=…)"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgument("function", f"{function.__qualname__} is a generator; return a list, which can be stored")
+
+
+def _check_executor(function: Callable[..., Any], executor: str, memory_limit: int | None) -> None:
+    if executor not in _EXECUTORS:
+        raise InvalidArgument("executor", f"must be one of {', '.join(_EXECUTORS)}; got {executor!r}")
+    if executor == "spark":
+        raise InvalidArgument("executor", "'spark' is not built yet; use auto, thread or process")
+    if executor == "thread" and inspect.iscoroutinefunction(function):
+        raise InvalidArgument("executor", "'thread' is for a def; an async def runs on the event loop, or in a process")
+    if executor == "process" and "<" in function.__qualname__:
+        raise InvalidArgument(
+            "executor", f"{function.__qualname__} is no function at the top of a module, where a process could find it"
+        )
+    if memory_limit is not None and executor != "process":
+        raise InvalidArgument("memory_limit", 'needs executor="process": threads share the memory of their worker')

@@ -1,0 +1,99 @@
+"""Middleware: what an application does around every enqueue and every run, in symmetric hooks."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from longshore.core.job import Job
+from longshore.runtime.running_job import RunningJob
+
+Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
+"""How an answer that must be awaited is awaited: on this event loop, or in a blocked thread."""
+
+_log = logging.getLogger("longshore.app")
+
+
+class Middleware:
+    """Hooks around enqueuing and running; override those you need, as `def` or `async def`.
+
+    The first one added is the outermost: its `before_…` comes first and its `after_…` last. An `after_…` is called for
+    every `before_…` that returned, also after a failure, with the error. What an `after_…` raises is logged and nothing
+    more: the job is stored, or its work done, already.
+    """
+
+    def before_enqueue(self, job: Job) -> Any:
+        """May return another Job to be stored instead; an exception refuses the job, and the caller gets it."""
+
+    def after_enqueue(self, job: Job, error: BaseException | None) -> Any:
+        """The job is stored, or was refused with this error."""
+
+    def before_run(self, job: RunningJob) -> Any:
+        """In the worker's process, before the job is run. An exception is the job's failure; Snooze puts it off."""
+
+    def after_run(self, job: RunningJob, result: Any, error: BaseException | None) -> Any:
+        """The job gave back this result, or ended with this error."""
+
+
+async def on_this_loop(answer: Awaitable[Any]) -> Any:
+    """Awaits it."""
+    return await answer
+
+
+async def run_within(layers: Sequence[Middleware], job: RunningJob, run: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs the job inside all layers."""
+    entered: list[Middleware] = []
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        for layer in layers:
+            await _answer(layer.before_run(job), on_this_loop)
+            entered.append(layer)
+        result = await run()
+    except BaseException as raised:  # a cancellation and an exit, too, are how a run ends
+        error = raised
+        raise
+    else:
+        return result
+    finally:
+        for layer in reversed(entered):
+            await _tolerated(layer, "after_run", on_this_loop, job, result, error)
+
+
+async def enqueue_within(
+    layers: Sequence[Middleware],
+    jobs: Sequence[Job],
+    store: Callable[[Sequence[Job]], Awaitable[list[str]]],
+    wait: Wait,
+) -> list[str]:
+    """Stores the jobs inside all layers, and returns their ids."""
+    jobs = list(jobs)
+    entered: list[tuple[Middleware, int]] = []
+    error: BaseException | None = None
+    try:
+        for position in range(len(jobs)):
+            for layer in layers:
+                changed = await _answer(layer.before_enqueue(jobs[position]), wait)
+                if changed is not None:
+                    jobs[position] = changed
+                entered.append((layer, position))
+        return await store(jobs)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        for layer, position in reversed(entered):
+            await _tolerated(layer, "after_enqueue", wait, jobs[position], error)
+
+
+async def _answer(answer: Any, wait: Wait) -> Any:
+    return await wait(answer) if inspect.isawaitable(answer) else answer
+
+
+async def _tolerated(layer: Middleware, hook: str, wait: Wait, *told: Any) -> None:
+    try:
+        await _answer(getattr(layer, hook)(*told), wait)
+    except Exception:
+        _log.exception("%s.%s failed; the job is not touched by it", type(layer).__name__, hook)

@@ -1,0 +1,108 @@
+"""Which function a job is for, and where it runs: one executor for all tasks of a harbor."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longshore.app.middleware import Middleware, run_within
+from longshore.app.task import Task
+from longshore.backends.contract import Backend
+from longshore.core.errors import InvalidArgument, Snooze
+from longshore.core.job import Job
+from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
+from longshore.runtime.executors.in_threads import ThreadExecutor
+from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.running_job import AwaitedDesk, RunningJob
+
+UNKNOWN_PAUSE = 60.0
+"""Seconds for which a job that no task here is for goes back to the queue: another worker may know it."""
+
+
+class Router(Executor):
+    """Runs each job with the task of its type: `async def` on the loop, `def` in threads, or in processes."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        layers: Sequence[Middleware],
+        *,
+        processes: int,
+        cancel_grace: float = CANCEL_GRACE,
+    ) -> None:
+        self._tasks = tasks
+        self._layers = layers
+        self._processes = processes
+        self._cancel_grace = cancel_grace
+        self._on_loop = LoopExecutor(self._awaited)
+        self._in_threads = ThreadExecutor(self._called, cancel_grace=cancel_grace)
+        self._in_processes: dict[str, Executor] = {}
+        self.runs = 0
+        """How many jobs it was given."""
+        for task in tasks.values():
+            _ = task.signature.arguments  # an annotation that cannot be looked up is told now and not by the first job
+            if task.executor == "process":
+                self._in_processes[task.name] = self._process_executor(task)
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """As the task's executor wants it."""
+        task = self._tasks.get(record.type)
+        return RunningJob(record, AwaitedDesk(backend)) if task is None else self._for(task).take(record, backend)
+
+    async def run(self, job: RunningJob) -> Any:
+        """Within the middleware, on the task's executor."""
+        self.runs += 1
+        task = self._tasks.get(job.record.type)
+        if task is None:
+            raise Snooze(UNKNOWN_PAUSE, self._unknown(job.record.type))
+        executor = self._for(task)
+        if not self._layers:
+            return await executor.run(job)
+        return await run_within(self._layers, job, lambda: executor.run(job))
+
+    async def close(self) -> None:
+        """Closes them all."""
+        for executor in (self._on_loop, self._in_threads, *self._in_processes.values()):
+            await executor.close()
+
+    def _for(self, task: Task[..., Any]) -> Executor:
+        if task.executor == "process":
+            if task.name not in self._in_processes:  # declared after the worker was made
+                self._in_processes[task.name] = self._process_executor(task)
+            return self._in_processes[task.name]
+        return self._on_loop if task.is_async else self._in_threads
+
+    async def _awaited(self, job: RunningJob) -> Any:
+        return await self._tasks[job.record.type].run_async(job)
+
+    def _called(self, job: RunningJob) -> Any:
+        return self._tasks[job.record.type].run_here(job)
+
+    def _process_executor(self, task: Task[..., Any]) -> Executor:
+        from longshore.runtime.executors.in_processes import ProcessExecutor  # only where there are processes
+        from longshore.runtime.executors.target import Target
+
+        module, name = task.function.__module__, task.function.__qualname__
+        found: Any = sys.modules.get(module)
+        for step in name.split("."):
+            found = getattr(found, step, None)
+        if found is not task:
+            raise InvalidArgument(
+                "executor",
+                f"the task {task.name} runs in processes, which look for it as {module}.{name} and find another thing; "
+                f"declare it with @harbor.task at the top of its module, not as in {task.place}",
+            )
+        return ProcessExecutor(
+            Target.named(module, f"{name}.run_here", "executor"),
+            processes=self._processes,
+            memory_limit=task.memory_limit,
+            cancel_grace=self._cancel_grace,
+        )
+
+    def _unknown(self, job_type: str) -> str:
+        near = difflib.get_close_matches(job_type, self._tasks, 3)
+        hint = f", but {' and '.join(near)}" if near else ""
+        known = ", ".join(sorted(self._tasks)[:20]) or "none"
+        return f"no task of this worker is named {job_type!r}{hint}; the tasks it knows: {known}"

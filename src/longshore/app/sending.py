@@ -1,0 +1,107 @@
+"""On the way to the store: calls become jobs, pass the middleware, are stored in one transaction, and get handles."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from longshore.app.eager import Eagerness
+from longshore.app.handles import JobHandle
+from longshore.app.middleware import Middleware, enqueue_within, on_this_loop
+from longshore.app.task import Call, Task
+from longshore.app.waiting import WaitingRoom
+from longshore.core.errors import DuplicateJob
+from longshore.core.job import Job
+from longshore.runtime import background
+from longshore.runtime.job_queue import Queue
+
+R = TypeVar("R")
+Enqueue = Callable[[list[Job]], Awaitable[list[str]]]
+
+
+class Sending:
+    """Enqueues calls of tasks, from an event loop or from a thread without one."""
+
+    def __init__(self, queue: Queue, layers: Sequence[Middleware], eagerness: Eagerness) -> None:
+        self._queue = queue
+        self._layers = layers
+        self._eagerness = eagerness
+        self._room = WaitingRoom(queue)
+
+    async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
+        """Stores all of them or none."""
+        jobs = [call.job() for call in calls]
+        if self._eagerness.on:
+            return [await self._eagerness.run(call.task, job) for call, job in zip(calls, jobs, strict=True)]
+
+        async def enqueue(fresh: list[Job]) -> list[str]:
+            return await self._queue.enqueue_jobs(fresh, connection=connection)
+
+        ids = await enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), on_this_loop)
+        return [self.handle(call.task, job_id) for call, job_id in zip(calls, ids, strict=True)]
+
+    def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
+        """Stores all of them or none; the calling thread is blocked, and its connection used by no other."""
+        jobs = [call.job() for call in calls]
+        if self._eagerness.on:
+            return [self._eagerness.run_sync(call.task, job) for call, job in zip(calls, jobs, strict=True)]
+
+        async def enqueue(fresh: list[Job]) -> list[str]:
+            return self._queue.sync.enqueue_jobs(fresh, connection=connection)
+
+        ids = _at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), _blocking))
+        return [self.handle(call.task, job_id) for call, job_id in zip(calls, ids, strict=True)]
+
+    def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
+        """The handle of a stored job."""
+        return JobHandle(job_id, self, task.signature.result.read)
+
+    # -- what handles ask
+
+    async def job(self, job_id: str) -> Job:
+        """The job as it stands."""
+        return await self._queue.get_job(job_id)
+
+    async def ended(self, job_id: str, timeout: float | None) -> Job:
+        """The job once it is final."""
+        return await self._room.ended(job_id, timeout)
+
+    async def cancel(self, job_id: str) -> bool:
+        """Asks for its end."""
+        cancelled, _ = await self._queue.cancel_jobs(job_ids=[job_id])
+        return bool(cancelled)
+
+
+async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[str]:
+    """The ids, in input order. An id that is taken already is answered by the job that has it, as `Queue.add` does."""
+    fresh: dict[str, Job] = {}
+    for job in jobs:
+        fresh.setdefault(job.id, job)
+    ids = {job_id: job_id for job_id in fresh}
+    while fresh:
+        try:
+            stored = await enqueue(list(fresh.values()))
+        except DuplicateJob as error:
+            taken = [job_id for job_id in error.job_ids if job_id in fresh]
+            if not taken:
+                raise
+            for job_id in taken:
+                del fresh[job_id]
+        else:
+            ids.update(zip(fresh, stored, strict=True))
+            break
+    return [ids[job.id] for job in jobs]
+
+
+def _at_once(work: Coroutine[Any, Any, R]) -> R:
+    """Runs a coroutine that never waits, because whatever it awaits has blocked already."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # a coroutine's value by the language's own rule
+    work.close()
+    raise RuntimeError("something was awaited here that must not be")
+
+
+async def _blocking(answer: Awaitable[Any]) -> Any:
+    return background.run(on_this_loop(answer))

@@ -1,0 +1,247 @@
+"""A task: a function that can be called as it is, or enqueued with arguments that are checked at once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
+
+from longshore.app.handles import JobHandle
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import DependencyPolicy, Job
+from longshore.core.moments import Duration, Moment
+from longshore.core.names import check_names
+from longshore.runtime.adding import BackoffLike, job_from
+from longshore.runtime.running_job import RunningJob
+
+if TYPE_CHECKING:
+    from longshore.app.arguments import Signature
+    from longshore.app.sending import Sending
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ExecutorName = Literal["auto", "thread", "process", "spark"]
+ConcurrencyKey = str | Callable[..., str | None]
+"""One key for all jobs of a task, or a function that makes it from the job's own arguments."""
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What may be said of one enqueue; an option that is left out is as the task declares it. Tags are added."""
+
+    queue: str
+    priority: int
+    lifo: bool
+    delay: Duration | None
+    run_at: Moment | None
+    expires_at: Moment | None
+    timeout: Duration | None
+    attempts: int
+    backoff: BackoffLike | None
+    retry_strategy: str | None
+    max_crashes: int | None
+    job_id: str | None
+    idempotency_key: str | None
+    concurrency_key: str | None
+    tags: Sequence[str]
+    depends_on: Sequence[str | JobHandle[Any]]
+    on_dependency_failure: DependencyPolicy
+    parent_id: str | None
+    remove_on_complete: bool | int
+    remove_on_fail: bool | int
+    hold: bool
+    connection: object
+
+
+_KNOWN = frozenset(EnqueueOptions.__annotations__)
+_ONE_JOB_ONLY = ("job_id", "idempotency_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R]):
+    """One call of a task that is not enqueued yet: its arguments are checked, and kept as JSON."""
+
+    task: Task[..., R]
+    data: Mapping[str, Any]
+    concurrency_key: str | None
+    options: Mapping[str, Any]
+
+    def job(self) -> Job:
+        """The job to store."""
+        options = _merged(self.task.declared, self.options)
+        if self.concurrency_key is not None:
+            options.setdefault("concurrency_key", self.concurrency_key)
+        return job_from(self.task.name, self.data, **options)
+
+
+class Task(Generic[P, R]):
+    """What `@harbor.task` makes of a function. Calling it calls the function; `enqueue` has a worker call it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Signature,
+        sending: Sending,
+        *,
+        name: str,
+        place: str,
+        executor: ExecutorName,
+        memory_limit: int | None,
+        concurrency_key: ConcurrencyKey | None,
+        declared: Mapping[str, Any],
+    ) -> None:
+        functools.update_wrapper(cast(Callable[..., Any], self), function)
+        self.function = function
+        self.signature = signature
+        self.name = name
+        self.place = place
+        self.executor = executor
+        self.memory_limit = memory_limit
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._sending = sending
+        self._concurrency_key = concurrency_key
+        self.declared = declared
+        self._as_declared: TaskWithOptions[P, R] = TaskWithOptions(self, {})
+
+    def __repr__(self) -> str:
+        return f"<task {self.name} in {self.place}>"
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Stores a job that will call the function with these arguments; InvalidArgument names one that is wrong."""
+        return await self._as_declared.enqueue(*args, **kwargs)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `enqueue`, for code without an event loop."""
+        return self._as_declared.enqueue_sync(*args, **kwargs)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Stores all these calls of this task or none, in one transaction: `[task.call(1), task.call(2)]`."""
+        return await self._as_declared.enqueue_many(calls)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Like `enqueue_many`, for code without an event loop."""
+        return self._as_declared.enqueue_many_sync(calls)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call for `enqueue_many`; its arguments are checked here."""
+        return self._as_declared.call(*args, **kwargs)
+
+    def options(self, **options: Unpack[EnqueueOptions]) -> TaskWithOptions[P, R]:
+        """The task with other options for some enqueues: `send.options(delay=5).enqueue(to="ada")`."""
+        return TaskWithOptions(self, _checked(options))
+
+    def handle(self, job_id: str) -> JobHandle[R]:
+        """The handle of a job of this task that was enqueued before, here or elsewhere."""
+        return self._sending.handle(self, job_id)
+
+    def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
+        """A call with checked arguments and options of its own."""
+        arguments = self.signature.arguments
+        data, values = arguments.write(arguments.bind(args, kwargs))
+        key = self._concurrency_key
+        if key is not None and not isinstance(key, str):
+            key = arguments.call(key, values)
+        return Call(self, data, key, options)
+
+    def run_here(self, job: RunningJob) -> Any:
+        """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""
+        if self.is_async:
+            return self.run_async(job)
+        args, kwargs = self.signature.arguments.read(job.record.payload)
+        return self.signature.result.write(self.function(*args, **kwargs))
+
+    async def run_async(self, job: RunningJob) -> Any:
+        """The same for an `async def`."""
+        args, kwargs = self.signature.arguments.read(job.record.payload)
+        return self.signature.result.write(await self.function(*args, **kwargs))
+
+
+class AsyncTask(Task[P, R]):
+    """A task that is `async def`: calling it gives a coroutine."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Just calls the function."""
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
+
+
+class PlainTask(Task[P, R]):
+    """A task that is `def`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Just calls the function."""
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
+
+
+class TaskWithOptions(Generic[P, R]):
+    """A task with options of its own for what is enqueued through it."""
+
+    __slots__ = ("_connection", "_options", "_task")
+
+    def __init__(self, task: Task[P, R], options: Mapping[str, Any]) -> None:
+        self._task = task
+        self._options = {name: value for name, value in options.items() if name != "connection"}
+        self._connection = options.get("connection")
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Stores a job that will call the function with these arguments."""
+        call = self._task.prepare(args, kwargs, self._options)
+        return (await self._task._sending.send([call], self._connection))[0]
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `enqueue`, for code without an event loop; a `connection` is used in the calling thread."""
+        call = self._task.prepare(args, kwargs, self._options)
+        return self._task._sending.send_sync([call], self._connection)[0]
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Stores all these calls or none, in one transaction; a call's own options go before these."""
+        return await self._task._sending.send(self._with_these(calls), self._connection)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Like `enqueue_many`, for code without an event loop."""
+        return self._task._sending.send_sync(self._with_these(calls), self._connection)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call with these options, for `enqueue_many`."""
+        if self._connection is not None:
+            raise InvalidArgument("connection", "is for all calls together: task.options(connection=…).enqueue_many(…)")
+        return self._task.prepare(args, kwargs, self._options)
+
+    def _with_these(self, calls: Iterable[Call[R]]) -> list[Call[R]]:
+        for name in _ONE_JOB_ONLY:
+            if self._options.get(name) is not None:
+                raise InvalidArgument(name, f"is for one job; give each call its own: task.options({name}=…).call(…)")
+        given = list(calls)
+        for position, call in enumerate(given):
+            if not isinstance(call, Call) or call.task is not self._task:
+                _refuse(position, call, self._task)
+        if not self._options:
+            return given
+        return [replace(call, options=_merged(self._options, call.options)) for call in given]
+
+
+def _merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    """The later ones win, and tags add up."""
+    tags = (*first.get("tags", ()), *then.get("tags", ()))
+    return {**first, **then, "tags": tags} if tags else {**first, **then}
+
+
+def _refuse(position: int, call: object, task: Task[..., Any]) -> NoReturn:
+    if isinstance(call, Call):
+        raise InvalidArgument(
+            f"calls[{position}]", f"is a call of {call.task.name}; harbor.enqueue_many takes all tasks"
+        )
+    raise InvalidArgument(f"calls[{position}]", f"must be {task.name}.call(…), not {call!r}")
+
+
+def _checked(options: EnqueueOptions) -> dict[str, Any]:
+    given: dict[str, Any] = dict(options)
+    for name in given:
+        if name not in _KNOWN:
+            raise InvalidArgument(name, f"is no option of an enqueue; it has {', '.join(sorted(_KNOWN))}")
+    if "tags" in given:
+        given["tags"] = check_names("tags", given["tags"])
+    if "depends_on" in given and not isinstance(given["depends_on"], str | bytes):
+        given["depends_on"] = [other.id if isinstance(other, JobHandle) else other for other in given["depends_on"]]
+    return given
