@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Harbor": "longshore.app.harbor",
     "Job": "longshore.core.job",
     "JobEvent": "longshore.core.job",
     "JobFilter": "longshore.core.filtering",
@@ -19,11 +20,13 @@ _HOMES = {
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.cron",
     "connect": "longshore.backends.opening",
+    "current_job": "longshore.runtime.running_job",
     "exponential": "longshore.core.backoff",
     "fixed": "longshore.core.backoff",
 }
 
 if TYPE_CHECKING:
+    from longshore.app.harbor import Harbor
     from longshore.backends.contract import Outcome
     from longshore.backends.opening import connect
     from longshore.core.backoff import exponential, fixed
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
     from longshore.core.lifecycle import JobStatus
     from longshore.core.limits import Rate
     from longshore.runtime.job_queue import Queue
+    from longshore.runtime.running_job import current_job
 
 __all__ = [
+    "Harbor",
     "Job",
     "JobEvent",
     "JobFilter",
@@ -46,6 +51,7 @@ __all__ = [
     "Rate",
     "Repeat",
     "connect",
+    "current_job",
     "exponential",
     "fixed",
 ]

@@ -204,10 +204,11 @@ IMPORTED_FROM_LONGSHORE = {
     "Repeat",
     "Rate",
     "connect",
+    "current_job",
     "exponential",
     "fixed",
 }
-STILL_TO_COME = {"Harbor", "Worker", "Scheduler"}
+STILL_TO_COME = {"Worker", "Scheduler"}
 """Promised and not built yet. A name leaves in the commit that builds it, and the list goes when it is empty."""
 
 
