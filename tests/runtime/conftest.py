@@ -9,6 +9,7 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import QueueClosed
+from longshore.runtime.job_queue import Queue
 from longshore.testing.conformance.staging import audit
 
 OpenBackend = Callable[[], Backend]
@@ -64,3 +65,21 @@ async def other_backend(backend: Backend, open_backend: OpenBackend) -> Backend:
     if not backend.capabilities.shared:
         pytest.skip("nobody else can open this store")
     return open_backend()
+
+
+@pytest.fixture
+async def queue(backend: Backend) -> AsyncIterator[Queue]:
+    """A queue that sees all jobs; its end leaves the backend open for the audit, as another queue is open on it."""
+    keeper = Queue(backend)
+    opened = Queue(backend)
+    yield opened
+    await opened.close()
+    assert not keeper.closed
+
+
+@pytest.fixture
+async def mail(backend: Backend, queue: Queue) -> AsyncIterator[Queue]:
+    """The queue named "mail", beside the one that sees all."""
+    opened = Queue(backend, "mail")
+    yield opened
+    await opened.close()
