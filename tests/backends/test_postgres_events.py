@@ -75,6 +75,21 @@ async def test_a_follower_misses_no_event_of_a_transaction_that_commits_late(
         assert sorted(map(str, ids(await read_until(backend, 2, before.cursor)))) == ["late", "meanwhile"]
 
 
+async def test_whoever_begins_at_the_end_hears_of_a_transaction_that_was_open_then(
+    backend: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_job(new_job("before"))
+    (before,) = await read_until(backend, 1)
+    with writing(postgres_url) as late:
+        await backend.enqueue_jobs([new_job("late")], connection=late)
+        await backend.enqueue_job(new_job("meanwhile"))
+        end = await backend.end_of_events()
+        assert end == before.cursor
+        late.commit()
+    assert sorted(map(str, ids(await read_until(backend, 2, end)))) == ["late", "meanwhile"]
+    assert await backend.read_events(await backend.end_of_events()) == []
+
+
 async def test_what_came_before_a_late_transaction_is_read_while_it_is_open(
     backend: Backend, postgres_url: str
 ) -> None:

@@ -56,6 +56,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "cleanup_expired_jobs": ({"ttl": NEEDED}, {"queue": None}),
     "delete_jobs": ({"tags": (), "job_ids": ()}, {"queue": None}),
     "read_events": ({"after": None, "limit": 1000}, {"queue": None}),
+    "end_of_events": ({}, {}),
     "wait_for_change": ({"timeout": NEEDED, "after": None}, {}),
     "pause_queue": ({"queue": NEEDED}, {}),
     "resume_queue": ({"queue": NEEDED}, {}),
@@ -65,6 +66,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
         {"running": UNCHANGED, "per_key": UNCHANGED, "rate": UNCHANGED, "rate_per_key": UNCHANGED},
     ),
     "list_queues": ({}, {}),
+    "record_worker_event": ({"event": NEEDED, "worker_id": NEEDED}, {"queue": "", "detail": None}),
     "close": ({}, {}),
 }
 # the surface names these verbs and leaves their parameters open

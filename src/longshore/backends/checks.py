@@ -16,6 +16,7 @@ from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, clean_text
 
 LEVELS = ("debug", "info", "warn", "error")
+WORKER_EVENTS = ("worker.error", "worker.drained")
 
 
 def limit(value: object, field: str = "limit") -> int:
@@ -157,3 +158,20 @@ def worker(value: object) -> WorkerInfo:
         state=clean_text("worker.state", value.state),
         detail=dict(value.detail),
     )
+
+
+def worker_event(value: object) -> str:
+    """What a worker may write into the log beside its jobs."""
+    if value not in WORKER_EVENTS:
+        raise InvalidArgument("event", f"must be one of {', '.join(WORKER_EVENTS)}, not {value!r}")
+    return str(value)
+
+
+def detail(value: object) -> str | None:
+    """An event's detail as JSON text: an error is not lost because its words are odd or too many."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("detail", f"must be a mapping, not {type(value).__name__}")
+    cleaned = {key: clean_text("detail", inner) if isinstance(inner, str) else inner for key, inner in value.items()}
+    return check_json("detail", cleaned, limit=LARGEST_NOTE).decode()

@@ -25,6 +25,8 @@ Freed = dict[str, int]
 
 OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release", "crash"]
 
+WorkerEvent = Literal["worker.error", "worker.drained"]
+
 
 class Unchanged(Enum):
     """The default of a setting that is left as it is; None is a value of its own (no limit)."""
@@ -307,6 +309,10 @@ class Backend(ABC):
         """The log after a cursor (None: from its start); never skips an event that commits late."""
 
     @abstractmethod
+    async def end_of_events(self) -> str:
+        """A cursor at the present end of the log: whoever reads on from it hears of all that is committed after."""
+
+    @abstractmethod
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
         """Waits until something changed, or `timeout` passed (False). True may be a false alarm: look, then wait again.
 
@@ -400,6 +406,15 @@ class Backend(ABC):
     @abstractmethod
     async def list_workers(self) -> list[WorkerInfo]:
         """The workers heard of in the last day, by id, with when they were last seen."""
+
+    @abstractmethod
+    async def record_worker_event(
+        self, event: WorkerEvent, worker_id: str, *, queue: str = "", detail: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes what a worker has to say beside its jobs into the log, where `assignee_id` names the worker.
+
+        `queue=""` means no queue in particular. Text within the detail is cut and cleaned rather than refused.
+        """
 
     # -- it is over
 

@@ -96,6 +96,12 @@ def read_events(view: View, after: str | None, limit: int, queue: str | None, jo
     return [_event_of(ends, number, row) for number, row in rows]
 
 
+def end_of_events(view: View) -> str:
+    """The cursor of the last event a follower may read now, or of where the first will come after."""
+    ends = view.log_ends(None)
+    return event_cursor(ends, ends.last)
+
+
 def goes_on_after(view: View, after: str) -> bool:
     """Whether the log has anything after this cursor, be it pruned already: reading on will tell."""
     ends = view.log_ends(None)

@@ -18,6 +18,7 @@ from longshore.backends.contract import (
     QueueInfo,
     SettleReport,
     Unchanged,
+    WorkerEvent,
     WorkerInfo,
 )
 from longshore.backends.transaction import Transaction
@@ -33,6 +34,7 @@ from longshore.backends.verbs import (
     upkeep,
 )
 from longshore.backends.view import View
+from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.filtering import JobFilter, check_filter
@@ -240,6 +242,9 @@ class StoredBackend(Backend):
         name = None if job_id is None else check_name("job_id", job_id)
         return await self._read(looking.read_events, after, checks.limit(limit), checks.optional_queue(queue), name)
 
+    async def end_of_events(self) -> str:
+        return await self._read(looking.end_of_events)
+
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
         micros = check_duration("timeout", timeout, positive=False)
         rings = self._bell.rings
@@ -340,6 +345,13 @@ class StoredBackend(Backend):
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._read(_workers)
 
+    async def record_worker_event(
+        self, event: WorkerEvent, worker_id: str, *, queue: str = "", detail: Mapping[str, Any] | None = None
+    ) -> None:
+        check_name("worker_id", worker_id)
+        name = "" if queue == "" else check_name("queue", queue)
+        await self._write(_record_worker_event, checks.worker_event(event), worker_id, name, checks.detail(detail))
+
 
 def _schedules(view: View) -> list[Schedule]:
     return view.schedules()
@@ -351,6 +363,10 @@ def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:
 
 def _workers(view: View) -> list[WorkerInfo]:
     return view.workers()
+
+
+def _record_worker_event(tx: Transaction, event: str, worker_id: str, queue: str, detail: str | None) -> None:
+    tx.write_event(EventRow(None, None, 0, queue, None, event, None, None, 0, 0, worker_id, "", tx.now, detail))
 
 
 def _remove_schedule(tx: Transaction, schedule_id: str) -> bool:

@@ -40,7 +40,7 @@ from longshore.core.numbers import check_number
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.goes_on_after)
+_FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.end_of_events, looking.goes_on_after)
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000

@@ -118,6 +118,7 @@ class SQLTransaction(SQLView):
 
     def write_event(self, event: EventRow) -> None:
         self._append([event])
+        self._run(self._sql.remember_queues, self._listed([event.queue]))  # so that its events are pruned in their time
 
     # -- schedules and workers
 

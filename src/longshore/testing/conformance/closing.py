@@ -44,6 +44,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "count_jobs": lambda b: b.count_jobs(),
     "read_logs": lambda b: b.read_logs("running"),
     "read_events": lambda b: b.read_events(),
+    "end_of_events": lambda b: b.end_of_events(),
     "wait_for_change": lambda b: b.wait_for_change(0),
     "retry_job": lambda b: b.retry_job("dead"),
     "promote_job": lambda b: b.promote_job("delayed"),
@@ -61,6 +62,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "apply_retention": lambda b: b.apply_retention(),
     "heartbeat_worker": lambda b: b.heartbeat_worker(WorkerInfo(id="worker-1")),
     "list_workers": lambda b: b.list_workers(),
+    "record_worker_event": lambda b: b.record_worker_event("worker.error", "worker-1", detail={"error": "no route"}),
 }
 """One good call of each verb, on the jobs that `interruptions` sets out."""
 

@@ -65,7 +65,7 @@ async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") ->
 
 
 class TestEvents:
-    """`read_events` and `wait_for_change`."""
+    """`read_events`, `end_of_events` and `wait_for_change`."""
 
     # -- what is written
 
@@ -184,6 +184,38 @@ class TestEvents:
             await enqueue(backend, f"j{number}", queue=["mail", "bills"][number % 2])
         whole = await backend.read_events()
         assert [e.job_id for e in await backend.read_events(whole[2].cursor, 1, queue="mail")] == ["j4"]
+
+    async def test_whoever_begins_at_the_end_hears_of_all_that_comes_after_and_of_nothing_before(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        at_the_start = await backend.end_of_events()
+        assert await backend.read_events(at_the_start) == []
+        assert await backend.wait_for_change(0, after=at_the_start) is False
+        await a_long_life(backend, clock)
+        whole = await log_of(backend)
+        assert await backend.read_events(at_the_start) == whole
+        assert await backend.wait_for_change(0, after=at_the_start) is True
+        at_the_end = await backend.end_of_events()
+        assert await backend.read_events(at_the_end) == []
+        assert at_the_end == whole[-1].cursor
+        await enqueue(backend, "news", queue="mail")
+        await backend.pause_queue("bills")
+        assert [event.job_id for event in await backend.read_events(at_the_end)] == ["news", None]
+        assert [event.job_id for event in await backend.read_events(at_the_end, queue="mail")] == ["news"]
+        assert [event.event for event in await backend.read_events(at_the_end, job_id="news")] == ["job.added"]
+
+    async def test_the_end_of_a_log_that_was_pruned_is_a_good_place_to_begin(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.enqueue_jobs([new_job(queue=name) for name in ("mail", "bills")])
+        clock.advance(timedelta(days=31))
+        while await backend.apply_retention():
+            pass
+        assert await log_of(backend) == []
+        cursor = await backend.end_of_events()
+        await enqueue(backend, "news", queue="mail")
+        for queue in (None, "mail"):
+            assert [event.job_id for event in await backend.read_events(cursor, queue=queue)] == ["news"]
 
     # -- pruned
 

@@ -125,6 +125,7 @@ NAMES: dict[str, tuple[str, Call]] = {
     "cleanup_expired_jobs(queue)": ("queue", lambda b, v: b.cleanup_expired_jobs(1, queue=v)),
     "put_schedule": ("schedule.id", lambda b, v: b.put_schedule(_schedule(v))),
     "remove_schedule": ("schedule_id", lambda b, v: b.remove_schedule(v)),
+    "record_worker_event(worker_id)": ("worker_id", lambda b, v: b.record_worker_event("worker.drained", v)),
     "heartbeat_worker": ("worker.id", lambda b, v: b.heartbeat_worker(WorkerInfo(id=v))),
 }
 
