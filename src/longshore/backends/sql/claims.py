@@ -27,7 +27,7 @@ in_standing_order = itemgetter(*map(_FIELDS.index, ("priority", _PLACE, "uid")))
 
 def moves_of(rows: Iterable[Row]) -> list[Moved]:
     """What counts and tags have to follow, from rows of `claim_columns`."""
-    return [Moved(*_moved(row)) for row in rows]
+    return list(map(_moved, rows))
 
 
 def any_outlived(rows: Iterable[Row], now: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from longshore.backends.transaction import KeyState, QueueState
@@ -158,18 +158,11 @@ def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta
     return [Delta(*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries]
 
 
-class Moved(NamedTuple):
-    """As much of a job as the counts and its tags need to follow it into another status."""
+Moved = tuple[int, str, str, int, int, str]
+"""What counts and tags need to follow a job into another status: its uid, queue, former status, retry count, place in
+line, and tags as their column holds them. Plain tuples: there is one for each job of every claim and settlement."""
 
-    uid: int
-    queue: str
-    was: str
-    retry_count: int
-    place: int
-    tags: str
-
-
-_counted = attrgetter("queue", "was", "retry_count")
+_counted = itemgetter(1, 2, 3)
 
 
 def deltas_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Delta]:
@@ -181,10 +174,10 @@ def deltas_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Delta
 
 def tag_rows_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Row]:
     """Their tags as `save_tag` takes them."""
-    for job in moved:
-        if job.tags:
-            for tag in json.loads(job.tags):
-                yield (job.place, status in ELIGIBLE, status, job.retry_count, tag, job.uid)
+    for uid, _, _, retries, place, tags in moved:
+        if tags:
+            for tag in json.loads(tags):
+                yield (place, status in ELIGIBLE, status, retries, tag, uid)
 
 
 def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:

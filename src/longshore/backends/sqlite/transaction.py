@@ -140,12 +140,12 @@ class SQLiteTransaction(SQLiteLine):
         results: dict[bytes | None, list[int]] = defaultdict(list)
         moved: list[Moved] = []
         names = self._listed(completion.job_id for completion in given)
-        for number, epoch, token, owner, *job in self._rows(SQL.jobs_to_complete, names, self.now):
+        for number, epoch, token, owner, uid, *others in self._rows(SQL.jobs_to_complete, names, self.now):
             completion = given[number]
             if epoch == completion.epoch and token == completion.token:
-                moved.append(Moved(*job))
                 owners[completion.job_id] = owner
-                results[completion.result].append(moved[-1].uid)
+                results[completion.result].append(uid)
+                moved.append((uid, *others))
         before = self._connection.total_changes()
         self._complete(results)
         self._expect(2 * len(moved), before)

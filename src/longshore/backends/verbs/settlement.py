@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from longshore.backends import checks
@@ -159,18 +158,26 @@ def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: Sett
 def _plain_completions(outcomes: Sequence[Outcome]) -> Iterator[Completion]:
     """Of well formed outcomes, those of jobs that have no other in this batch; found only if a store asks for them."""
     times = Counter(outcome.job_id for outcome in outcomes)
+    lease: Lease | None = None  # the last one looked at: the jobs of one claim share theirs
     for outcome in outcomes:
-        if outcome.verb == "complete" and outcome.lease is not None and times[outcome.job_id] == 1:
-            with suppress(InvalidArgument):  # it is refused with its reason when it is looked at more closely
-                lease = checks.lease(outcome.lease)
-                result = checks.result(outcome.result)
-                if lease is not None and _can_be_stored(lease):
-                    yield Completion(outcome.job_id, lease.epoch, lease.token, result)
+        if outcome.verb != "complete" or times[outcome.job_id] > 1:
+            continue
+        if lease is None or lease is not outcome.lease:
+            lease = outcome.lease if _can_be_stored(outcome.lease) else None
+        if lease is None:
+            continue
+        try:
+            result = checks.result(outcome.result)
+        except InvalidArgument:  # it is refused with its reason when it is looked at more closely
+            continue
+        yield Completion(outcome.job_id, lease.epoch, lease.token, result)
 
 
-def _can_be_stored(lease: Lease) -> bool:
+def _can_be_stored(lease: object) -> bool:
     """Whether any job could have it; one that none can have is refused when it is looked at more closely."""
-    return type(lease.epoch) is int and 0 <= lease.epoch < 2**63 and lease.token.isascii() and lease.token.isprintable()
+    if not isinstance(lease, Lease) or type(lease.epoch) is not int:
+        return False
+    return 0 <= lease.epoch < 2**63 and lease.token.isascii() and lease.token.isprintable()
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:
