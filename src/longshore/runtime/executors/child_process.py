@@ -1,0 +1,271 @@
+"""One child process, seen from its worker: it is given a job, answered, called off, killed, and attended to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import longshore
+from longshore.core.errors import Fatal, Snooze
+from longshore.core.payload import unpack
+from longshore.runtime.executors.target import Target, refuse_while_importing
+from longshore.runtime.executors.wire import Unreadable, frame, read_frame, run_name, told_job, told_refusal
+from longshore.runtime.failures import LONGEST_STDERR, ProcessDied, RemoteFailure, how_it_ended, is_a
+from longshore.runtime.running_job import RunningJob
+
+_START = (
+    "import sys; sys.path.append(sys.argv.pop()); "
+    "from longshore.runtime.executors.child import main; main(int(sys.argv.pop()))"
+)
+_SOON = 2.0
+"""Seconds for what the system does by itself: a dead process is reaped, its last words arrive."""
+_SHOWN_STDERR = 64 * 1024
+"""Of each job, passed on to the worker's own: enough for its log lines, and no job can fill a disk by it."""
+
+
+class ChildProcess:
+    """Belongs to the event loop that started it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, their_end: int) -> None:
+        self.usable = True
+        self.jobs = 0
+        self.loop = asyncio.get_running_loop()
+        self._reader, self._writer = reader, writer
+        self._exited: asyncio.Future[int] = self.loop.create_future()
+        self._lock = threading.Lock()
+        self._reaped = False
+        root = str(Path(longshore.__file__).parents[1])
+        self._process = subprocess.Popen(
+            [sys.executable, *_flags(), "-P", "-c", _START, str(their_end), root],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[their_end],
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        self._stderr = LastWords(self._process.stderr.fileno(), self.loop)
+        threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
+
+    @classmethod
+    async def start(cls, target: Target, memory_limit: int | None) -> Self:
+        """A child that imports its target while the first job is on its way."""
+        refuse_while_importing()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                child = cls(reader, writer, theirs.fileno())
+            except BaseException:
+                writer.close()
+                raise
+        order = {"target": target.told(), "path": sys.path, "argv": sys.argv, "parent": os.getpid()}
+        writer.write(frame({**order, "memory_limit": memory_limit}))
+        return child
+
+    # -- one job
+
+    async def perform(self, job: RunningJob) -> Any:
+        """The job's value, or what it raised, or ProcessDied."""
+        self.jobs += 1
+        self.usable = False
+        self._stderr.forget()
+        talk = asyncio.create_task(self._talk(job))
+        try:
+            await asyncio.wait({talk, self._exited}, return_when=asyncio.FIRST_COMPLETED)
+            # what it said before it died is still in the line
+            await asyncio.wait({talk}, timeout=_SOON)
+            if talk.done():
+                return talk.result()
+        except (EOFError, ConnectionError):
+            await asyncio.wait({self._exited}, timeout=_SOON)
+        except Unreadable as problem:
+            raise await self._death(f"its process sent something unreadable to the worker: {problem}") from None
+        finally:
+            talk.cancel()
+        if self._exited.done():
+            raise await self._death(how_it_ended(self._exited.result()))
+        raise await self._death("its process closed its line to the worker before the job ended")
+
+    async def _talk(self, job: RunningJob) -> Any:
+        self._writer.write(frame({"job": told_job(job.record), "run": self.jobs}, job.payload))
+        await self._writer.drain()
+        try:
+            while True:
+                message, body = await read_frame(self._reader)
+                if "note" in message:
+                    await self._write_note(job, message, body)
+                elif "unready" in message:
+                    raise _failure(message)
+                elif message["run"] == self.jobs:
+                    break
+            if "failed" not in message:
+                value = json.loads(body) if body else None
+                self.usable = True
+                return value
+            failure = _failure(message)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise Unreadable(repr(problem)) from None
+        # what a job without memory left behind, nobody knows
+        self.usable = not is_a(failure.__cause__ or failure, MemoryError)
+        raise failure
+
+    async def _write_note(self, job: RunningJob, message: dict[str, Any], body: bytes) -> None:
+        answer: dict[str, Any] = {"answer": message["question"], "value": None}
+        try:
+            if message["for"] != run_name(job.record):
+                raise RuntimeError("this run of the job is over; its process has another one now")
+            answer["value"] = await _written(job, message, body)
+        except Exception as error:
+            answer = {"answer": message["question"], "refused": told_refusal(error)}
+        self._writer.write(frame(answer))
+        await self._writer.drain()
+
+    def call_off(self) -> None:
+        """Tells the job that it should end."""
+        if not self._writer.is_closing():
+            self._writer.write(frame({"cancel": True}))
+
+    def interrupt(self) -> None:
+        """Raises KeyboardInterrupt in the job, if Python gets to run there."""
+        with self._lock:
+            if not self._reaped:
+                os.kill(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends it and all that it started."""
+        self.usable = False
+        with self._lock:
+            if not self._reaped:
+                _kill_group(self.pid)
+
+    # -- its end
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be given another job."""
+        return self.usable and not self._exited.done()
+
+    async def end(self) -> None:
+        """Lets it go, without a job: it has a moment to leave in order."""
+        self.usable = False
+        self._writer.close()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+        self.kill()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+
+    async def _death(self, reason: str) -> ProcessDied:
+        self.kill()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+        return ProcessDied(reason, self._stderr.text())
+
+    def _attend(self) -> None:
+        """In a thread of its own: only so is a dead process noticed whose line somebody else keeps open."""
+        if hasattr(os, "waitid"):
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._lock:
+            # before it is reaped: until then its number is nobody else's
+            _kill_group(self.pid)
+            code = self._process.wait()
+            self._reaped = True
+        with suppress(RuntimeError):  # the loop may be gone
+            self.loop.call_soon_threadsafe(self._let_go, code)
+
+    def _let_go(self, code: int) -> None:
+        self._exited.set_result(code)
+        self._stderr.close()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        self._writer.close()
+
+
+class LastWords:
+    """Reads what a child writes to stderr as it comes, and keeps the end of it."""
+
+    def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._kept = b""
+        self._shown = 0
+        os.set_blocking(descriptor, False)
+        loop.add_reader(descriptor, self._read)
+
+    def forget(self) -> None:
+        """A new job begins."""
+        self._kept, self._shown = b"", 0
+
+    def text(self) -> str:
+        """The end of what was written since."""
+        return self._kept.decode(errors="replace")
+
+    def close(self) -> None:
+        """Takes what is left, and no more: a process that got away may still be writing."""
+        for _ in range(100):
+            if not self._read():
+                break
+        self._loop.remove_reader(self._descriptor)
+
+    def _read(self) -> bool:
+        try:
+            written = os.read(self._descriptor, 64 * 1024)
+        except BlockingIOError:
+            return False
+        if not written:
+            self._loop.remove_reader(self._descriptor)
+            return False
+        self._kept = (self._kept + written)[-LONGEST_STDERR:]
+        if self._shown < _SHOWN_STDERR:
+            self._shown += len(written)
+            _show(written if self._shown < _SHOWN_STDERR else written + b"\n[longshore: the rest is not shown]\n")
+        return True
+
+
+def _show(written: bytes) -> None:
+    with suppress(Exception):  # a worker without a stderr, or one that was replaced, works on
+        sys.stderr.write(written.decode(errors="replace"))
+        sys.stderr.flush()
+
+
+def _failure(message: dict[str, Any]) -> Exception:
+    remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
+    meant: Exception
+    if "fatal" in message:
+        meant = Fatal(message["fatal"])
+    elif "snooze" in message:
+        meant = Snooze(float(message["snooze"]), str(message["reason"]))
+    else:
+        return remote
+    meant.__cause__ = remote
+    return meant
+
+
+async def _written(job: RunningJob, message: dict[str, Any], body: bytes) -> Any:
+    note = message["note"]
+    if note == "progress":
+        return await job.update_progress(json.loads(body))
+    if note == "log":
+        return await job.log(body.decode(), message["level"])
+    if note == "checkpoint":
+        return await job.save_checkpoint(unpack(body))
+    return await job.dependency_results()
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses for a group of zombies
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _flags() -> list[str]:
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]  # multiprocessing's way

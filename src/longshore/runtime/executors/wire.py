@@ -1,0 +1,129 @@
+"""What passes between a worker and its child processes: frames of JSON with bytes beside it, never pickle."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, BinaryIO
+
+from longshore.core import errors
+from longshore.core.errors import LongshoreError
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import from_micros, to_micros
+from longshore.core.payload import LARGEST_PAYLOAD
+from longshore.runtime.failures import describe
+
+Frame = tuple[dict[str, Any], bytes]
+
+_SIZES = struct.Struct("!II")
+_LARGEST_HEADER = 2 * 1024 * 1024
+"""A child's: its longest texts, escaped. What a job wrote into the line by mistake must not be taken for a size."""
+
+
+class Unreadable(Exception):
+    """Whatever came, it was no frame."""
+
+
+def frame(message: Mapping[str, Any], body: bytes = b"") -> bytes:
+    """A message as it goes over the line; large values travel beside the JSON, as they are."""
+    header = json.dumps(message, separators=(",", ":")).encode()
+    return b"".join((_SIZES.pack(len(header), len(body)), header, body))
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    """The next message of a child, which is not trusted to make sense."""
+    header, body = _SIZES.unpack(await reader.readexactly(_SIZES.size))
+    if header > _LARGEST_HEADER or body > LARGEST_PAYLOAD:
+        raise Unreadable(f"a frame of {header} and {body} bytes")
+    try:
+        message = json.loads(await reader.readexactly(header))
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    if not isinstance(message, dict):
+        raise Unreadable(f"a frame with a {type(message).__name__}")
+    return message, await reader.readexactly(body)
+
+
+def next_frame(line: BinaryIO) -> Frame | None:
+    """The next message of the parent, waited for in this thread; None when there will be no more."""
+    sizes = line.read(_SIZES.size)
+    if len(sizes) < _SIZES.size:
+        return None
+    header, body = _SIZES.unpack(sizes)
+    told, beside = line.read(header), line.read(body)
+    return (json.loads(told), beside) if len(told) == header and len(beside) == body else None
+
+
+# -- a job, field by field; its payload travels beside it
+
+
+def told_job(record: Job) -> dict[str, list[Any]]:
+    """A job's fields, each with its kind: what is inside a value is never mistaken for one."""
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(Job) if field.name != "payload"}
+    return {name: _told(value) for name, value in fields.items() if value is not None}
+
+
+def job_from(told: Mapping[str, list[Any]], payload: bytes) -> Job:
+    """The job that was told of."""
+    fields = {name: _read(kind, value) for name, (kind, value) in told.items()}
+    fields["status"] = JobStatus(fields["status"])
+    return Job(payload=payload, **fields)
+
+
+def run_name(record: Job) -> str:
+    """Which run of which job a note is from: a thread that outlives its job may still write some."""
+    return f"{record.id} {record.epoch}"
+
+
+def _told(value: Any) -> list[Any]:
+    if isinstance(value, bytes):
+        return ["bytes", base64.b64encode(value).decode()]
+    if isinstance(value, datetime):
+        return ["moment", to_micros(value)]
+    if isinstance(value, timedelta):
+        return ["span", value // timedelta(microseconds=1)]
+    if isinstance(value, Lease):
+        end = None if value.expires_at is None else to_micros(value.expires_at)
+        return ["lease", [value.token, value.epoch, end, value.cancel_requested]]
+    return ["json", dict(value) if isinstance(value, Mapping) else value]
+
+
+def _read(kind: str, value: Any) -> Any:
+    if kind == "bytes":
+        return base64.b64decode(value)
+    if kind == "moment":
+        return from_micros(value)
+    if kind == "span":
+        return timedelta(microseconds=value)
+    if kind == "lease":
+        token, epoch, end, cancel_requested = value
+        return Lease(token, epoch, None if end is None else from_micros(end), cancel_requested)
+    return value
+
+
+# -- a refusal, so that a handler can catch LeaseLost wherever it runs
+
+
+def told_refusal(error: Exception) -> dict[str, Any]:
+    """One of our own errors with its fields; any other as its text."""
+    if isinstance(error, LongshoreError) and getattr(errors, type(error).__name__, None) is type(error):
+        plain = {"name": type(error).__name__, "args": error.args, "fields": vars(error)}
+        told: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+        return told
+    return {"name": LongshoreError.__name__, "args": [describe(error)], "fields": {}}
+
+
+def refusal_from(told: Mapping[str, Any]) -> LongshoreError:
+    """The error that was told of, to be raised here."""
+    kind: type[LongshoreError] = getattr(errors, told["name"])
+    error = kind.__new__(kind)
+    error.args = tuple(told["args"])
+    for name, value in told["fields"].items():
+        setattr(error, name, JobStatus(value) if name in ("status", "target") and value in set(JobStatus) else value)
+    return error
