@@ -15,7 +15,6 @@ from longshore.backends.contract import Backend
 from longshore.core.errors import CursorExpired, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
 from longshore.runtime import background
-from longshore.runtime.standing_in import end_of_events
 
 EventListener = Callable[[JobEvent], Any]
 """Called with each event; what it returns is awaited if it can be."""
@@ -82,7 +81,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._over = False
         self._telling = False
-        self._begun: Future[str | None] = background.submit(end_of_events(backend))
+        self._begun: Future[str] = background.submit(backend.end_of_events())
         self._found_beginning = False
         self._work = self._loop.create_task(self._follow())
 
@@ -121,12 +120,11 @@ class Listener:
 
     async def _follow(self) -> None:
         place: str | None = None
-        lost = True
         pause = _SHORTEST_PAUSE
         while not self._over:
             try:
-                if lost:
-                    place, lost = await self._beginning(), False
+                if place is None:
+                    place = await self._beginning()
                 place = await self._tell_what_is_new(place)
                 if not self._over:
                     await self._backend.wait_for_change(_PATIENCE, after=place)
@@ -135,7 +133,7 @@ class Listener:
                 return
             except CursorExpired as error:
                 _log.warning("a listener for %s missed events and goes on with new ones: %s", self._event, error)
-                lost = True
+                place = None
                 await asyncio.sleep(pause)
             except Exception as error:  # it must never fall silent: whatever is wrong may pass
                 known = isinstance(error, LongshoreError)
@@ -143,18 +141,18 @@ class Listener:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _beginning(self) -> str | None:
+    async def _beginning(self) -> str:
         if self._found_beginning:  # and lost it again
-            return await end_of_events(self._backend)
+            return await self._backend.end_of_events()
         self._found_beginning = True
         return await asyncio.wrap_future(self._begun)
 
-    async def _tell_what_is_new(self, place: str | None) -> str | None:
+    async def _tell_what_is_new(self, place: str) -> str:
         """Tells of the events after this place; returns the place after them."""
         events = await self._backend.read_events(place, _AT_ONCE, queue=self._queue)
         if not events:
             # what woke us was another queue's: from now on it is behind us, or we would be woken by it again and again
-            end = await end_of_events(self._backend)
+            end = await self._backend.end_of_events()
             events = await self._backend.read_events(place, _AT_ONCE, queue=self._queue)
             if not events:
                 return end
@@ -182,7 +180,7 @@ class Listener:
             self._telling = False
 
 
-def _look_at(place: asyncio.Future[str | None]) -> None:
+def _look_at(place: asyncio.Future[str]) -> None:
     """A failure is the listener's to tell of, and it does."""
     if not place.cancelled():
         place.exception()

@@ -10,18 +10,6 @@ from longshore.core.clock import Clock, micros_of
 from longshore.core.moments import from_micros
 
 
-async def end_of_events(backend: Backend) -> str | None:
-    """A cursor at the present end of the log; None at the start of an empty one."""
-    verb: Any = getattr(backend, "end_of_events", None)
-    if verb is not None:
-        cursor: str = await verb()
-        return cursor
-    place: str | None = None
-    while events := await backend.read_events(place):
-        place = events[-1].cursor
-    return place
-
-
 async def now(backend: Backend) -> datetime:
     """The store's own time."""
     verb: Any = getattr(backend, "now", None)
