@@ -43,7 +43,7 @@ class Crew:
 
     def start(self, record: Job) -> None:
         """Runs a job that was just claimed."""
-        run = Run(self._executor.take(record, self._backend))
+        run = Run(record)
         self._runs[record.id] = run
         run.task = self._loop.create_task(self._execute(run))
         seconds = run.seconds_allowed
@@ -51,60 +51,66 @@ class Crew:
             run.timer = self._loop.call_later(seconds, self._call_off, run, "timeout")
 
     async def _execute(self, run: Run) -> None:
-        self._ended(run, await run.outcome(self._executor, self._strategies))
+        self._ended(run, await run.outcome(self._executor, self._backend, self._strategies))
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         for timer in (run.timer, run.grace):
             if timer is not None:
                 timer.cancel()
-        job_id = run.job.record.id
+        job_id = run.record.id
         if self._runs.get(job_id) is run:
             del self._runs[job_id]
-            self._tell(job_id, outcome)
+            self._tell(job_id, None if run.called_off == "lost" else outcome)
 
-    def call_off(self, job_ids: Iterable[str], why: CalledOff) -> None:
-        """Asks these runs to end, if they are here."""
-        for job_id in job_ids:
-            run = self._runs.get(job_id)
-            if run is not None:
+    def runs_of(self, job_ids: Iterable[str]) -> list[Run]:
+        """Those of these jobs that are run here; may be asked from any thread."""
+        return [run for job_id in job_ids if (run := self._runs.get(job_id)) is not None]
+
+    def runs_where(self, chosen: Callable[[Job], bool]) -> list[Run]:
+        """The runs of these jobs; may be asked from any thread."""
+        return [run for run in list(self._runs.values()) if chosen(run.record)]
+
+    def call_off(self, runs: Iterable[Run], why: CalledOff) -> None:
+        """Asks these runs to end, if they have not ended."""
+        for run in runs:
+            if self._runs.get(run.record.id) is run:
                 self._call_off(run, why)
-
-    def call_off_where(self, chosen: Callable[[Job], bool], why: CalledOff) -> None:
-        """Asks the runs of these jobs to end."""
-        self.call_off([job_id for job_id, run in self._runs.items() if chosen(run.job.record)], why)
 
     def drop_everything(self) -> None:
         """Asks all runs to end and forgets them: they have no outcome any more."""
-        for run in self._runs.values():
-            run.called_off = "lost"
-            run.job.request_cancel()
-            if run.task is not None:
-                run.task.cancel()
-                self._leave_behind(run.task)
-        self._runs.clear()
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            if run.timer is not None:
+                run.timer.cancel()
+            run.call_off("lost")
+            self._leave_behind(run)
 
     def _call_off(self, run: Run, why: CalledOff) -> None:
         if run.called_off is None:
-            run.called_off = why
-            run.job.request_cancel()
-            if run.task is not None:
-                run.task.cancel()
+            run.call_off(why)
             run.grace = self._loop.call_later(self._patience, self._give_up, run)
         elif why == "lost":  # whatever it was called off for, its outcome is somebody else's now
             run.called_off = why
 
     def _give_up(self, run: Run) -> None:
         """The run did not end in time: it is settled without it, and whatever it still does counts for nothing."""
-        _log.warning("job %s goes on although it was called off (%s); going on without it", run.job.id, run.called_off)
-        if run.task is not None:
-            run.task.cancel()
-            self._leave_behind(run.task)
-        self._leave_behind(self._loop.create_task(self._settle_without(run)))
+        _log.warning(
+            "job %s goes on although it was called off (%s); going on without it", run.record.id, run.called_off
+        )
+        run.interrupt()
+        self._leave_behind(run)
+        self._keep_alive(self._loop.create_task(self._settle_without(run)))
 
     async def _settle_without(self, run: Run) -> None:
-        timed_out = run.called_off == "timeout"
-        self._ended(run, await run.timed_out(self._strategies) if timed_out else run.ended_early())
+        self._ended(run, await run.without_an_answer(self._strategies))
 
-    def _leave_behind(self, task: asyncio.Task[None]) -> None:
+    def _leave_behind(self, run: Run) -> None:
+        """Nothing that it still says is written."""
+        if run.job is not None:
+            run.job.disown()
+        if run.task is not None:
+            self._keep_alive(run.task)
+
+    def _keep_alive(self, task: asyncio.Task[None]) -> None:
         self._stray.add(task)  # a task nobody refers to may vanish in the midst of its work
         task.add_done_callback(self._stray.discard)

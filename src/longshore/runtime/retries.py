@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Literal
 
 from longshore.core.backoff import Backoff, backoff_of
 from longshore.core.job import Job
 from longshore.core.policy import Decision, Ending, StrategyAnswer, decide
-from longshore.runtime.failures import RemoteFailure
+from longshore.runtime.failures import is_a
 
 Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
 """Told how often the job failed and why the last time: seconds to wait, or False for no further try."""
+
+_LONGEST_THOUGHT = 30.0
+"""Seconds for an async strategy to answer: the job holds its slot meanwhile."""
 
 _log = logging.getLogger("longshore.worker")
 
@@ -27,7 +33,7 @@ def by_error(
     """
 
     def strategy(failures: int, error: BaseException) -> StrategyAnswer:
-        rule = next((rule for kind, rule in rules.items() if _is_a(error, kind)), otherwise)
+        rule = next((rule for kind, rule in rules.items() if is_a(error, kind)), otherwise)
         if isinstance(rule, Backoff):
             return rule.seconds(failures, random.random())
         return 0.0 if rule is True else rule
@@ -35,16 +41,9 @@ def by_error(
     return strategy
 
 
-def _is_a(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether the error is of this type, be it raised here or in a process of its own."""
-    if isinstance(error, RemoteFailure):
-        return f"{kind.__module__}.{kind.__qualname__}" in error.type_names
-    return isinstance(error, kind)
-
-
 async def what_follows(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
     """The decision on a job whose execution has just failed."""
-    answer: StrategyAnswer | str = "unset"
+    answer: StrategyAnswer | Literal["unset"] = "unset"
     name = job.options.get("retry_strategy") if job.options else None
     if name is not None and not ending.fatal:
         answer = await _asked(job, strategies.get(name), name, error)
@@ -53,12 +52,14 @@ async def what_follows(job: Job, ending: Ending, error: BaseException, strategie
         failures=job.retry_count + 1,
         max_attempts=job.max_attempts,
         backoff=backoff_of(job.options) if job.options else None,
-        strategy=answer,  # type: ignore[arg-type]  # "unset" is the one text there is
+        strategy=answer,
         roll=random.random(),
     )
 
 
-async def _asked(job: Job, strategy: Strategy | None, name: str, error: BaseException) -> StrategyAnswer | str:
+async def _asked(
+    job: Job, strategy: Strategy | None, name: str, error: BaseException
+) -> StrategyAnswer | Literal["unset"]:
     if strategy is None:
         _log.error(
             "job %s asks for the retry strategy %r, which this worker does not have; its backoff decides. "
@@ -70,7 +71,20 @@ async def _asked(job: Job, strategy: Strategy | None, name: str, error: BaseExce
         return "unset"
     try:
         answer = strategy(job.retry_count + 1, error)
-        return await answer if inspect.isawaitable(answer) else answer
-    except Exception:
+        if inspect.isawaitable(answer):
+            async with asyncio.timeout(_LONGEST_THOUGHT):
+                answer = await answer
+        return _understood(answer)
+    except BaseException:  # whatever it raises, the job must have an end
         _log.exception("the retry strategy %r failed on job %s; its backoff decides", name, job.id)
         return "unset"
+
+
+def _understood(answer: object) -> StrategyAnswer:
+    if isinstance(answer, timedelta):
+        return answer.total_seconds()
+    if answer is None or answer is False:
+        return answer
+    if isinstance(answer, int | float) and answer is not True:
+        return float(answer)
+    raise TypeError(f"it answered {answer!r}, which is neither a number of seconds nor False")

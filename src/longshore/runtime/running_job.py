@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import LongshoreError
+from longshore.core.errors import LeaseLost, LongshoreError
 from longshore.core.job import Job
 from longshore.core.payload import read_json
 from longshore.runtime import background
@@ -74,6 +74,11 @@ class RunningJob(_Fields):
     def request_cancel(self) -> None:
         """For the worker: the job should end soon."""
         _set(self, "_cancelled", True)
+
+    def disown(self) -> None:
+        """For the worker: the job is not ours any more, and nothing it says is written."""
+        _set(self, "_cancelled", True)
+        _set(self, "_desk", NO_DESK)
 
     def update_progress(self, value: Any) -> Any:
         """Keeps and announces how far it is: any JSON value."""
@@ -148,6 +153,18 @@ class BlockingDesk:
     def dependency_results(self, record: Job) -> Results:
         """Read when it returns."""
         return Results(background.run(self._desk.dependency_results(record)))
+
+
+class ClosedDesk:
+    """For runs that were left behind: they may not even say how far they are."""
+
+    def _refuse(self, record: Job, *_: object) -> Never:
+        raise LeaseLost(record.id, "expired")
+
+    set_progress = append_log = save_checkpoint = dependency_results = _refuse
+
+
+NO_DESK = ClosedDesk()
 
 
 class Written:

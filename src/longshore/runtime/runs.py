@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from longshore.backends.contract import Outcome
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.errors import Fatal, InvalidArgument, Snooze
-from longshore.core.payload import check_json
+from longshore.core.job import Job
+from longshore.core.moments import Moment, check_moment
+from longshore.core.payload import check_json, clean_text
 from longshore.core.policy import Ending
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.failures import ProcessDied, describe
@@ -22,75 +24,103 @@ CalledOff = Literal["cancelled", "timeout", "lost", "stopping"]
 class Run:
     """A job that is being run, by one task of the worker's loop."""
 
-    __slots__ = ("called_off", "grace", "job", "task", "timer")
+    __slots__ = ("called_off", "grace", "job", "record", "task", "timer", "under_way")
 
-    def __init__(self, job: RunningJob) -> None:
-        self.job = job
+    def __init__(self, record: Job) -> None:
+        self.record = record
+        self.job: RunningJob | None = None
+        self.under_way = False
+        """Whether the executor has it: before and after there is nothing to be interrupted."""
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
         self.called_off: CalledOff | None = None
 
-    async def outcome(self, executor: Executor, strategies: Mapping[str, Strategy]) -> Outcome | None:
+    def call_off(self, why: CalledOff) -> None:
+        """Tells the processor that it should end."""
+        self.called_off = why
+        if self.job is not None:
+            self.job.request_cancel()
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Reaches the executor as CancelledError, if it has the job."""
+        if self.under_way and self.task is not None:
+            self.task.cancel()
+
+    async def outcome(self, executor: Executor, backend: Backend, strategies: Mapping[str, Strategy]) -> Outcome | None:
         """Runs the job once and tells how it ended; None if nobody may be told."""
+        if self.called_off is not None:  # before it began
+            return await self.without_an_answer(strategies)
         try:
+            self.job = executor.take(self.record, backend)
+            self.under_way = True
             value = await executor.run(self.job)
         except BaseException as error:  # whatever it is, SystemExit and all, it is this job's end and not the worker's
+            self.under_way = False
             return await self._failed(error, strategies)
-        if self.called_off == "lost":
-            return None
-        if self.called_off == "timeout":  # it came too late to count
-            return await self.timed_out(strategies)
-        record = self.job.record
+        self.under_way = False
+        if self.called_off == "timeout" or self._is_late:  # it came too late to count
+            self.called_off = "timeout"
+            return await self.without_an_answer(strategies)
         if value is None:
-            return Outcome(record.id, record.lease)
+            return Outcome(self.record.id, self.record.lease)
         try:
-            return Outcome(record.id, record.lease, result=check_json("result", value))
-        except InvalidArgument as refusal:
+            return Outcome(self.record.id, self.record.lease, result=check_json("result", value))
+        except Exception as refusal:  # a value of one's own class may raise anything when it is looked at
             refusal.add_note("the job did its work, but what it returned cannot be stored")
             return await self._failed(refusal, strategies)
 
-    def ended_early(self) -> Outcome | None:
+    async def without_an_answer(self, strategies: Mapping[str, Strategy]) -> Outcome | None:
         """The outcome of a run that was called off and gave no answer of its own."""
-        record = self.job.record
+        if self.called_off == "timeout":
+            return await self._timed_out(strategies)
         if self.called_off == "cancelled":
-            return Outcome(record.id, record.lease, "stop", error="cancelled")
+            return Outcome(self.record.id, self.record.lease, "stop", error="cancelled")
         if self.called_off == "stopping":
-            return Outcome(record.id, record.lease, "release", error="the worker stopped before the job had ended")
+            return self._given_back("the worker stopped before the job had ended")
         return None
 
     async def _failed(self, error: BaseException, strategies: Mapping[str, Strategy]) -> Outcome | None:
-        record = self.job.record
-        if self.called_off == "lost":
-            return None
         stopped = isinstance(error, asyncio.CancelledError)
-        if stopped and self.called_off in ("cancelled", "stopping"):
-            return self.ended_early()
-        if self.called_off == "timeout":
-            return await self.timed_out(strategies)
+        if self.called_off in ("lost", "timeout") or (stopped and self.called_off is not None):
+            return await self.without_an_answer(strategies)
         if isinstance(error, Snooze):
-            return Outcome(record.id, record.lease, "release", error=error.reason, retry_at=error.delay)
+            try:
+                check_moment("delay", error.delay, 0)
+                return self._given_back(clean_text("reason", error.reason), error.delay)
+            except InvalidArgument as refusal:  # nobody can say when it should run again: a failure like any other
+                error = refusal
         if isinstance(error, ProcessDied):
-            return Outcome(record.id, record.lease, "crash", error=str(error))
-        text = "the processor cancelled itself" if stopped else describe(error)
+            return Outcome(self.record.id, self.record.lease, "crash", error=str(error))
+        text = "CancelledError: the processor cancelled itself" if stopped else describe(error)
         return await self._retried_or_buried(Ending("failure", text, isinstance(error, Fatal)), error, strategies)
 
-    async def timed_out(self, strategies: Mapping[str, Strategy]) -> Outcome:
-        """The outcome of a run that took longer than the job allows: a failure like any other."""
-        limit = self.seconds_allowed
-        text = f"TimeoutError: the job took longer than its timeout of {limit:g} seconds"
+    def _given_back(self, reason: str, delay: Moment | None = None) -> Outcome:
+        return Outcome(self.record.id, self.record.lease, "release", error=reason, retry_at=delay)
+
+    async def _timed_out(self, strategies: Mapping[str, Strategy]) -> Outcome:
+        text = f"TimeoutError: the job took longer than its timeout of {self.seconds_allowed:g} seconds"
         return await self._retried_or_buried(Ending("timeout", text), TimeoutError(text), strategies)
 
     async def _retried_or_buried(
         self, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]
     ) -> Outcome:
-        record = self.job.record
-        decision = await what_follows(record, ending, error, strategies)
+        decision = await what_follows(self.record, ending, error, strategies)
         retry_at = decision.delay if decision.verb == "fail" and decision.delay else None
-        return Outcome(record.id, record.lease, decision.verb, error=ending.error, retry_at=retry_at)
+        return Outcome(self.record.id, self.record.lease, decision.verb, error=ending.error, retry_at=retry_at)
 
     @property
     def seconds_allowed(self) -> float | None:
         """How long the execution may take."""
-        timeout: Any = self.job.record.timeout  # a timedelta in every record that was stored
+        timeout: Any = self.record.timeout  # a timedelta in every record that was stored
         return None if timeout is None else timeout.total_seconds()
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether its time was over, though the loop was too busy to say so."""
+        return (
+            self.timer is not None
+            and self.called_off is None
+            and self.timer.when() <= asyncio.get_running_loop().time()
+        )

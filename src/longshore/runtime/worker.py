@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
-from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name, check_names, new_id
@@ -25,10 +25,12 @@ from longshore.runtime.dock import dock_of
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.failures import describe
 from longshore.runtime.heartbeat import LeaseKeeper
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import RunningJob
+from longshore.runtime.runs import CalledOff, Run
 
 Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
 
@@ -73,6 +75,8 @@ class Worker:
     ) -> None:
         if not isinstance(queue, Queue):
             raise InvalidArgument("queue", f"must be a Queue, not {type(queue).__name__}")
+        if queue.closed:
+            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
         self.id = check_name("id", id if id is not None else f"{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}")
         self.assignee_id = self.id
         self.concurrency = check_number("concurrency", concurrency, least=1)
@@ -82,7 +86,7 @@ class Worker:
         self._poll = check_duration("poll_interval", poll_interval) / SECOND
         self._tags = check_names("tags", tags)
         self._queues = _queues_of(queue, queues)
-        self._strategies = dict(strategies or {})
+        self._strategies = _checked(strategies or {})
         self._sweep = sweep
         self._executor = _executor_for(process, self._grace)
         self._queue = queue
@@ -95,6 +99,7 @@ class Worker:
         self._silent = False
         self._idle_since = _NEVER
         self._pause = _FIRST_PAUSE
+        self._trouble = ""
         if autorun:
             with suppress(RuntimeError):  # no loop runs here: run() will begin it
                 self._begin(asyncio.get_running_loop())
@@ -117,8 +122,9 @@ class Worker:
         After `grace` seconds (None: however long it takes) running jobs are called off and handed back uncharged. With
         `force` they are dropped at once, and nothing is written any more: their leases run out.
         """
+        patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closing = True
-        if self._work is None or self._loop is None:
+        if self._work is None or self._loop is None or self._work.done():
             return
         if asyncio.get_running_loop() is not self._loop:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), self._loop)
@@ -128,10 +134,9 @@ class Worker:
             await self._abandon()
             return
         self._alarm.ring()
-        if grace is not None:
-            seconds = check_duration("grace", grace, positive=False) / SECOND
-            await asyncio.wait([self._work], timeout=seconds)
-            self._crew.call_off_where(lambda _: True, "stopping")
+        if patience is not None:
+            await asyncio.wait([self._work], timeout=patience)
+            self._crew.call_off(self._crew.runs_where(lambda _: True), "stopping")
             await asyncio.wait([self._work], timeout=self._grace + _LAST_WORDS)
             if not self._work.done():  # it cannot even say that it gives them back: their leases run out
                 await self._abandon()
@@ -141,7 +146,7 @@ class Worker:
 
     def jobs_freed(self, job_ids: list[str]) -> None:
         """Somebody else ended them: their runs end without an outcome."""
-        self._in_loop(lambda: self._crew.call_off(job_ids, "lost"))
+        self._call_off(self._crew.runs_of(job_ids), "lost")
 
     def jobs_disowned(self, job_ids: list[str]) -> None:
         """As above."""
@@ -149,20 +154,24 @@ class Worker:
 
     def jobs_freed_where(self, chosen: Callable[[Job], bool]) -> None:
         """As above."""
-        self._in_loop(lambda: self._crew.call_off_where(chosen, "lost"))
+        self._call_off(self._crew.runs_where(chosen), "lost")
 
     def jobs_cancelled(self, job_ids: list[str]) -> None:
         """Their runs are called off."""
-        self._in_loop(lambda: self._crew.call_off(job_ids, "cancelled"))
+        self._call_off(self._crew.runs_of(job_ids), "cancelled")
 
     def _leases_lost(self, job_ids: list[str]) -> None:
-        _log.warning("leases lost, their jobs are dropped: %s", ", ".join(job_ids[:10]))
-        self.jobs_freed(job_ids)
+        runs = self._crew.runs_of(job_ids)  # what has ended by itself meanwhile is no loss
+        if runs:
+            _log.warning("leases lost, their jobs are dropped: %s", ", ".join(run.record.id for run in runs[:10]))
+            self._call_off(runs, "lost")
 
-    def _in_loop(self, call: Callable[[], None]) -> None:
+    def _call_off(self, runs: Sequence[Run], why: CalledOff) -> None:
+        """These very runs, found at once: by the time the loop hears of it their jobs may have been claimed anew."""
         assert self._loop is not None  # nobody holds a job before it has begun
-        with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(call)
+        if runs:
+            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
+                self._loop.call_soon_threadsafe(self._crew.call_off, runs, why)
 
     # -- the work
 
@@ -220,7 +229,7 @@ class Worker:
             )
         except QueueClosed:
             raise
-        except LongshoreError as error:
+        except Exception as error:  # a store of one's own may raise anything: the worker outlives it
             self._outcomes = outcomes + self._outcomes
             await self._wait_for_better_times(error)
             return
@@ -235,6 +244,8 @@ class Worker:
                 self._alarm.ring()
         elif limit and not self._crew:
             await self._tell_drained()
+        if self._trouble:
+            await self._tell_trouble()
 
     def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
         self._idle_since = monotonic()
@@ -270,6 +281,7 @@ class Worker:
     # -- what it tells
 
     def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
+        self._idle_since = monotonic()
         self._let_go([outcome.job_id for outcome in outcomes])
         for refusal in report.refused.values():
             _log.warning("an outcome was refused, it is somebody else's to report: %s", refusal)
@@ -277,20 +289,25 @@ class Worker:
         if delays:
             self._alarm.ring_in(min(delays) + _SLACK)
 
-    async def _wait_for_better_times(self, error: LongshoreError) -> None:
-        _log.error("worker %s cannot use its store, trying again in %.1f s: %s", self.id, self._pause, error)
+    async def _wait_for_better_times(self, error: Exception) -> None:
+        self._trouble = describe(error).partition("\n")[0]
+        _log.error("worker %s cannot use its store, trying again in %.1f s: %s", self.id, self._pause, self._trouble)
         await asyncio.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        with suppress(LongshoreError):  # the store that failed may fail again: then only the log tells of it
-            await self._backend.record_worker_event(
-                "worker.error", self.id, queue=self._queue.name or "", detail={"error": str(error)}
-            )
+        await self._tell_trouble()
         self._alarm.ring()
+
+    async def _tell_trouble(self) -> None:
+        with suppress(Exception):  # the store that failed may fail again: it is told when it can be
+            await self._backend.record_worker_event(
+                "worker.error", self.id, queue=self._queue.name or "", detail={"error": self._trouble}
+            )
+            self._trouble = ""
 
     async def _tell_drained(self) -> None:
         if monotonic() - self._idle_since > _DRAINED_AFTER:
             self._idle_since = _NEVER
-            with suppress(LongshoreError):  # nothing depends on it
+            with suppress(Exception):  # nothing depends on it
                 await self._backend.record_worker_event("worker.drained", self.id, queue=self._queue.name or "")
 
     async def _tell_of_us(self, state: str = "") -> None:
@@ -309,7 +326,7 @@ class Worker:
         )
 
     async def _say_goodbye(self) -> None:
-        with suppress(LongshoreError):  # for people only
+        with suppress(Exception):  # for people only
             await self._tell_of_us("stopped")
 
 
@@ -342,3 +359,10 @@ def _executor_for(process: Processor, cancel_grace: float) -> Executor:
     if inspect.iscoroutinefunction(process) or inspect.iscoroutinefunction(getattr(process, "__call__", None)):  # noqa: B004  # an object whose call is async
         return LoopExecutor(process)
     return ThreadExecutor(process, cancel_grace=cancel_grace)
+
+
+def _checked(strategies: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    for name, strategy in strategies.items():
+        if not callable(strategy):
+            raise InvalidArgument(f"strategies[{name!r}]", f"must be a function, not {type(strategy).__name__}")
+    return dict(strategies)

@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -35,6 +36,7 @@ class ThreadExecutor(Executor):
         self._grace = cancel_grace
         self._desk: BlockingDesk | None = None
         self._idle: list[_Hand] = []
+        self._closed = False
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are plain calls."""
@@ -47,40 +49,39 @@ class ThreadExecutor(Executor):
         hand = self._idle.pop() if self._idle else _Hand()
         work = asyncio.wrap_future(hand.begin(contextvars.copy_context(), self._call, job))
         try:
-            value = await asyncio.shield(work)
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
-            if work.done():  # the processor itself raised it
+            if not work.done():
+                job.request_cancel()
+                await self._stop(hand, work, job)
+            return work.result()  # CancelledError, too, if that is what the processor raised
+        finally:
+            if work.done() and not (hand.interrupted or self._closed):
                 self._idle.append(hand)
-                raise
-            job.request_cancel()
-            value = await self._stop(hand, work, job)
-        except BaseException:
-            self._idle.append(hand)
-            raise
-        self._idle.append(hand)
-        return value
+            else:
+                hand.dismiss()
 
     def _call(self, job: RunningJob) -> Any:
         with running(job):
             return self._process(job)
 
-    async def _stop(self, hand: _Hand, work: asyncio.Future[Any], job: RunningJob) -> Any:
+    async def _stop(self, hand: _Hand, work: asyncio.Future[Any], job: RunningJob) -> None:
+        """Returns when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():
             hand.interrupt()
             await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
-        if work.done():
-            return work.result()
-        hand.dismiss()
-        _log.warning(
-            "job %s does not end although it was called off, and its thread cannot be ended; look at job.cancelled in "
-            'long loops, or run it with executor="process"',
-            job.id,
-        )
-        raise asyncio.CancelledError
+        if not work.done():
+            _log.warning(
+                "job %s does not end although it was called off, and its thread cannot be ended; look at job.cancelled "
+                'in long loops, or run it with executor="process"',
+                job.id,
+            )
+            raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """Ends the idle threads."""
+        """Ends the idle threads, and each of the others after its present call."""
+        self._closed = True
         while self._idle:
             self._idle.pop().dismiss()
 
@@ -89,6 +90,9 @@ class _Hand:
     """One thread, for one call after another."""
 
     def __init__(self) -> None:
+        self.interrupted = False
+        """Whether an exception is under way to its thread, and may reach it in a later call: it gets none."""
+        self._dismissed = False
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
         self._thread.start()
@@ -112,19 +116,18 @@ class _Hand:
 
     def interrupt(self) -> None:
         """Raises CancelledError in the thread, at its next step in Python code."""
+        self.interrupted = True
         ident = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
 
     def dismiss(self) -> None:
         """The thread ends after its present call."""
+        self._dismissed = True
         self._calls.put(None)
 
     def _work(self) -> None:
-        while True:
-            try:
+        while not self._dismissed:
+            with suppress(asyncio.CancelledError):  # an interruption that came too late: its call had ended already
                 work = self._calls.get()
-                if work is None:
-                    return
-                work()
-            except asyncio.CancelledError:  # an interruption that came too late: its call had ended already
-                continue
+                if work is not None:
+                    work()
