@@ -19,6 +19,7 @@ _HOMES = {
     "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.cron",
+    "Worker": "longshore.runtime.worker",
     "connect": "longshore.backends.opening",
     "current_job": "longshore.runtime.running_job",
     "exponential": "longshore.core.backoff",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from longshore.core.limits import Rate
     from longshore.runtime.job_queue import Queue
     from longshore.runtime.running_job import current_job
+    from longshore.runtime.worker import Worker
 
 __all__ = [
     "Harbor",
@@ -50,6 +52,7 @@ __all__ = [
     "Queue",
     "Rate",
     "Repeat",
+    "Worker",
     "connect",
     "current_job",
     "exponential",

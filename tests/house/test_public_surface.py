@@ -210,7 +210,7 @@ IMPORTED_FROM_LONGSHORE = {
     "exponential",
     "fixed",
 }
-STILL_TO_COME = {"Worker", "Scheduler"}
+STILL_TO_COME = {"Scheduler"}
 """Promised and not built yet. A name leaves in the commit that builds it, and the list goes when it is empty."""
 
 
