@@ -139,6 +139,11 @@ class _Store:
         old = self._where(lambda r: r.queue == queue and r.status in wanted and since(r) <= moment)
         return sorted(old, key=lambda record: (since(record), record.uid))[:limit]
 
+    def jobs_beyond(self, keep: int, status: JobStatus, queue: str, limit: int) -> list[Record]:
+        found = self._where(lambda r: r.queue == queue and r.status is status)
+        found.sort(key=lambda record: (record.finalized_at or 0, record.uid))
+        return found[: max(0, len(found) - keep)][:limit]
+
     def new_uids(self, count: int) -> Sequence[int]:
         self._last_uid += count
         return range(self._last_uid - count + 1, self._last_uid + 1)

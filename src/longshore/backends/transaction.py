@@ -147,6 +147,10 @@ class Transaction(Protocol):
         """Jobs in one of these statuses since `moment` or earlier (CREATED: stored since), the oldest first."""
         ...
 
+    def jobs_beyond(self, keep: int, status: JobStatus, queue: str, limit: int, /) -> list[Record]:
+        """Final jobs of the queue in this status, but for the `keep` that ended last; the oldest first."""
+        ...
+
     def new_uids(self, count: int) -> Sequence[int]:
         """So many uids never used before, the smallest first."""
         ...

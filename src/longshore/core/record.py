@@ -25,6 +25,7 @@ from longshore.core.moments import (
 from longshore.core.names import check_name, check_names
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
+from longshore.core.removal import check_removal
 
 _FRONT = -(2**60)
 """Before every time there is: the year 1 is -2**56 microseconds."""
@@ -244,4 +245,5 @@ def _options_of(options: object) -> str:
     plain: dict[str, Any] = dict(options)
     encoded = check_json("options", plain, limit=LARGEST_NOTE).decode()
     backoff_of(plain)
+    check_removal(plain)
     return encoded

@@ -70,6 +70,19 @@ SELECT {job_columns} FROM {schema}.jobs
 WHERE queue = $1 AND status = $2 AND finalized_at <= $3
 ORDER BY finalized_at, uid LIMIT $4 FOR UPDATE SKIP LOCKED
 
+-- name: jobs_beyond
+-- The count tells how many there are too many, so that only those are read. They are chosen before any is locked: whoever
+-- passed over locked ones would come to those that are to be kept.
+SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY (ARRAY(
+    SELECT uid FROM {schema}.jobs
+    WHERE queue = $1 AND status = $2 AND finalized_at IS NOT NULL
+    ORDER BY finalized_at, uid
+    LIMIT greatest(0, least($4::bigint, (
+        SELECT coalesce(sum(jobs), 0)::bigint FROM {schema}.queue_counts WHERE queue = $1 AND status = $2
+    ) - $3::bigint))
+))
+ORDER BY finalized_at, uid FOR UPDATE SKIP LOCKED
+
 -- name: jobs_created_before
 SELECT {job_columns} FROM {schema}.jobs
 WHERE queue = $1 AND status = 'CREATED' AND created_at <= $2
@@ -339,7 +352,7 @@ WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new
 WITH locked AS MATERIALIZED (
     SELECT uid, id, epoch, coalesce(lease_token, '') AS token,
         status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > $5) AND lease_owner = assignee_id
-        AND concurrency_key IS NULL AS plain
+        AND concurrency_key IS NULL AND position('"remove_on_complete"' IN options) = 0 AS plain
     FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
 ),
 done AS MATERIALIZED (

@@ -80,6 +80,9 @@ class SQLTransaction(SQLView):
         found.sort(key=lambda record: (record.finalized_at or record.created_at, record.uid))
         return found[:limit]
 
+    def jobs_beyond(self, keep: int, status: JobStatus, queue: str, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.jobs_beyond, queue, status, keep, limit))
+
     # -- identity
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -43,6 +43,13 @@ ORDER BY expires_at, uid LIMIT ?
 -- name: jobs_ended_before
 SELECT {job_columns} FROM jobs WHERE queue = ? AND status = ? AND finalized_at <= ? ORDER BY finalized_at, uid LIMIT ?
 
+-- name: jobs_beyond
+-- The count tells how many there are too many, so that only those are read.
+SELECT {job_columns} FROM jobs
+WHERE queue = ?1 AND status = ?2 AND finalized_at IS NOT NULL
+ORDER BY finalized_at, uid
+LIMIT max(0, min(?4, coalesce((SELECT jobs FROM queue_counts WHERE queue = ?1 AND status = ?2), 0) - ?3))
+
 -- name: jobs_created_before
 -- The second condition says nothing new; it lets the partial index be used.
 SELECT {job_columns} FROM jobs INDEXED BY jobs_by_status

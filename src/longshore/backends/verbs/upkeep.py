@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from longshore.backends.transaction import KEEP_CREATED, QueueState, Transaction
 from longshore.backends.verbs.cancellation import targets
 from longshore.backends.verbs.dependencies import recheck_unsure_edges
+from longshore.backends.verbs.removal import remove
 from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
 from longshore.core.change import Change
@@ -53,17 +54,6 @@ def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], qu
         if not record.status.final:
             raise InvalidTransition(record.id, record.status, "removed", "cancel it first; only a final job is removed")
     remove(tx, list(found.values()))
-
-
-def remove(tx: Transaction, records: Sequence[Record], actor: str = "") -> None:
-    """Takes final jobs out of the store for good, with a last event each."""
-    changes = []
-    for record in records:
-        change = Change(record, tx.now)
-        change.tell("job.removed", {"status": record.status}, actor)
-        changes.append(change)
-    if changes:
-        tx.remove(changes)
 
 
 def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: int) -> int:

@@ -1,4 +1,5 @@
-"""The one way a changed job is written: saved, its key's room given on, and whoever depends on it told."""
+"""The one way a changed job is written: saved, its key's room given on, whoever depends on it told, and then removed
+if that is what it wished."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from longshore.backends.contract import Freed
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.dependencies import changes_that_follow
 from longshore.backends.verbs.keys import account_for_keys
+from longshore.backends.verbs.removal import remove_as_they_wished
 from longshore.core import transitions
 from longshore.core.change import Change
 from longshore.core.errors import JobNotFound
@@ -23,10 +25,15 @@ def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
         account_for_keys(tx, pending)
         pending = changes_that_follow(tx, _ended(pending))
     freed: Freed = {}
+    with_options = []
     for change in changes:
         worker = change.freed
         if worker is not None:
             freed[worker] = freed.get(worker, 0) + 1
+        if change.record.options != "{}" and change.record.status is not change.was:
+            with_options.append(change.record)
+    if with_options:
+        remove_as_they_wished(tx, with_options)
     return freed
 
 

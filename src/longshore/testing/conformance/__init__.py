@@ -38,6 +38,7 @@ from longshore.testing.conformance.looking import TestLooking
 from longshore.testing.conformance.names import TestNames
 from longshore.testing.conformance.notes import TestNotes
 from longshore.testing.conformance.operators import TestOperators
+from longshore.testing.conformance.removal import TestRemoval
 from longshore.testing.conformance.schedules import TestSchedules
 from longshore.testing.conformance.settlement import TestSettlement
 from longshore.testing.conformance.submission import TestSubmission
@@ -64,6 +65,7 @@ __all__ = [
     "TestNames",
     "TestNotes",
     "TestOperators",
+    "TestRemoval",
     "TestSchedules",
     "TestSettlement",
     "TestSharing",

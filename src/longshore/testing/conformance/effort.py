@@ -37,6 +37,11 @@ async def _finished(backend: Backend, clock: HeldClock, count: int) -> None:
     await _waiting(backend, clock, 10)
 
 
+async def _to_be_kept(backend: Backend, clock: HeldClock, count: int) -> None:
+    await _finished(backend, clock, count)
+    await job_in(backend, S.RUNNING, "running", priority=-9, options={"remove_on_complete": count})
+
+
 async def _running(backend: Backend, clock: HeldClock, count: int) -> None:
     await backend.enqueue_jobs([new_job() for _ in range(count)])
     await backend.dequeue_jobs("somebody else", limit=count, lease=3600)
@@ -68,6 +73,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
     "complete_job": (_running, lambda b: b.complete_job("running")),
+    "complete_job that keeps only so many": (_to_be_kept, lambda b: b.complete_job("running")),
     "cancel_jobs by id": (_waiting, lambda b: b.cancel_jobs(job_ids=["j3", "j5"])),
     "cancel_jobs by a rare tag": (_waiting, lambda b: b.cancel_jobs(["rare"])),
     "mark_worker_unresponsive": (_running, lambda b: b.mark_worker_unresponsive("worker-1")),
