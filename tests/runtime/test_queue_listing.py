@@ -19,7 +19,6 @@ from longshore.testing.conformance.staging import (
     job_in,
     nothing_changes,
     refused,
-    status_of,
     story,
 )
 
