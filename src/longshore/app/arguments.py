@@ -248,9 +248,9 @@ def _check_type(field: str, type_: Any, advice: str) -> TypeAdapter[Any]:
         raise
     except pydantic.errors.PydanticUserError as error:
         name = getattr(type_, "__name__", None) or str(type_)
-        raise InvalidArgument(
-            field, f"is annotated {name}, which cannot be kept as JSON; {_ALLOWED}; {advice}"
-        ) from error
+        unknown = isinstance(error, pydantic.errors.PydanticSchemaGenerationError)
+        why = _ALLOWED if unknown else str(error).partition("\n")[0]
+        raise InvalidArgument(field, f"is annotated {name}, which cannot be kept as JSON; {why}; {advice}") from error
 
 
 def _path(location: tuple[int | str, ...]) -> str:

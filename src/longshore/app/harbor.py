@@ -322,7 +322,8 @@ class DrainingWorker(Worker):
     """A worker that ends when it finds nothing to claim and runs nothing any more."""
 
     async def _tell_drained(self) -> None:
-        self._closing = True
+        if not self._outcomes:  # what ended during this look may have enqueued more after it
+            self._closing = True
 
 
 def _check_function(function: object) -> None:

@@ -79,6 +79,8 @@ class Call(Generic[R]):
 class Task(Generic[P, R]):
     """What `@harbor.task` makes of a function. Calling it calls the function; `enqueue` has a worker call it."""
 
+    __name__: str
+
     def __init__(
         self,
         function: Callable[..., Any],

@@ -76,6 +76,7 @@ class WaitingRoom:
                 await changed
             except LongshoreError as error:
                 changed.cancel()
+                await asyncio.gather(changed, return_exceptions=True)
                 self._tell_all(error)
             else:  # a busy store is looked at for no more than half of the time
                 await asyncio.sleep(began + max(_SHORTEST_PAUSE, 2 * took) - monotonic())

@@ -1,0 +1,196 @@
+"""Handles: whoever enqueued a job may ask after it, wait for it and call it off, here or in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from contextlib import suppress
+
+import pytest
+
+from longshore import Harbor, JobStatus, connect
+from longshore.backends.contract import Page
+from longshore.backends.memory import MemoryBackend
+from longshore.core.errors import Fatal, InvalidArgument, JobCancelled, JobFailed, JobNotFound, QueueClosed
+from longshore.core.filtering import JobFilter
+
+
+@dataclasses.dataclass(frozen=True)
+class Receipt:
+    number: int
+
+
+async def test_a_result_comes_back_as_the_annotated_type_to_whoever_waited_before_the_end(
+    stored_harbor: Harbor,
+) -> None:
+    @stored_harbor.task
+    async def pay(amount: int) -> Receipt:
+        return Receipt(amount + 1)
+
+    handle = await pay.enqueue(5)
+    waiting = asyncio.create_task(handle.result(timeout=30))
+    worker = stored_harbor.worker()
+    assert await waiting == Receipt(6)
+    assert await handle.result() == Receipt(6), "asking again is free"
+    assert await handle.status() is JobStatus.COMPLETED
+    await worker.close()
+
+
+async def test_a_job_that_failed_for_good_tells_its_error(stored_harbor: Harbor) -> None:
+    @stored_harbor.task(attempts=2)
+    def fail() -> None:
+        raise ValueError("no such address")
+
+    handle = await fail.enqueue()
+    await stored_harbor.run_until_empty()
+    with pytest.raises(JobFailed, match="ValueError: no such address") as failed:
+        await handle.result()
+    assert failed.value.job_id == handle.id
+    assert "Traceback" in failed.value.error
+    assert (await handle.job()).retry_count == 2
+
+
+async def test_a_job_that_was_called_off_says_so(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work() -> None: ...
+
+    handle = await work.enqueue()
+    waiting = asyncio.create_task(handle.result())
+    assert await handle.cancel() is True
+    with pytest.raises(JobCancelled, match="UNSCHEDULED") as cancelled:
+        await waiting
+    assert cancelled.value.status is JobStatus.UNSCHEDULED
+    assert await handle.cancel() is False
+
+
+async def test_a_running_job_is_called_off_through_its_handle(harbor: Harbor) -> None:
+    begun = asyncio.Event()
+
+    @harbor.task
+    async def wait_for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    worker = harbor.worker()
+    handle = await wait_for_ever.enqueue()
+    await begun.wait()
+    assert await handle.cancel() is True
+    with pytest.raises(JobCancelled, match="STOPPED"):
+        await handle.result()
+    await worker.close()
+
+
+async def test_a_wait_that_takes_too_long_says_where_the_job_is(harbor: Harbor) -> None:
+    @harbor.task(queue="mail", attempts=0, backoff=3600)
+    def work() -> None:
+        raise ConnectionError("nobody there")
+
+    handle = await work.enqueue()
+    with pytest.raises(
+        TimeoutError, match=r"is INITIAL_PENDING still after 0.01 seconds and was never started; .*'mail'"
+    ):
+        await handle.result(timeout=0.01)
+    await harbor.run_until_empty()
+    with pytest.raises(
+        TimeoutError, match=r"is FAILED_RETRY still .* number 1; the last one failed with ConnectionError"
+    ):
+        await handle.result(timeout=0)
+    with pytest.raises(InvalidArgument, match="timeout"):
+        await handle.result(timeout=-1)
+
+
+async def test_a_job_that_is_removed_while_somebody_waits_is_not_waited_for_any_longer(stored_harbor: Harbor) -> None:
+    @stored_harbor.task(remove_on_complete=True)
+    def work() -> None: ...
+
+    handle = await work.enqueue()
+    waiting = asyncio.create_task(handle.result(timeout=30))
+    await asyncio.sleep(0)
+    await stored_harbor.run_until_empty()
+    with suppress(JobNotFound):  # unless it was seen between its end and its removal
+        await waiting
+    with pytest.raises(JobNotFound, match=handle.id):
+        await handle.result()
+
+
+async def test_a_handle_of_another_process_and_one_by_its_id_see_the_same_job(store_url: str) -> None:
+    first = connect(store_url)
+    if not first.capabilities.shared:
+        pytest.skip("nobody else can open this store")
+    async with Harbor(first) as here, Harbor(store_url) as there:
+
+        @here.task(name="double")
+        def double(number: int) -> int:
+            return 2 * number
+
+        @there.task(name="double")
+        def sent_only(number: int) -> int:
+            raise Fatal("this side has no worker")
+
+        handle = await sent_only.enqueue(4)
+        waiting = asyncio.create_task(sent_only.handle(handle.id).result(timeout=30))
+        await here.run_until_empty()
+        assert await waiting == 8
+        assert await double.handle(handle.id).result() == 8
+
+
+class CountingBackend(MemoryBackend):
+    """Counts how often jobs are looked at."""
+
+    looks = 0
+
+    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
+        self.looks += 1
+        return await super().list_jobs(filter, limit=limit, cursor=cursor)
+
+
+async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
+    backend = CountingBackend()
+    async with Harbor(backend) as harbor:
+
+        @harbor.task
+        async def double(number: int) -> int:
+            return 2 * number
+
+        handles = await double.enqueue_many([double.call(number) for number in range(1_000)])
+        waiting = asyncio.gather(*(handle.result(timeout=60) for handle in handles))
+        await asyncio.sleep(0)
+        worker = harbor.worker(concurrency=50)
+        assert await waiting == [2 * number for number in range(1_000)]
+        await worker.close()
+        assert backend.looks < 500, "two for each look at a thousand, and looks are spaced out"
+
+
+async def test_waiting_ends_with_an_error_when_the_store_is_closed(harbor: Harbor) -> None:
+    @harbor.task
+    def work() -> None: ...
+
+    handle = await work.enqueue()
+    waiting = asyncio.create_task(handle.result(timeout=30))
+    await handle.job()  # by now it has had its first look
+    await harbor.close()
+    with pytest.raises(QueueClosed):
+        await waiting
+
+
+def test_threads_may_wait_side_by_side() -> None:
+    with Harbor("memory://") as harbor:
+
+        @harbor.task
+        def double(number: int) -> int:
+            return 2 * number
+
+        handles = [double.enqueue_sync(number) for number in range(5)]
+        answers: dict[int, int] = {}
+
+        def wait(position: int) -> None:
+            answers[position] = handles[position].result_sync(timeout=30)
+
+        threads = [threading.Thread(target=wait, args=(position,)) for position in range(5)]
+        for thread in threads:
+            thread.start()
+        harbor.run_until_empty_sync()
+        for thread in threads:
+            thread.join(30)
+        assert answers == {position: 2 * position for position in range(5)}

@@ -1,0 +1,145 @@
+"""One worker for all tasks: each runs where it should, and a type that is no task goes back with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from longshore import Harbor, JobStatus, current_job
+from longshore.core.errors import InvalidArgument, JobFailed
+from longshore.runtime.retries import by_error
+from tests.app import dockyard
+
+
+@pytest.fixture
+async def yard() -> AsyncIterator[Harbor]:
+    """The harbor of the module beside, with nothing left over from other tests."""
+    yield dockyard.harbor
+    assert await dockyard.harbor.run_until_empty() == 0
+
+
+async def test_async_runs_on_the_loop_and_def_in_a_thread(yard: Harbor) -> None:
+    threaded, looped = await dockyard.in_a_thread.enqueue(), await dockyard.on_the_loop.enqueue()
+    await yard.run_until_empty()
+    assert await looped.result() == threading.current_thread().name
+    assert await threaded.result() == "longshore-processor"
+
+
+async def test_a_task_runs_in_a_process_of_its_own_with_its_types_notes_and_middleware(yard: Harbor) -> None:
+    added, doubled = await dockyard.add_elsewhere.enqueue(2, b=3), await dockyard.double_elsewhere.enqueue(4)
+    await yard.run_until_empty()
+    result = await added.result()
+    assert result["sum"] == 5
+    assert result["pid"] != os.getpid()
+    assert await doubled.result() == 8
+    assert ((await added.job()).progress, (await doubled.job()).progress) == ("adding", "doubling")
+
+
+async def test_a_tasks_memory_limit_holds(yard: Harbor) -> None:
+    handle = await dockyard.greedy.enqueue()
+    await yard.run_until_empty()
+    with pytest.raises(JobFailed, match="MemoryError"):
+        await handle.result()
+
+
+async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_names(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def send_email() -> None: ...
+
+    @stored_harbor.task
+    def resize() -> None: ...
+
+    queue = stored_harbor.queue()
+    near = await queue.add("send_emial")
+    far = await queue.add("zzz")
+    await stored_harbor.run_until_empty()
+    job = await queue.get_job(near.id)
+    assert (job.status, job.retry_count, job.crashes) == (JobStatus.UNKNOWN_RETRY, 0, 0)
+    run_at: Any = job.run_at  # a time, in a job that was stored
+    assert round((run_at - job.updated_at).total_seconds()) == 60
+    reasons = {
+        event.job_id: event.detail["reason"]
+        for event in await stored_harbor.backend.read_events()
+        if event.event == "job.released"
+    }
+    assert reasons == {
+        near.id: "no task of this worker is named 'send_emial', but send_email; the tasks it knows: resize, send_email",
+        far.id: "no task of this worker is named 'zzz'; the tasks it knows: resize, send_email",
+    }
+
+
+async def test_a_worker_takes_the_queues_it_is_told_to(harbor: Harbor) -> None:
+    @harbor.task(queue="mail")
+    def mail() -> None: ...
+
+    @harbor.task(queue="parcels")
+    def parcel() -> None: ...
+
+    mails, parcels = await mail.enqueue(), await parcel.enqueue()
+    assert await harbor.run_until_empty(["mail"]) == 1
+    assert await mails.status() is JobStatus.COMPLETED
+    assert await parcels.status() is JobStatus.INITIAL_PENDING
+
+
+async def test_a_retry_strategy_may_be_a_function_of_the_task(harbor: Harbor) -> None:
+    runs: list[int] = []
+
+    @harbor.task(attempts=0, retry_strategy=by_error({ConnectionError: 0.0, ValueError: False}))
+    def work() -> None:
+        runs.append(current_job().executions)
+        raise ConnectionError if len(runs) < 3 else ValueError("enough")
+
+    handle = await work.enqueue()
+    await harbor.run_until_empty()
+    assert runs == [1, 2, 3]
+    with pytest.raises(JobFailed, match="ValueError: enough"):
+        await handle.result()
+
+
+async def test_a_payload_that_does_not_fit_the_function_any_more_is_a_failure_in_words(harbor: Harbor) -> None:
+    @harbor.task
+    def work(number: int) -> None: ...
+
+    job = await harbor.queue().add("work", {"number": "many"})
+    await harbor.run_until_empty()
+    with pytest.raises(JobFailed, match=r"work\.number: should be a valid integer"):
+        await work.handle(job.id).result()
+
+
+async def test_a_task_that_a_process_would_not_find_is_refused_when_the_worker_is_made(harbor: Harbor) -> None:
+    harbor.task(executor="process", name="plain")(dockyard.plain)
+    with pytest.raises(InvalidArgument, match=r"processes, which look for it as tests\.app\.dockyard\.plain and find"):
+        harbor.worker(autorun=False)
+
+
+async def test_the_timeout_of_a_task_holds(harbor: Harbor) -> None:
+    @harbor.task(timeout=0.01)
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    handle = await work.enqueue()
+    await harbor.run_until_empty()
+    with pytest.raises(JobFailed, match=r"longer than its timeout of 0\.01 seconds"):
+        await handle.result()
+
+
+async def test_many_jobs_run_at_a_time_and_never_more_than_allowed(harbor: Harbor) -> None:
+    at_once = 0
+    most = 0
+
+    @harbor.task
+    async def work() -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.001)
+        at_once -= 1
+
+    await work.enqueue_many([work.call() for _ in range(40)])
+    assert await harbor.run_until_empty(concurrency=4) == 40
+    assert most == 4
