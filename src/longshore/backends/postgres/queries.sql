@@ -72,7 +72,7 @@ ORDER BY finalized_at, uid LIMIT $4 FOR UPDATE SKIP LOCKED
 
 -- name: jobs_beyond
 -- The count tells how many there are too many, so that only those are read. They are chosen before any is locked: whoever
--- passed over locked ones would come to those that are to be kept.
+-- passed over locked ones would come to those that are to be kept. Whoever was retried meanwhile stays.
 SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY (ARRAY(
     SELECT uid FROM {schema}.jobs
     WHERE queue = $1 AND status = $2 AND finalized_at IS NOT NULL
@@ -81,7 +81,7 @@ SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY (ARRAY(
         SELECT coalesce(sum(jobs), 0)::bigint FROM {schema}.queue_counts WHERE queue = $1 AND status = $2
     ) - $3::bigint))
 ))
-ORDER BY finalized_at, uid FOR UPDATE SKIP LOCKED
+AND status = $2 ORDER BY finalized_at, uid FOR UPDATE SKIP LOCKED
 
 -- name: jobs_created_before
 SELECT {job_columns} FROM {schema}.jobs
