@@ -1,0 +1,465 @@
+"""Listeners: durable, in order, across processes, and each on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from longshore import JobEvent, JobStatus, Queue
+from longshore.backends.contract import Backend
+from longshore.backends.verbs import operators
+from longshore.core import change, transitions
+from longshore.core.clock import HeldClock
+from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
+from longshore.runtime import events as events_room
+from longshore.testing.conformance.staging import claim, history, job_in, new_job
+from tests.runtime.conftest import OpenBackend
+
+S = JobStatus
+IN_TIME = 20
+"""Seconds that a loaded machine may take; what is waited for takes milliseconds."""
+
+
+class Ear:
+    """A listener that keeps what it heard; wait for it with `heard`."""
+
+    def __init__(self) -> None:
+        self.events: list[JobEvent] = []
+        self._arrived = asyncio.Event()
+
+    def __call__(self, event: JobEvent) -> None:
+        self.events.append(event)
+        self._arrived.set()
+
+    @property
+    def names(self) -> list[str]:
+        return [event.event for event in self.events]
+
+    async def heard(self, until: Callable[[Ear], bool]) -> None:
+        """Waits until this is true of what was heard."""
+        async with asyncio.timeout(IN_TIME):
+            while not until(self):
+                self._arrived.clear()
+                await self._arrived.wait()
+
+    async def of(self, count: int) -> list[str]:
+        """The names of so many events, once they came."""
+        await self.heard(lambda ear: len(ear.events) >= count)
+        return self.names
+
+
+async def live_through_it(queue: Queue, job_id: str) -> None:
+    """A life with a failure in it."""
+    [job] = await queue.dequeue_jobs("w", limit=1)
+    assert job.id == job_id
+    await queue.set_progress(job_id, 50)
+    await queue.append_log(job_id, "half")
+    await queue.fail_job(job_id, "no")
+    await queue.dequeue_jobs("w")
+    await queue.complete_job(job_id, b"1")
+    await queue.remove_job(job_id)
+
+
+WHOLE_LIFE = [
+    *("job.added", "job.active", "job.progress", "job.log_added", "job.failed", "job.promoted"),
+    *("job.active", "job.completed", "job.removed"),
+]
+
+
+async def test_a_listener_hears_what_was_added_right_after_it_began(queue: Queue) -> None:
+    # M-EV-02 M-QUE-02 M-QUE-11 M-EV-01
+    ear = Ear()
+    queue.on("job.added", ear)
+    job = await queue.add("email", {"to": "ada"})
+    assert await ear.of(1) == ["job.added"]
+    [event] = ear.events
+    assert (event.queue, event.job_id, event.type, event.to_status) == ("default", job.id, "email", S.INITIAL_PENDING)
+    assert (event.job_uid, event.job_seq) == (job.uid, 1)
+
+
+async def test_a_listener_hears_nothing_of_what_was_before(queue: Queue) -> None:
+    # M-EV-17
+    await queue.add("before")
+    ear = Ear()
+    queue.on("*", ear)
+    after = await queue.add("after")
+    await ear.of(1)
+    assert [event.job_id for event in ear.events] == [after.id]
+
+
+async def test_one_name_is_heard_alone_and_a_star_hears_everything_in_order(queue: Queue, backend: Backend) -> None:
+    # M-EV-01 M-EV-02 M-EV-03 M-EV-04 M-EV-06 M-EV-10 M-EV-11 M-QUE-11
+    everything, ends = Ear(), Ear()
+    queue.on("*", everything)
+    queue.on("job.completed", ends)
+    job = await queue.add("email")
+    await live_through_it(queue, job.id)
+    assert await everything.of(len(WHOLE_LIFE)) == WHOLE_LIFE
+    assert await ends.of(1) == ["job.completed"]
+    assert [event.job_seq for event in everything.events] == list(range(1, len(WHOLE_LIFE) + 1))
+    assert everything.events == await history(backend, job.id)
+
+
+async def test_a_failure_tells_whether_it_was_the_last(queue: Queue, backend: Backend) -> None:
+    # M-EV-05 X-89
+    ear = Ear()
+    queue.on("job.failed", ear)
+    job = await queue.add("email")
+    await claim(backend)
+    await queue.fail_job(job.id, "once")
+    await claim(backend)
+    await queue.bury_job(job.id, "for good")
+    await ear.of(2)
+    assert [(event.detail["final"], event.detail["error"]) for event in ear.events] == [
+        (False, "once"),
+        (True, "for good"),
+    ]
+
+
+async def test_delays_promotions_and_crashes_are_told(queue: Queue, backend: Backend, clock: HeldClock) -> None:
+    # M-EV-07 M-EV-08 M-EV-09
+    ear = Ear()
+    for name in ("job.delayed", "job.promoted", "job.stalled"):
+        queue.on(name, ear)
+    job = await queue.add("later", delay=60)
+    await ear.of(1)
+    await queue.promote_job(job.id)
+    await ear.of(2)
+    await claim(backend)
+    await queue.fail_job(job.id, "no", retry_at=60)
+    await ear.of(3)
+    clock.advance(60)
+    await claim(backend)
+    clock.advance(31)
+    await queue.reclaim_expired_leases()
+    assert (await ear.of(5))[:3] == ["job.delayed", "job.promoted", "job.delayed"]
+    assert sorted(ear.names[3:]) == ["job.promoted", "job.stalled"]
+    delayed = [event for event in ear.events if event.event == "job.delayed"]
+    assert [event.detail["until"] for event in delayed] == [
+        int((event.occurred_at.timestamp() + 60) * 1_000_000) for event in delayed
+    ]
+
+
+async def test_a_queue_that_is_paused_and_resumed_tells_so(queue: Queue, mail: Queue) -> None:
+    # M-EV-12 M-QUE-10
+    ear = Ear()
+    mail.on("queue.paused", ear)
+    mail.on("queue.resumed", ear)
+    await mail.pause()
+    await ear.of(1)
+    await mail.resume()
+    assert await ear.of(2) == ["queue.paused", "queue.resumed"]
+    assert [(event.queue, event.job_id) for event in ear.events] == [("mail", None)] * 2
+
+
+async def test_a_named_queue_hears_its_own_events_and_a_queue_without_a_name_all(
+    queue: Queue, mail: Queue, backend: Backend
+) -> None:
+    # M-QUE-11 M-EV-16
+    its_own, all_of_them = Ear(), Ear()
+    mail.on("*", its_own)
+    queue.on("*", all_of_them)
+    for number in range(3):
+        await queue.enqueue_job(new_job(f"b{number}", queue="billing"))
+        await mail.add("m", job_id=f"m{number}")
+    await all_of_them.of(6)
+    await its_own.of(3)
+    assert [event.job_id for event in its_own.events] == ["m0", "m1", "m2"]
+    assert [event.job_id for event in all_of_them.events] == ["b0", "m0", "b1", "m1", "b2", "m2"]
+
+
+async def test_other_queues_events_do_not_keep_a_listener_busy(
+    queue: Queue, mail: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-QUE-11
+    looks = 0
+    read = backend.read_events
+
+    async def counted(*args: Any, **kwargs: Any) -> list[JobEvent]:
+        nonlocal looks
+        looks += 1
+        return await read(*args, **kwargs)
+
+    ear = Ear()
+    mail.on("*", ear)
+    await mail.add("first")
+    await ear.of(1)
+    for _ in range(5):
+        await queue.enqueue_job(new_job(queue="billing"))
+    monkeypatch.setattr(backend, "read_events", counted)
+    for _ in range(5):  # each look may find one more reason to wait again, but not for ever
+        await backend.wait_for_change(0.05)
+    assert looks < 20
+    await mail.add("second")
+    await ear.of(2)
+
+
+async def test_events_of_another_process_are_heard(
+    queue: Queue, store_url: str, backend: Backend, tmp_path: Any
+) -> None:
+    # M-EV-18 M-EV-17
+    if not backend.capabilities.shared:
+        pytest.skip("nobody else can open this store")
+    program = (
+        "import sys, asyncio, longshore\n"
+        "async def main():\n"
+        "    async with longshore.Queue(longshore.connect(sys.argv[1]), 'mail') as queue:\n"
+        "        for number in range(3): await queue.add('email', number)\n"
+        "asyncio.run(main())\n"
+    )
+    ear = Ear()
+    queue.on("job.added", ear)
+    await queue.count_jobs()
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", program, store_url)
+    assert await other.wait() == 0
+    assert await ear.of(3) == ["job.added"] * 3
+    assert {event.queue for event in ear.events} == {"mail"}
+
+
+async def test_nothing_committed_is_missed_however_many_write_at_once(
+    queue: Queue, open_backend: OpenBackend, backend: Backend
+) -> None:
+    # M-EV-17 M-EV-18
+    ear = Ear()
+    queue.on("job.added", ear)
+    await queue.count_jobs()
+    writers = [open_backend() for _ in range(3)] if backend.capabilities.shared else [backend]
+    jobs = await asyncio.gather(*(writers[number % len(writers)].enqueue_job(new_job()) for number in range(60)))
+    await ear.of(60)
+    assert sorted(str(event.job_id) for event in ear.events) == sorted(jobs)
+
+
+async def test_a_listener_that_raises_is_logged_and_hurts_nobody(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-EV-01 M-EV-17
+    good, again = Ear(), Ear()
+
+    def bad(event: JobEvent) -> None:
+        again(event)
+        raise ValueError("a bug of the listener's")
+
+    async def cancelled(event: JobEvent) -> None:
+        raise asyncio.CancelledError
+
+    queue.on("job.added", bad)
+    queue.on("job.added", cancelled)
+    queue.on("job.added", good)
+    with caplog.at_level(logging.WARNING, "longshore.events"):
+        for number in range(3):
+            await queue.add("email", number)
+        await good.of(3)
+        await again.of(3)
+    assert "a bug of the listener's" in caplog.text
+    assert {record.name for record in caplog.records} == {"longshore.events"}
+
+
+async def test_a_slow_listener_holds_up_nobody_and_its_own_events_stay_in_order(queue: Queue) -> None:
+    # M-EV-01
+    quick, slow, free = Ear(), Ear(), asyncio.Event()
+
+    async def slowly(event: JobEvent) -> None:
+        await free.wait()
+        await asyncio.sleep(0)
+        slow(event)
+
+    queue.on("job.added", slowly)
+    queue.on("job.added", quick)
+    jobs = [(await queue.add("email")).id for _ in range(5)]
+    await quick.of(5)
+    assert slow.events == []
+    free.set()
+    await slow.of(5)
+    assert [event.job_id for event in slow.events] == jobs
+
+
+async def test_a_listener_runs_in_the_loop_that_asked_for_it(queue: Queue) -> None:
+    # M-QUE-11
+    where: list[tuple[asyncio.AbstractEventLoop, int]] = []
+    done = asyncio.Event()
+
+    async def asynchronous(event: JobEvent) -> None:
+        where.append((asyncio.get_running_loop(), threading.get_ident()))
+        done.set()
+
+    queue.on("job.added", asynchronous)
+    await queue.add("email")
+    async with asyncio.timeout(IN_TIME):
+        await done.wait()
+    assert where == [(asyncio.get_running_loop(), threading.get_ident())]
+
+
+async def test_unsubscribing_ends_a_listener_also_from_within_itself(queue: Queue) -> None:
+    # M-QUE-11
+    other, finished, done = Ear(), [], asyncio.Event()
+    ends: list[Callable[[], None]] = []
+
+    async def once(event: JobEvent) -> None:
+        ends[0]()
+        await asyncio.sleep(0)
+        finished.append(event.job_id)
+        done.set()
+
+    queue.on("job.added", other)
+    ends.append(queue.on("job.added", once))
+    ends.append(queue.on("job.added", Ear()))
+    first = await queue.add("email")
+    await other.of(1)
+    ends[1]()
+    ends[1]()
+    await queue.add("email")
+    await other.of(2)
+    async with asyncio.timeout(IN_TIME):
+        await done.wait()
+    assert finished == [first.id]
+
+
+async def test_closing_a_queue_ends_its_own_listeners_only(backend: Backend, queue: Queue) -> None:
+    # M-QUE-12 X-84
+    closing = Queue(backend)
+    gone, stays = Ear(), Ear()
+    closing.on("*", gone)
+    queue.on("*", stays)
+    await closing.add("email")
+    await gone.of(1)
+    await closing.close()
+    await queue.add("email")
+    await stays.of(2)
+    assert len(gone.events) == 1
+
+
+async def test_a_listener_may_close_the_queue_it_listens_on(backend: Backend, queue: Queue) -> None:
+    # M-QUE-12
+    closing, over = Queue(backend), asyncio.Event()
+
+    async def close_it(event: JobEvent) -> None:
+        await closing.close()
+        over.set()
+
+    closing.on("job.added", close_it)
+    await closing.add("email")
+    async with asyncio.timeout(IN_TIME):
+        await over.wait()
+    assert closing.closed
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_delays_events_and_loses_none(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-EV-17
+    ear, tried = Ear(), asyncio.Event()
+
+    async def unreadable(*_: Any, **__: Any) -> Any:
+        tried.set()
+        raise BackendUnavailable("the network is down")
+
+    queue.on("job.added", ear)
+    await queue.add("first")
+    await ear.of(1)
+    with monkeypatch.context() as broken, caplog.at_level(logging.WARNING, "longshore.events"):
+        broken.setattr(backend, "read_events", unreadable)
+        await queue.add("second")
+        async with asyncio.timeout(IN_TIME):
+            await tried.wait()
+    await queue.add("third")
+    await ear.of(3)
+    assert [event.type for event in ear.events] == ["first", "second", "third"]
+    assert "the network is down" in caplog.text
+
+
+async def test_a_store_that_cannot_be_asked_at_first_is_asked_again(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-EV-17
+    ear, asked = Ear(), threading.Event()
+    end = backend.end_of_events
+
+    async def at_first_not() -> str:
+        if not asked.is_set():
+            asked.set()
+            raise BackendUnavailable("starting")
+        found = await end()
+        ready.set()
+        return found
+
+    ready = asyncio.Event()
+    monkeypatch.setattr(backend, "end_of_events", at_first_not)
+    queue.on("job.added", ear)
+    await queue.count_jobs()  # is not held up, nor failed, by a listener that has not begun
+    async with asyncio.timeout(IN_TIME):
+        await ready.wait()
+    await queue.add("email")
+    await ear.of(1)
+
+
+async def test_a_place_that_was_pruned_is_told_of_and_the_listener_goes_on(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-EV-17
+    ear, expired = Ear(), asyncio.Event()
+    read = backend.read_events
+
+    async def pruned(*args: Any, **kwargs: Any) -> list[JobEvent]:
+        if not expired.is_set():
+            expired.set()
+            raise CursorExpired("the events after this cursor have been pruned; start from None")
+        return await read(*args, **kwargs)
+
+    queue.on("job.added", ear)
+    monkeypatch.setattr(backend, "read_events", pruned)
+    with caplog.at_level(logging.WARNING, "longshore.events"):
+        async with asyncio.timeout(IN_TIME):
+            await expired.wait()
+            while not ear.events:
+                await queue.add("email")
+                await backend.wait_for_change(0.05)
+    assert "missed events" in caplog.text
+
+
+@pytest.mark.parametrize("event", ["job.adedd", "", "JOB.ADDED", None, 7], ids=str)
+async def test_an_event_nobody_tells_of_is_refused(queue: Queue, event: Any) -> None:
+    # M-QUE-11
+    with pytest.raises(InvalidArgument, match=r"job\.added"):
+        queue.on(event, print)
+    not_callable: Any = "print"
+    with pytest.raises(InvalidArgument, match="listener"):
+        queue.on("*", not_callable)
+
+
+def test_a_listener_needs_a_loop_to_be_called_in(store_url: str, backend: Backend) -> None:
+    # M-QUE-11
+    with pytest.raises(RuntimeError, match=r"queue\.sync\.on"):
+        Queue(backend).on("*", print)
+
+
+def names_in(source: str) -> Iterator[str]:
+    for part in source.split('"')[1::2]:
+        if part.startswith(("job.", "queue.", "worker.")) and part.replace(".", "").replace("_", "").isalpha():
+            yield part
+
+
+def test_every_event_the_verbs_write_can_be_listened_to() -> None:
+    # M-EV-01 M-EV-15 X-91
+    written = {name for room in (transitions, change, operators) for name in names_in(inspect.getsource(room))}
+    assert written - set(events_room.EVENTS) == set()
+    assert {"job.waiting_children", "job.dependencies_completed"} <= written
+    assert len(events_room.EVENTS) == 23
+
+
+async def test_a_job_in_every_status_was_told_of(queue: Queue, backend: Backend) -> None:
+    # M-EV-01
+    ear = Ear()
+    queue.on("*", ear)
+    await queue.count_jobs()
+    for status in S:
+        await job_in(backend, status)
+    told = len(await backend.read_events())
+    await ear.of(told)
+    assert {event.to_status for event in ear.events} >= set(S)
