@@ -24,8 +24,12 @@ from benchmarks.scale import FULL, QUICK
 from benchmarks.scenarios_batches import enqueue, life
 from benchmarks.scenarios_callers import callers
 from benchmarks.scenarios_claims import crowded, keys, tag, waiting
+from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
+from benchmarks.scenarios_singles import single_enqueues
+from benchmarks.scenarios_sleepers import sleeping
+from benchmarks.scenarios_starts import postgres_start_latency, start_latency
 from benchmarks.table import Section
 
 Scenario = Callable[[Databases], list[Finding]]
@@ -35,9 +39,25 @@ def _named(*scenarios: Scenario) -> dict[str, Scenario]:
     return {scenario.__name__: scenario for scenario in scenarios}
 
 
-SQLITE = _named(enqueue, callers, life, memory, looks, tag, waiting, crowded, keys)
+SQLITE = _named(
+    drain_sqlite,
+    start_latency,
+    single_enqueues,
+    sleeping,
+    enqueue,
+    callers,
+    life,
+    memory,
+    looks,
+    tag,
+    waiting,
+    crowded,
+    keys,
+)
 """In the order they run: those that only look come before those that write on the shared file."""
 POSTGRES = _named(
+    drain_postgres,
+    postgres_start_latency,
     postgres_enqueue,
     postgres_work,
     postgres_life,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ import apsw
 from benchmarks.workload import QUEUE, TYPE, new_ids, payload_of
 
 Row = tuple[Any, ...]
+Payload = Callable[[int], bytes]
 
 LEASE = 30_000_000
 
@@ -132,14 +133,16 @@ def open_file(path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
-def new_batch(first_uid: int, first_event: int, tags_of_jobs: Sequence[tuple[str, ...]]) -> Batch:
+def new_batch(
+    first_uid: int, first_event: int, tags_of_jobs: Sequence[tuple[str, ...]], payload: Payload = payload_of
+) -> Batch:
     """Rows for new jobs, one for each element, numbered from where the file stands."""
     now = micros_now()
     batch = Batch([], [], [])
     for offset, (job_id, tags) in enumerate(zip(new_ids(len(tags_of_jobs)), tags_of_jobs, strict=True)):
         uid = first_uid + offset
         tags_text = json.dumps(tags) if tags else ""
-        batch.jobs.append((uid, job_id, QUEUE, TYPE, payload_of(offset), tags_text, now))
+        batch.jobs.append((uid, job_id, QUEUE, TYPE, payload(offset), tags_text, now))
         batch.tags.extend((tag, uid, QUEUE, now) for tag in tags)
         batch.events.append((first_event + offset, uid, job_id, QUEUE, TYPE, now))
     return batch
@@ -153,11 +156,19 @@ class BareQueue:
         meta: Any = connection.execute("SELECT next_uid, next_event FROM meta").fetchone()
         self.next_uid, self.next_event = meta
 
-    def prepared(self, batches: int, size: int, *, tags: tuple[str, ...] = (), events_per_job: int = 1) -> list[Batch]:
+    def prepared(
+        self,
+        batches: int,
+        size: int,
+        *,
+        tags: tuple[str, ...] = (),
+        events_per_job: int = 1,
+        payload: Payload = payload_of,
+    ) -> list[Batch]:
         """Rows for the batches to come, if every job writes so many events before the next batch is enqueued."""
         firsts = range(0, batches * size, size)
         return [
-            new_batch(self.next_uid + first, self.next_event + first * events_per_job, [tags] * size)
+            new_batch(self.next_uid + first, self.next_event + first * events_per_job, [tags] * size, payload)
             for first in firsts
         ]
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.measuring import Stopwatch
+from benchmarks.processes import peak_megabytes
 from benchmarks.workload import new_job, tags_of
 from longshore.backends.sqlite.backend import SQLiteBackend
 
@@ -45,12 +45,7 @@ async def fill(path: Path, count: int) -> Filled:
             for start in range(0, count, BATCH):
                 numbers = range(start, min(start + BATCH, count))
                 await backend.enqueue_jobs([new_job(number, tags=tags_of(number, count)) for number in numbers])
-    return Filled(count, watch.sample.seconds, watch.sample.cpu_seconds, _peak_megabytes())
-
-
-def _peak_megabytes() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # bytes there, kibibytes elsewhere
+    return Filled(count, watch.sample.seconds, watch.sample.cpu_seconds, peak_megabytes())
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class ServerWatch:
 
     def __enter__(self) -> Self:
         self._wal = _written(self._databases)
-        self._cpu = _cpu_by_process(self._databases.server.pid)
+        self._cpu = cpu_by_process(self._databases.server.pid)
         self._watch.__enter__()
         return self
 
@@ -53,7 +53,7 @@ class ServerWatch:
         self._watch.__exit__(kind, error, trace)
         if error is not None:
             return
-        cpu = _cpu_by_process(self._databases.server.pid)
+        cpu = cpu_by_process(self._databases.server.pid)
         spent = sum(seconds - self._cpu.get(process, 0) for process, seconds in cpu.items())
         took = self._watch.sample
         self.sample = ServerSample(
@@ -72,8 +72,8 @@ def _written(databases: PostgresDatabases) -> int:
     return int(written)
 
 
-def _cpu_by_process(server: int) -> dict[int, float]:
-    """Seconds, of those of the server's processes that still run."""
+def cpu_by_process(server: int) -> dict[int, float]:
+    """Seconds of processor time, of those of the server's processes that still run."""
     seconds: dict[int, float] = {}
     for folder in _PROCESSES.glob("[0-9]*"):
         try:

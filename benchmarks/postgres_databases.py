@@ -61,10 +61,10 @@ class PostgresDatabases:
         return str(value)
 
     @contextmanager
-    def new(self) -> Iterator[str]:
+    def new(self, template: str | None = _TEMPLATE) -> Iterator[str]:
         """The address of a database with the project's schema and nothing in it; it goes with the block."""
         name = f"queue_{next(self._numbers)}"
-        url = self.server.create_database(name, _TEMPLATE)
+        url = self.server.create_database(name, template)
         try:
             yield url
         finally:

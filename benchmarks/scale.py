@@ -21,6 +21,14 @@ class Scale:
     key_fillings: int = 15
     claimer_jobs: int = 10_000
     wakeups: int = 500
+    drains: int = 9
+    """Rounds of drains, each with processes of its own: they take seconds, and start-up goes unmeasured."""
+    drained_jobs: int = 20_000
+    starts: int = 500
+    idle_seconds: int = 5
+    single_jobs: int = 500
+    sleepers: int = 10_000
+    slept_seconds: int = 40
     passed: int = 300_000
     """Jobs that come and go while somebody holds a snapshot."""
     many: int = 1_000_000
@@ -37,6 +45,13 @@ QUICK = Scale(
     key_fillings=3,
     claimer_jobs=5_000,
     wakeups=200,
+    drains=3,
+    drained_jobs=5_000,
+    starts=100,
+    idle_seconds=2,
+    single_jobs=200,
+    sleepers=1_000,
+    slept_seconds=12,
     passed=50_000,
     many=50_000,
 )

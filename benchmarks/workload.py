@@ -24,6 +24,13 @@ def payload_of(number: int) -> bytes:
     return json.dumps({"image": number, "width": 640, "height": 480, "format": "webp"}).encode()
 
 
+def hundred_bytes(number: int) -> bytes:
+    """A JSON document of exactly a hundred bytes."""
+    return b'{"image":%07d,"width":640,"height":480,"format":"webp","quality":82,"path":"originals/2026/dock"}' % (
+        1_000_000 + number
+    )
+
+
 def tags_of(number: int, count: int) -> tuple[str, ...]:
     """The tags of one job among so many, the ten rare ones spread over the whole line."""
     tags = (EVERY,) if number % 2 else (EVERY, HALF)
@@ -38,6 +45,11 @@ def new_job(number: int, *, tags: tuple[str, ...] = (), concurrency_key: str | N
 def new_jobs(count: int) -> list[Job]:
     """Many of them, without tags."""
     return [new_job(number) for number in range(count)]
+
+
+def small_jobs(first: int, end: int) -> list[Job]:
+    """Those that workers are measured with."""
+    return [Job(type=TYPE, queue=QUEUE, payload=hundred_bytes(number)) for number in range(first, end)]
 
 
 def batches_of(jobs: Sequence[Job], size: int) -> list[list[Job]]:

@@ -1,0 +1,128 @@
+"""One drain, timed: a worker process, alone with a line of waiting jobs, from the word until all are done in the store.
+
+The clock starts when the worker, ready and connected, is given the word. It stops when the store shows that every job
+is done: once the worker says that the last one has begun, we look every few milliseconds. Both sides are timed so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from threading import Event
+from time import perf_counter
+
+import psycopg
+
+from benchmarks import bare_sql, pgqueuer_peer
+from benchmarks.databases import Databases
+from benchmarks.postgres_costs import ServerSample, cpu_by_process
+from benchmarks.postgres_databases import PostgresDatabases
+from benchmarks.processes import Companion
+from benchmarks.workload import small_jobs
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+
+_PER_CALL = 1_000
+_BETWEEN_LOOKS = 0.005
+_PATIENCE = 120
+
+_PRODUCT = ("benchmarks.workers", "drain")
+_PEER = ("benchmarks.pgqueuer_peer",)
+
+_FINISHED = "SELECT sum(jobs) FROM queue_counts WHERE status = 'COMPLETED'"
+_FINISHED_ON_POSTGRES = "SELECT count(*) FROM longshore.jobs WHERE status = 'COMPLETED'"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Waiting jobs, a worker for them, and how to see that they are done."""
+
+    worker: tuple[str, ...]
+    """The module and the arguments of its process."""
+    jobs: int
+    done: Callable[[], int]
+    server_cpu: Callable[[], dict[int, float]]
+
+
+@contextmanager
+def on_sqlite(databases: Databases, jobs: int) -> Iterator[Line]:
+    """The product's, in a file."""
+    with databases.scratch() as path:
+        url = f"sqlite:///{path}"
+        asyncio.run(fill(connect(url), jobs))
+        with bare_sql.open_file(path) as observer:
+
+            def done() -> int:
+                return sum(count or 0 for (count,) in observer.execute(_FINISHED))
+
+            yield Line((*_PRODUCT, url), jobs, done, dict)
+
+
+@contextmanager
+def on_postgres(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
+    """The product's, on the server."""
+    with postgres.new() as url:
+        asyncio.run(fill(connect(url), jobs))
+        with _observed(postgres, url, _PRODUCT, jobs, _FINISHED_ON_POSTGRES) as line:
+            yield line
+
+
+@contextmanager
+def on_pgqueuer(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
+    """The peer's, on the same server."""
+    with postgres.new(template=None) as url:
+        asyncio.run(pgqueuer_peer.install(url))
+        asyncio.run(pgqueuer_peer.fill(url, jobs))
+        with _observed(postgres, url, _PEER, jobs, pgqueuer_peer.DONE) as line:
+            yield line
+
+
+async def fill(backend: Backend, count: int) -> None:
+    """So many waiting jobs, through the product."""
+    async with backend:
+        for start in range(0, count, _PER_CALL):
+            await backend.enqueue_jobs(small_jobs(start, min(start + _PER_CALL, count)))
+
+
+@contextmanager
+def _observed(
+    postgres: PostgresDatabases, url: str, program: tuple[str, ...], jobs: int, statement: str
+) -> Iterator[Line]:
+    with closing(psycopg.connect(url, autocommit=True)) as observer:
+        # as a line is that has stood a while; the planner knows it on both sides
+        observer.execute("VACUUM (ANALYZE)")
+
+        def done() -> int:
+            (count,) = observer.execute(statement).fetchone() or (0,)
+            return int(count)
+
+        def server_cpu() -> dict[int, float]:
+            spent = cpu_by_process(postgres.server.pid)
+            spent.pop(observer.info.backend_pid, None)
+            return spent
+
+        yield Line((*program, url), jobs, done, server_cpu)
+
+
+def drained(line: Line, at_once: int) -> ServerSample:
+    """How long it took, and what it cost the worker and the server. Raises if a job was run twice or is not done."""
+    with Companion(*line.worker, line.jobs, at_once) as worker:
+        worker.hear()
+        before = line.server_cpu()
+        began = perf_counter()
+        worker.tell("go")
+        worker.hear()
+        while line.done() < line.jobs:
+            if perf_counter() - began > _PATIENCE:
+                raise RuntimeError(f"{line.done()} of {line.jobs} jobs are done after {_PATIENCE} seconds")
+            Event().wait(_BETWEEN_LOOKS)
+        seconds = perf_counter() - began
+        after = line.server_cpu()
+        worker.tell("stop")
+        said = worker.hear()
+    if (said["begun"], line.done()) != (line.jobs, line.jobs):
+        raise RuntimeError(f"of {line.jobs} jobs {said['begun']} were begun and {line.done()} are done")
+    server = sum(spent - before.get(process, 0) for process, spent in after.items())
+    return ServerSample(seconds, said["cpu_seconds"], 0, line.jobs, 1, server)

@@ -1,0 +1,118 @@
+"""From one process to another: how long after it was enqueued a job begins in a worker that had nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from threading import Event
+from time import monotonic
+from typing import NamedTuple
+
+from benchmarks.databases import Databases
+from benchmarks.measuring import Spread
+from benchmarks.postgres_costs import cpu_by_process
+from benchmarks.processes import Companion
+from benchmarks.reporting import Finding, Target
+from benchmarks.workload import small_jobs
+from longshore.backends.opening import connect
+
+_GAPS = (0.02, 0.08)
+"""Seconds between two jobs, at random: the worker is idle again each time, and in step with nothing."""
+_AT_ONCE = 10
+
+
+class Moments(NamedTuple):
+    """Of one job, in seconds on the clock that all processes of a machine share."""
+
+    called: float
+    enqueued: float
+    began: float
+
+
+def start_latency(databases: Databases) -> list[Finding]:
+    """On SQLite, and what the worker spends while it waits."""
+    with databases.scratch() as path, _idle_worker(f"sqlite:///{path}") as worker:
+        jobs = _moments(f"sqlite:///{path}", worker, databases.scale.starts)
+        idle = _idle_share(worker, databases.scale.idle_seconds)
+    return [*_delays(jobs, Target("≤", 3, "ms"), Target("≤", 10, "ms")), _of_a_core("an idle worker", idle, 2)]
+
+
+def postgres_start_latency(databases: Databases) -> list[Finding]:
+    """The same on PostgreSQL, and what the server spends on a worker that waits."""
+    postgres = databases.postgres
+    with postgres.new() as url, _idle_worker(url) as worker:
+        jobs = _moments(url, worker, databases.scale.starts)
+        before, began = cpu_by_process(postgres.server.pid), monotonic()
+        idle = _idle_share(worker, databases.scale.idle_seconds)
+        after = cpu_by_process(postgres.server.pid)
+        spent = sum(seconds - before.get(process, 0) for process, seconds in after.items()) / (monotonic() - began)
+    return [
+        *_delays(jobs),
+        _of_a_core("an idle worker", idle, 2),
+        _of_a_core("the server meanwhile", spent * 100),
+    ]
+
+
+def _idle_worker(url: str) -> Companion:
+    worker = Companion("benchmarks.workers", "starts", url, _AT_ONCE)
+    worker.hear()
+    return worker
+
+
+def _moments(url: str, worker: Companion, count: int) -> list[Moments]:
+    enqueued = asyncio.run(_enqueue(url, count))
+    began = _hear(worker, count)
+    return [Moments(called, stored, began[job_id]) for job_id, (called, stored) in enqueued.items()]
+
+
+def _hear(worker: Companion, count: int) -> dict[str, float]:
+    began: dict[str, float] = {}
+    while len(began) < count:
+        said = worker.hear()
+        began[said["job"]] = said["began"]
+    return began
+
+
+async def _enqueue(url: str, count: int) -> dict[str, tuple[float, float]]:
+    chance = random.Random(7)
+    moments: dict[str, tuple[float, float]] = {}
+    async with connect(url) as backend:
+        await backend.count_jobs()
+        for job in small_jobs(0, count):
+            await asyncio.sleep(chance.uniform(*_GAPS))
+            called = monotonic()
+            job_id = await backend.enqueue_job(job)
+            moments[job_id] = called, monotonic()
+    return moments
+
+
+def _idle_share(worker: Companion, seconds: float) -> float:
+    """Percent of a core, over so many seconds in which nothing happens."""
+    Event().wait(1)  # what follows a job (its settlement, the news that the line is empty) is over
+    before, began = _cpu_seconds(worker), monotonic()
+    Event().wait(seconds)
+    return (_cpu_seconds(worker) - before) / (monotonic() - began) * 100
+
+
+def _cpu_seconds(worker: Companion) -> float:
+    worker.tell("how much?")
+    return float(worker.hear()["cpu_seconds"])
+
+
+def _delays(jobs: list[Moments], most: Target | None = None, most_of_99: Target | None = None) -> list[Finding]:
+    """From the call of `enqueue_job` on: what its caller waits is part of it."""
+    from_call = sorted((job.began - job.called) * 1e3 for job in jobs)
+    p99 = from_call[round(0.99 * (len(from_call) - 1))]
+    committed = Spread.of((job.began - job.enqueued) * 1e3 for job in jobs)
+    return [
+        Finding(
+            "from the call of `enqueue_job` to the start in an idle worker", "ms", Spread.of(from_call), target=most
+        ),
+        Finding("the same, 99th percentile", "ms", Spread.of([p99]), target=most_of_99),
+        Finding("the same from the return of `enqueue_job` on", "ms", committed),
+    ]
+
+
+def _of_a_core(name: str, percent: float, most: float | None = None) -> Finding:
+    target = None if most is None else Target("<", most, "% of a core")
+    return Finding(name, "% of a core", Spread.of([percent]), target=target)
