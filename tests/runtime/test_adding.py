@@ -194,6 +194,29 @@ async def test_jobs_are_served_by_priority_then_lifo_then_age(queue: Queue, cloc
     assert served == ["urgent", "newest in", "last in", "old", "new"]
 
 
+@pytest.mark.parametrize(("keep", "left"), [(False, 4), (True, 0), (0, 0), (2, 2)])
+async def test_an_ended_job_is_removed_or_the_latest_few_are_kept(
+    queue: Queue, backend: Backend, clock: HeldClock, keep: bool | int, left: int
+) -> None:
+    # M-OPT-08 M-OPT-09 M-TR-13 X-100
+    for number in range(4):
+        good = await queue.add("good", remove_on_complete=keep, job_id=f"good {number}")
+        await claim(backend)
+        await queue.complete_job(good.id)
+        bad = await queue.add("bad", remove_on_fail=keep, job_id=f"bad {number}")
+        await claim(backend)
+        await queue.fail_job(bad.id, "not for good")
+        await claim(backend)
+        await queue.bury_job(bad.id, "for good")
+        assert await story(backend, bad.id) == [
+            *("job.added", "job.active", "job.failed", "job.promoted", "job.active", "job.failed", "job.dead"),
+            *(["job.removed"] if keep is not False and keep in (True, 0) else []),
+        ]
+        clock.advance(1)
+    kept = [job.id for job in await all_jobs(backend)]
+    assert kept == [f"{kind} {number}" for number in range(3, 3 - left, -1) for kind in ("bad", "good")]
+
+
 async def test_a_held_job_waits_until_it_is_accepted(queue: Queue, backend: Backend) -> None:
     # M-QUE-02
     job = await queue.add("email", hold=True)
