@@ -71,6 +71,7 @@ GUARDS = {
     "logs": Guard("job_logs_pkey", "uid", (5, 0), in_order=True),
     # what was kept long enough
     "jobs_ended_before": Guard("jobs_by_end", "queue status finalized_at", ("q1", "COMPLETED", 500, 100)),
+    "jobs_beyond": Guard("jobs_by_end", "queue status", ("q1", "COMPLETED", 5, 100)),
     "jobs_created_before": Guard("jobs_by_status", "queue status", ("q1", 500, 100)),
     "forget_tombstones": Guard("tombstones_by_age", "removed_at", (500, 100)),
     # the log

@@ -25,6 +25,7 @@ INDEXES = {
     "jobs_held_by": "jobs_held (lease_owner=?)",
     "jobs_outlived": "jobs_expiring (expires_at<?)",
     "jobs_ended_before": "jobs_by_end (queue=? AND status=? AND finalized_at<?)",
+    "jobs_beyond": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",
     "open_edges": "job_dependencies_open (depends_on=?)",
     "first_parked": "jobs_parked (queue=? AND concurrency_key=?)",
     "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",

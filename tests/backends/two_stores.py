@@ -12,7 +12,7 @@ from random import Random
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from longshore.backends.contract import UNCHANGED, Backend, Outcome, Page, SettleReport, WorkerInfo
+from longshore.backends.contract import UNCHANGED, Backend, Outcome, OutcomeVerb, Page, SettleReport, WorkerInfo
 from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
@@ -39,6 +39,13 @@ PATIENCE = 10
 LIMITS = (UNCHANGED, None, 1, 1, 2)
 RATES = (UNCHANGED, None, Rate(1, 10), Rate(2, LONG))
 KEPT = (UNCHANGED, None, SHORT, 3600)
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"backoff": {"type": "fixed", "delay": SHORT}},
+    {"remove_on_complete": True},
+    {"remove_on_complete": 1, "remove_on_fail": True},
+    {"remove_on_fail": 2, "backoff": {"type": "fixed", "delay": SHORT}},
+)
+VERBS: tuple[OutcomeVerb, ...] = ("complete", "fail", "bury", "stop", "release", "crash")
 REPEATS = (
     Repeat(every=20),
     Repeat(every=20, limit=2),
@@ -96,7 +103,7 @@ def new_job(chance: Random) -> Job:
         concurrency_key=chance.choice((None, "k", "k", "l")),
         depends_on=tuple(some(chance, IDS, 2)) if rarely(chance) else (),
         on_dependency_failure=chance.choice(("wait", "stop", "ignore")),
-        options={"backoff": {"type": "fixed", "delay": SHORT}} if rarely(chance) else {},
+        options=chance.choice(OPTIONS) if rarely(chance) else {},
     )
 
 
@@ -148,7 +155,7 @@ class Uids:
             return dataclasses.replace(value, job_uid=value.job_uid and self._ours.get(value.job_uid, -value.job_uid))
         if isinstance(value, Page):
             return Page(self(value.items), value.next_cursor)
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [self(one) for one in value]
         return value
 
@@ -506,12 +513,18 @@ class TwoStores:
         if expected is not None:
             taken, wanted_ids = [job.id for job in jobs], [job.id for job in expected[:limit]]
             assert taken == wanted_ids, f"claimed {taken}, but {wanted_ids} stand first in line"
-        for memory, second in zip(*self.answers, strict=True):
-            fits = set(wanted) <= set(memory.tags) and (among is None or memory.queue in among)
-            assert fits, f"claimed {brief(memory)} for {wanted} in {among}"
-            assert memory.status is JobStatus.RUNNING, f"claimed {brief(memory)}"
-            self.lease_ends[memory.uid, memory.epoch] = memory.lease.expires_at
-            self.claims.append(Claim(memory.id, memory.uid, memory.epoch, (memory.lease, second.lease)))
+        self.note_claims(*self.answers)
+        for job in jobs:
+            fits = set(wanted) <= set(job.tags) and (among is None or job.queue in among)
+            assert fits, f"claimed {brief(job)} for {wanted} in {among}"
+
+    def note_claims(self, memory: Sequence[Job], second: Sequence[Job]) -> None:
+        for job, theirs in zip(memory, second, strict=True):
+            assert job.status is JobStatus.RUNNING, f"claimed {brief(job)}"
+            assert job.lease is not None
+            assert theirs.lease is not None
+            self.lease_ends[job.uid, job.epoch] = job.lease.expires_at
+            self.claims.append(Claim(job.id, job.uid, job.epoch, (job.lease, theirs.lease)))
 
     @step(2)
     def extend(self, chance: Random) -> None:
@@ -554,7 +567,7 @@ class TwoStores:
             Outcome(
                 claim.job_id,
                 cast("Lease", claim) if fenced else None,  # each store gets its own lease in place of the claim
-                chance.choice(("complete", "fail", "bury", "stop", "release")),
+                chance.choice(VERBS),
                 b"1",
                 words(chance),
                 soon(chance),
@@ -563,7 +576,12 @@ class TwoStores:
         ]
         stale = {claim.job_id for claim, fenced in reports if fenced and self.stale(claim) is not None}
         times = Counter(claim.job_id for claim, _ in reports)
-        report = self.ask("settle_jobs", outcomes)
+        if chance.random() < 0.5:
+            report = self.ask("settle_jobs", outcomes)
+        else:
+            limit = chance.randint(0, 3)
+            report, _ = self.ask("settle_and_dequeue", outcomes, chance.choice(WORKERS), limit=limit, lease=30)
+            self.note_claims(*(jobs for _, jobs in self.answers))
         for claim, fenced in reports:
             if fenced and times[claim.job_id] == 1:
                 if claim.job_id in stale:
@@ -697,6 +715,7 @@ class TwoStores:
             self.ask("delete_jobs", some(chance, TAGS, 2), queue=queue)
         elif chore == 3:
             self.ask("heartbeat_worker", WorkerInfo(id=chance.choice(WORKERS), running=chance.randrange(3)))
+            self.ask("record_worker_event", "worker.drained", chance.choice(WORKERS), queue=queue)
         else:
             self.ask("apply_retention")
 
