@@ -9,12 +9,13 @@ from zlib import crc32
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.session import Session
 from longshore.backends.postgres.view import PostgresView
+from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
 from longshore.backends.sql.columns import Row, key_of_row, queue_of_row
 from longshore.backends.sql.line import BEFORE_ALL, SQLLine
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.job import Job
-from longshore.core.record import Record, job_of, standing_order
+from longshore.core.record import Record
 
 _LEAST_AT_ONCE = 20
 
@@ -88,22 +89,22 @@ class PostgresLine(PostgresView, SQLLine):
         if self._outlived:
             return None  # they are ended on the way, which takes a closer look at each
         shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
-        claimed: list[Record] = []
+        rows: list[Row] = []
         for queue in sorted(shares):
-            claimed += self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
-        claimed.sort(key=standing_order)
-        tagged = [record.uid for record in claimed if record.tags]
+            rows += self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
+        rows.sort(key=in_standing_order)
+        tagged = [uid for uid, *_, tags in moves_of(rows) if tags]
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
-        self.news = self.news or bool(claimed)
+        self.news = self.news or bool(rows)
         self.counted += 2 * len(shares)
-        return [job_of(record) for record in claimed]
+        return Claimant(assignee_id, token, expires_at, self.now).jobs(rows, self._dependencies_of)
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
         """How many of the first in line are each queue's."""
         return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, self._listed(queues), self.now, limit))
 
-    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Record]:
+    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Row]:
         values = (queue, self.now, limit, *lease)
         marks = self._marks.of(queue)
         if marks is not None:
@@ -116,12 +117,12 @@ class PostgresLine(PostgresView, SQLLine):
         self._marks.started_anew(queue, entries, limit, claimed, self.now)
         return claimed
 
-    def _claimed(self, statement: str, *values: object) -> tuple[list[Record], int]:
-        """The jobs a statement claimed, and how many entries of the claim's index it read."""
+    def _claimed(self, statement: str, *values: object) -> tuple[list[Row], int]:
+        """What a statement claimed, as rows of `claim_columns`, and how many entries of the claim's index it read."""
         rows = list(self._rows(statement, *values))
         ((entries, *_),) = rows[:1] or self._rows(self._sql.entries_read)
         read, self._entries = entries - self._entries, entries
-        return self._records(row[1:] for row in rows), read
+        return [row[1:] for row in rows], read
 
     # -- the claim job by job, where limits or tags have a say
 

@@ -9,12 +9,13 @@ their old place, and to learn whether it is clear by now.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import NamedTuple
 
+from longshore.backends.sql.claims import in_standing_order
+from longshore.backends.sql.columns import Row
 from longshore.backends.sql.line import BEFORE_ALL
-from longshore.core.record import Record
 
 LOOK_AGAIN = 1.0
 """Seconds for which a mark is good: the longest a job that stands before it may wait."""
@@ -49,15 +50,16 @@ class Marks:
                 return None
             return sorted(self._marks[queue].values())
 
-    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Record], now: int) -> None:
+    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
         """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
         with self._lock:
             if entries <= LITTERED + 10 * limit:
                 self._until.pop(queue, None)
                 return
             self._until[queue] = monotonic() + LOOK_AGAIN
-            last = max((record.priority for record in claimed), default=0)
-            known = {last, *self._marks.get(queue, {}), *(record.priority for record in claimed)}
+            priorities = {mark.priority for mark in _places(claimed)}
+            last = max(priorities, default=0)
+            known = {last, *self._marks.get(queue, {}), *priorities}
             all_taken = len(claimed) < limit
             self._marks[queue] = {
                 priority: Mark(priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0)
@@ -66,13 +68,17 @@ class Marks:
             if not all_taken:
                 self._move(queue, claimed)
 
-    def went_on(self, queue: str, claimed: Sequence[Record]) -> None:
+    def went_on(self, queue: str, claimed: Sequence[Row]) -> None:
         """After a claim from the marks."""
         with self._lock:
             self._move(queue, claimed)
 
-    def _move(self, queue: str, claimed: Sequence[Record]) -> None:
+    def _move(self, queue: str, claimed: Sequence[Row]) -> None:
         marks = self._marks.setdefault(queue, {})
-        for record in claimed:
-            mark = Mark(record.priority, record.place, record.uid)
-            marks[record.priority] = max(mark, marks.get(record.priority, mark))
+        for mark in _places(claimed):
+            marks[mark.priority] = max(mark, marks.get(mark.priority, mark))
+
+
+def _places(claimed: Sequence[Row]) -> Iterator[Mark]:
+    """Where jobs stood, from rows of `claim_columns`."""
+    return (Mark(*in_standing_order(row)) for row in claimed)

@@ -185,42 +185,60 @@ SELECT (
 )
 FROM priorities WHERE priorities.priority IS NOT NULL
 
+-- name: due_in_line
+-- One priority's share of the line, locked: first what tells of a job once it is claimed, then the rest of it.
+SELECT
+    due.uid, due.status AS was, due.retry_count, due.job_seq + 1 AS job_seq, due.epoch + 1 AS epoch,
+    due.executions + 1 AS executions, greatest(due.last_told, pg_current_xact_id()) AS told, due.id, due.queue, due.type,
+    due.place, due.priority, due.lifo, due.delay, due.run_at, due.expires_at, due.timeout, due.max_attempts,
+    due.max_crashes, due.crashes, due.created_at, due.started_at, due.finalized_at, due.last_retry_at, due.deps_total,
+    due.on_dependency_failure, due.idempotency_key, due.concurrency_key, due.parent_id, due.schedule_id, due.tags,
+    due.options, due.error_message, due.progress, due.checkpoint, due.payload, due.result
+FROM {schema}.jobs AS due
+WHERE due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
+AND due.{eligible} AND NOT due.parked
+
+-- name: claim_columns
+-- A job as it is once it is claimed, in the order of the fields of Job. What all jobs of a claim share is left out, and
+-- two of those columns carry something else: what its status was, and (for updated_at) its place in line.
+id, type, payload, queue, tags, was, priority, lifo, run_at, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, deps_total, on_dependency_failure, options, uid, executions, retry_count,
+crashes, epoch, created_at, place, started_at, finalized_at, last_retry_at, NULL, NULL, NULL, result, error_message,
+progress, checkpoint, schedule_id
+
 -- name: claiming
 -- The rest of the claim: the rows of `chosen` are claimed, told and counted in the same statement. An array of uids
--- rather than a join keeps the planner at the primary key, however many it thinks were chosen.
+-- rather than a join keeps the planner at the primary key, however many it thinks were chosen. That the claimed are
+-- counted makes sure that the whole line was read when the entries read are asked for.
 claimed AS (
     UPDATE {schema}.jobs SET
         status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = $2,
         started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4, lease_token = $5,
         lease_expires_at = $6, last_told = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
-    RETURNING {job_columns}, last_told
+    RETURNING uid
 ),
 told AS (
     INSERT INTO {schema}.job_events (xid, {event_row})
-    SELECT last_told, uid, id, job_seq, queue, type, 'job.active', chosen.was, 'RUNNING', epoch, executions, $4::text, '', $2::bigint,
-        NULL
-    FROM claimed JOIN chosen USING (uid)
+    SELECT told, uid, id, job_seq, queue, type, 'job.active', was, 'RUNNING', epoch, executions, $4::text, '',
+        $2::bigint, NULL
+    FROM chosen
 ),
 counted AS (
     INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
-    SELECT $1::text, was, -count(*), -sum(retry_count) FROM claimed JOIN chosen USING (uid) GROUP BY was
+    SELECT $1::text, was, -count(*), -sum(retry_count) FROM chosen GROUP BY was
     UNION ALL
-    SELECT $1::text, 'RUNNING', count(*), sum(retry_count) FROM claimed HAVING count(*) > 0
+    SELECT $1::text, 'RUNNING', count(*), sum(retry_count) FROM chosen HAVING count(*) > 0
 )
-SELECT {entries_of_line}, {job_columns} FROM claimed
-
--- name: due_in_line
-due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
-AND due.{eligible} AND NOT due.parked
+SELECT {entries_of_line}, {claim_columns} FROM (SELECT count(*) FROM claimed) AS all_claimed CROSS JOIN chosen
 
 -- name: claim_in_line
 WITH RECURSIVE priorities AS (
 {priorities_in_line}
 ),
 chosen AS MATERIALIZED (
-    SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
-        SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
+    SELECT line.* FROM priorities CROSS JOIN LATERAL (
+        {due_in_line}
         ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
     LIMIT $3
@@ -234,9 +252,8 @@ WITH priorities AS (
     SELECT * FROM unnest($7::bigint[], $8::bigint[], $9::bigint[]) AS mark (priority, place, uid)
 ),
 chosen AS MATERIALIZED (
-    SELECT line.uid, line.was FROM priorities CROSS JOIN LATERAL (
-        SELECT due.uid, due.status AS was FROM {schema}.jobs AS due WHERE {due_in_line}
-        AND (due.place, due.uid) > (priorities.place, priorities.uid)
+    SELECT line.* FROM priorities CROSS JOIN LATERAL (
+        {due_in_line} AND (due.place, due.uid) > (priorities.place, priorities.uid)
         ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
     LIMIT $3
@@ -350,37 +367,37 @@ WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new
 -- and judged as they are then. What they are compared by stands in no condition on the table itself: it would lead the
 -- planner to an index of all that is held, or to a loop within a loop.
 WITH locked AS MATERIALIZED (
-    SELECT uid, id, epoch, coalesce(lease_token, '') AS token,
+    SELECT uid, id, epoch, coalesce(lease_token, '') AS token, retry_count, job_seq + 1 AS job_seq, executions,
+        {next_told} AS told, queue, type, assignee_id, tags <> '' AS tagged,
         status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > $5) AND lease_owner = assignee_id
         AND concurrency_key IS NULL AND position('"remove_on_complete"' IN options) = 0 AS plain
     FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
 ),
 done AS MATERIALIZED (
-    SELECT locked.uid, given.result
+    SELECT locked.*, given.result
     FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[]) AS given (id, epoch, token, result)
     JOIN locked USING (id, epoch, token) WHERE locked.plain
 ),
 completed AS (
     UPDATE {schema}.jobs SET
         status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $5, updated_at = $5,
-        job_seq = job_seq + 1, started_at = coalesce(started_at, $5), lease_owner = NULL, lease_token = NULL,
+        job_seq = jobs.job_seq + 1, started_at = coalesce(started_at, $5), lease_owner = NULL, lease_token = NULL,
         lease_expires_at = NULL, last_told = {next_told}
     FROM done WHERE jobs.uid = done.uid
-    RETURNING jobs.uid, jobs.id, job_seq, queue, type, jobs.epoch, executions, assignee_id, retry_count, last_told, tags
 ),
 told AS (
     INSERT INTO {schema}.job_events (xid, {event_row})
-    SELECT last_told, uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions,
+    SELECT told, uid, id, job_seq, queue, type, 'job.completed', 'RUNNING', 'COMPLETED', epoch, executions,
         assignee_id, '', $5::bigint, NULL
-    FROM completed
+    FROM done
 ),
 counted AS (
     INSERT INTO {schema}.queue_counts (queue, status, jobs, retries)
-    SELECT queue, 'RUNNING', -count(*), -sum(retry_count) FROM completed GROUP BY queue
+    SELECT queue, 'RUNNING', -count(*), -sum(retry_count) FROM done GROUP BY queue
     UNION ALL
-    SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM completed GROUP BY queue
+    SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM done GROUP BY queue
 )
-SELECT uid, id, queue, assignee_id, tags <> '' FROM completed
+SELECT uid, id, queue, assignee_id, tagged FROM done
 
 -- name: claim_jobs
 UPDATE {schema}.jobs SET
