@@ -22,11 +22,11 @@ Line = tuple[str, list[Any]]
 class Hand:
     """One process; its lines arrive in `told` (all of them) and one by one from the crew."""
 
-    def __init__(self, crew: Crew, role: str, url: str, name: str, *more: str) -> None:
+    def __init__(self, crew: Crew, program: str, role: str, url: str, name: str, *more: str) -> None:
         self.name = name
         self.told: list[Line] = []
         self._crew = crew
-        command = [sys.executable, "-m", "tests.processes.dockhand", role, url, name, *more]
+        command = [sys.executable, "-m", f"tests.processes.{program}", role, url, name, *more]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -55,6 +55,10 @@ class Hand:
         self.process.kill()
         self.wait()
 
+    def signal(self, number: int) -> None:
+        """Sends it a signal."""
+        self.process.send_signal(number)
+
     def dismiss(self) -> None:
         """Lets it finish what it is at."""
         assert self.process.stdin is not None
@@ -71,6 +75,11 @@ class Hand:
                 stream.close()
         return code
 
+    @property
+    def errors(self) -> str:
+        """What it wrote to stderr, once it is over."""
+        return "".join(self._errors)
+
     def heard(self, what: str) -> list[list[Any]]:
         """What it told of one kind."""
         return [values for kind, values in self.told if kind == what]
@@ -85,9 +94,9 @@ class Crew:
         self.hands: list[Hand] = []
         self.lines: queue.Queue[tuple[Hand, str, list[Any]]] = queue.Queue()
 
-    def hire(self, role: str, name: str, *more: str, url: str | None = None) -> Hand:
+    def hire(self, role: str, name: str, *more: str, url: str | None = None, program: str = "dockhand") -> Hand:
         """Starts one more, on the crew's store or by another way to it."""
-        self.hands.append(Hand(self, role, url or self.url, name, *more))
+        self.hands.append(Hand(self, program, role, url or self.url, name, *more))
         return self.hands[-1]
 
     def next_line(self) -> tuple[Hand, str, list[Any]]:

@@ -1,0 +1,280 @@
+"""Workers in real processes: killed, frozen, stopped under load, poisoned, blocked. Nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import pytest
+
+from longshore import Job, JobStatus, connect
+from tests.backends.audit import audit_at
+from tests.checker import History
+from tests.processes.crew import Crew, Hand
+from tests.tcp_proxy import COMMITTED, TcpProxy
+
+LEASE = 2.0
+PATIENCE = 40.0
+"""Seconds until something must be wrong, on a machine that is busy."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that outlives a process, and that several share."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+def hire(
+    crew: Crew, name: str, kind: str = "loop", concurrency: int = 4, grace: float = 30, url: str | None = None
+) -> Hand:
+    return crew.hire(kind, name, str(concurrency), str(LEASE), str(grace), url=url, program="workhand")
+
+
+def add(url: str, jobs: Sequence[Job]) -> list[str]:
+    async def enqueue() -> list[str]:
+        async with connect(url) as backend:
+            return await backend.enqueue_jobs(jobs)
+
+    return asyncio.run(enqueue())
+
+
+def many(count: int, type: str = "slow", **options: object) -> list[Job]:
+    return [Job(id=f"{type} {number}", type=type, **options) for number in range(count)]  # type: ignore[arg-type]  # options of Job
+
+
+def hear(crew: Crew, enough: Callable[[Hand, str], bool]) -> None:
+    """Takes in what the crew tells until it is enough."""
+    began = monotonic()
+    while True:
+        hand, what, _ = crew.next_line()
+        if enough(hand, what):
+            return
+        assert what != "over" or hand.wait() == 0, hand.errors
+        assert monotonic() - began < PATIENCE, [(other.name, other.told[-3:]) for other in crew.hands]
+
+
+def until_all_are(url: str, statuses: set[JobStatus], within: float = PATIENCE) -> None:
+    """Waits for the store itself; with nobody's help it must come so far."""
+
+    async def watch() -> None:
+        async with connect(url) as backend, asyncio.timeout(within):
+            while any(n for status, n in (await backend.count_jobs()).items() if status not in statuses):
+                await backend.wait_for_change(0.5)
+
+    asyncio.run(watch())
+
+
+def checked(url: str) -> tuple[dict[str, Job], History]:
+    """All jobs and the whole log: legal pairs, epochs that increase, one end for each claim, counts that agree."""
+    return asyncio.run(audit_at(url))
+
+
+def events_of(url: str, job_id: str) -> list[str]:
+    async def read() -> list[str]:
+        async with connect(url) as backend:
+            return [event.event for event in await backend.read_events(job_id=job_id)]
+
+    return asyncio.run(read())
+
+
+@pytest.mark.prove
+def test_workers_killed_in_mid_job_lose_nothing_and_each_kill_is_counted(url: str, seed: int, proving: bool) -> None:
+    """F01."""
+    kills, jobs = (40, 4_000) if proving else (4, 400)
+    chance = Random(seed)
+    add(url, many(jobs))
+    with Crew(url) as crew:
+        for number in range(3):
+            hire(crew, f"w{number}")
+        killed = 0
+        patience = chance.randint(5, 60)
+        while killed < kills:
+            hand, what, _ = crew.next_line()
+            patience -= what == "started"
+            if patience <= 0 and hand.process.returncode is None:
+                hand.kill()
+                killed += 1
+                hire(crew, f"w{2 + killed}")
+                patience = chance.randint(5, 60)
+            if sum(1 for _ in crew.heard("finished")) > 0.8 * jobs:
+                add(url, many(jobs, f"slow {killed}"))
+        until_all_are(url, {JobStatus.COMPLETED})
+        stored, history = checked(url)
+        started = Counter((job_id, epoch) for job_id, epoch in crew.heard("started"))
+        assert max(started.values()) == 1, "one claim was run twice"
+        assert {job_id for job_id, _ in crew.heard("started")} == stored.keys()
+        crashed = sum(job.crashes for job in stored.values())
+        print(f"{killed} kills, {crashed} crashes, {len(stored)} jobs, {history.events} events, seed {seed}")
+        assert crashed >= 1
+        assert all(job.retry_count == 0 for job in stored.values()), "a crash used up an attempt"
+
+
+def test_a_worker_frozen_past_its_lease_finds_its_job_taken_and_its_result_refused(url: str) -> None:
+    """F09."""
+    add(url, [Job(id="j", type="until killed")])
+    with Crew(url) as crew:
+        frozen = hire(crew, "frozen", concurrency=1)
+        hear(crew, lambda _, what: what == "started")
+        frozen.signal(signal.SIGSTOP)
+        hire(crew, "awake", concurrency=1)
+        until_all_are(url, {JobStatus.COMPLETED})
+        frozen.signal(signal.SIGCONT)
+        add(url, many(20))  # and it works on as if nothing had been
+        hear(crew, lambda hand, what: hand is frozen and what == "finished")
+        until_all_are(url, {JobStatus.COMPLETED})
+        stored, _ = checked(url)
+        assert (stored["j"].epoch, stored["j"].crashes, stored["j"].assignee_id) == (2, 1, "awake")
+        assert crew.heard("started").count(["j", 1]) == 1
+        assert ["j", 1] not in crew.heard("finished"), "the frozen one went on with a job that was not its own"
+
+
+@pytest.mark.prove
+def test_rolling_restarts_under_load_lose_nothing_and_charge_nobody(url: str, proving: bool) -> None:
+    """F20."""
+    restarts = 20 if proving else 4
+    add(url, many(300 * restarts))
+    with Crew(url) as crew:
+        old = hire(crew, "w0")
+        hear(crew, lambda _, what: what == "finished")
+        for number in range(1, restarts + 1):
+            new = hire(crew, f"w{number}")
+            old.signal(signal.SIGTERM)
+            assert old.wait() == 0
+            hear(crew, lambda hand, what, new=new: hand is new and what == "finished")  # type: ignore[misc]  # a lambda's default has no type
+            old = new
+        until_all_are(url, {JobStatus.COMPLETED})
+        old.signal(signal.SIGTERM)
+        assert old.wait() == 0
+        stored, history = checked(url)
+        assert all((job.crashes, job.retry_count) == (0, 0) for job in stored.values())
+        assert sorted(crew.heard("started")) == sorted(crew.heard("finished")), "a running job was not let finish"
+        assert len(crew.heard("finished")) == len(stored), "a job was run twice although nobody was killed"
+        print(f"{restarts} restarts, {len(stored)} jobs, {history.events} events")
+
+
+def test_a_job_that_outlasts_the_grace_is_handed_back_uncharged(url: str) -> None:
+    """F20, with a short grace."""
+    add(url, [Job(id="j", type="long", max_attempts=1, max_crashes=0)])
+    with Crew(url) as crew:
+        hand = hire(crew, "w", grace=0.2)
+        hear(crew, lambda _, what: what == "started")
+        hand.signal(signal.SIGTERM)
+        assert hand.wait() == 0
+        assert hand.heard("closed") == [[0, 0]]
+    stored, _ = checked(url)
+    job = stored["j"]
+    assert (job.status, job.crashes, job.retry_count) == (JobStatus.UNKNOWN_RETRY, 0, 0)
+    assert events_of(url, "j")[-1] == "job.released"
+
+
+def test_the_second_signal_drops_everything_at_once_and_the_lease_brings_it_back(url: str) -> None:
+    """F22."""
+    add(url, [Job(id="j", type="until killed")])
+    with Crew(url) as crew:
+        hand = hire(crew, "w", grace=600)
+        hear(crew, lambda _, what: what == "started")
+        hand.signal(signal.SIGINT)
+        hear(crew, lambda _, what: what == "stopping")
+        hand.signal(signal.SIGINT)
+        assert hand.wait() != 0
+        assert "Traceback" not in hand.errors
+        hire(crew, "next")
+        until_all_are(url, {JobStatus.COMPLETED})
+    stored, _ = checked(url)
+    assert stored["j"].crashes == 1
+
+
+@pytest.mark.parametrize("poison", ["segfault", "exits", "aborts"])
+def test_a_poison_job_takes_down_its_own_process_only_and_is_buried_with_its_last_words(url: str, poison: str) -> None:
+    """F17, F18."""
+    add(url, [Job(id="poison", type=poison, max_crashes=1), *many(10, "plain")])
+    with Crew(url) as crew:
+        hand = hire(crew, "w", "processes", concurrency=2)
+        until_all_are(url, {JobStatus.COMPLETED, JobStatus.DEAD})
+        hand.signal(signal.SIGTERM)
+        assert hand.wait() == 0
+    stored, _ = checked(url)
+    dead = stored.pop("poison")
+    assert (dead.status, dead.crashes, dead.executions) == (JobStatus.DEAD, 2, 2)
+    told = {"segfault": "SIGSEGV", "exits": "3", "aborts": "SIGABRT"}[poison]
+    assert told in dead.error_message
+    if poison == "segfault":
+        assert "about to read at address 0" in dead.error_message
+    assert {job.status for job in stored.values()} == {JobStatus.COMPLETED}
+    assert all(job.crashes == 0 for job in stored.values())
+
+
+def test_a_job_that_hangs_in_c_is_killed_at_its_timeout_and_the_worker_goes_on(url: str) -> None:
+    """F19."""
+    add(url, [Job(id="j", type="hangs", timeout=0.5, max_attempts=1), *many(10, "plain")])
+    with Crew(url) as crew:
+        hand = hire(crew, "w", "processes", concurrency=2)
+        until_all_are(url, {JobStatus.COMPLETED, JobStatus.DEAD})
+        hand.signal(signal.SIGTERM)
+        assert hand.wait() == 0
+    stored, _ = checked(url)
+    assert (stored["j"].status, stored["j"].crashes) == (JobStatus.DEAD, 0)
+    assert "timeout" in stored["j"].error_message
+
+
+def test_a_job_that_blocks_the_event_loop_for_longer_than_its_lease_keeps_it(url: str) -> None:
+    """F11."""
+    add(url, [Job(id="j", type="blocks the loop", payload=str(2.5 * LEASE).encode())])
+    with Crew(url) as crew:
+        hand = hire(crew, "blocked", concurrency=1)
+        hear(crew, lambda _, what: what == "started")
+        other = hire(crew, "other")  # which sweeps, and would take it
+        until_all_are(url, {JobStatus.COMPLETED})
+        for each in (hand, other):
+            each.signal(signal.SIGTERM)
+            assert each.wait() == 0
+    stored, _ = checked(url)
+    assert (stored["j"].epoch, stored["j"].crashes) == (1, 0)
+
+
+def test_a_job_that_holds_the_interpreter_past_its_lease_loses_it_and_has_one_outcome(url: str) -> None:
+    """F11: the heartbeat cannot run either."""
+    add(url, [Job(id="j", type="holds the interpreter", payload=str(3 * LEASE).encode())])
+    with Crew(url) as crew:
+        holder = hire(crew, "holder", concurrency=1)
+        hear(crew, lambda _, what: what == "started")
+        other = hire(crew, "other")
+        until_all_are(url, {JobStatus.COMPLETED})
+        hear(crew, lambda hand, what: hand is holder and what == "finished")
+        add(url, many(20))
+        until_all_are(url, {JobStatus.COMPLETED})
+        for each in (holder, other):
+            each.signal(signal.SIGTERM)
+            assert each.wait() == 0
+    stored, _ = checked(url)
+    assert (stored["j"].epoch, stored["j"].crashes) == (2, 1)
+    assert events_of(url, "j").count("job.completed") == 1
+
+
+@pytest.mark.prove
+def test_a_worker_whose_answers_are_lost_after_the_commit_loses_nothing(postgres_url: str, proving: bool) -> None:
+    """F08."""
+    losses, jobs = (30, 3_000) if proving else (5, 400)
+    add(postgres_url, many(jobs))
+    with TcpProxy(postgres_url) as proxy, Crew(postgres_url) as crew:
+        hire(crew, "far", url=proxy.url, concurrency=8)
+        hire(crew, "near", concurrency=2)
+        for number in range(1, losses + 1):
+            hear(crew, lambda hand, what: hand.name == "far" and what == "finished")
+            proxy.lost_answer = COMMITTED
+            if len(crew.heard("finished")) > 0.7 * jobs * number:
+                add(postgres_url, many(jobs, f"slow {number}"))
+        until_all_are(postgres_url, {JobStatus.COMPLETED})
+        for hand in crew.hands:
+            hand.signal(signal.SIGTERM)
+            assert hand.wait() == 0
+    stored, history = checked(postgres_url)
+    assert max(Counter((job_id, epoch) for job_id, epoch in crew.heard("started")).values()) == 1
+    print(f"{losses} answers lost, {len(stored)} jobs, {history.events} events")

@@ -1,0 +1,107 @@
+"""A process with a real Worker in it, whose jobs tell on its output when they begin and end.
+
+Run as `python -m tests.processes.workhand KIND URL NAME CONCURRENCY LEASE GRACE`. KIND says where the jobs run: `loop`,
+`threads` or `processes`. What a job does stands in its type. SIGTERM closes the worker, as a deploy does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import sys
+import threading
+from time import perf_counter
+from typing import Any
+
+from longshore import Queue, Worker, connect
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import Duration
+from longshore.runtime.executors.contract import Executor
+from longshore.runtime.executors.in_processes import ProcessExecutor
+from longshore.runtime.running_job import RunningJob
+from longshore.runtime.signals import run_until_stopped
+
+_NEVER = threading.Event()
+
+
+def tell(what: str, *values: Any) -> None:
+    """One line, past all buffers."""
+    os.write(1, (json.dumps([what, *values]) + "\n").encode())
+
+
+async def on_the_loop(job: RunningJob) -> str:
+    tell("started", job.id, job.epoch)
+    if job.type == "slow":
+        await asyncio.sleep(0.02)
+    elif job.type == "long" or (job.type == "until killed" and job.executions == 1):
+        await asyncio.Event().wait()
+    elif job.type == "blocks the loop":
+        _NEVER.wait(job.data)
+    elif job.type == "holds the interpreter" and job.executions == 1:
+        hold_the_interpreter(job.data)
+    tell("finished", job.id, job.epoch)
+    return "done"
+
+
+def hold_the_interpreter(seconds: float) -> None:
+    """One call into C that lets nobody else run Python: about so long, measured on a shorter one."""
+    began = perf_counter()
+    sum(range(5_000_000))
+    sum(range(int(5_000_000 * seconds / (perf_counter() - began))))
+
+
+def in_a_thread(job: RunningJob) -> str:
+    tell("started", job.id, job.epoch)
+    _NEVER.wait(0.01)
+    tell("finished", job.id, job.epoch)
+    return "done"
+
+
+def in_a_process(job: RunningJob) -> str:
+    """Poison and plain work, by type."""
+    if job.type == "segfault":
+        print("about to read at address 0", file=sys.stderr, flush=True)
+        ctypes.string_at(0)
+    elif job.type == "exits":
+        os._exit(3)
+    elif job.type == "aborts":
+        os.abort()
+    elif job.type == "hangs":
+        ctypes.CDLL(None).pause()
+    return "done"
+
+
+def executor(kind: str) -> Any:
+    if kind == "processes":
+        return ProcessExecutor(in_a_process, processes=2, cancel_grace=0.5)
+    return in_a_thread if kind == "threads" else on_the_loop
+
+
+class TellingWorker(Worker):
+    """Tells when it is asked to close."""
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        tell("stopping", force)
+        await super().close(force, grace=grace)
+
+
+async def work(kind: str, url: str, name: str, concurrency: int, lease: float, grace: float) -> None:
+    process: Any = executor(kind)
+    assert callable(process) or isinstance(process, Executor)
+    async with Queue(connect(url)) as queue:
+        worker = TellingWorker(queue, process, concurrency=concurrency, lock_duration=lease, id=name, cancel_grace=0.5)
+        code = await run_until_stopped(worker, grace=grace)
+        left = (await queue.count_jobs())[JobStatus.RUNNING]
+        tell("closed", code, left)
+    sys.exit(code)
+
+
+def main() -> None:
+    kind, url, name, concurrency, lease, grace = sys.argv[1:]
+    asyncio.run(work(kind, url, name, int(concurrency), float(lease), float(grace)))
+
+
+if __name__ == "__main__":
+    main()
