@@ -11,7 +11,7 @@ from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.runtime import background
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 RESULT_TIMEOUT = 60.0
 """Seconds that `result()` waits unless told otherwise: a job that no worker takes must not hold its caller for ever."""
@@ -33,7 +33,7 @@ class Inquiry(Protocol):
         ...
 
 
-class JobHandle(Generic[R]):
+class JobHandle(Generic[R_co]):
     """A job that was enqueued. Every question is asked of the store anew; the `…_sync` forms block."""
 
     __slots__ = ("_inquiry", "_read", "id")
@@ -46,7 +46,7 @@ class JobHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"<JobHandle {self.id}>"
 
-    async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R:
+    async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
         """Waits until the job has ended, and returns what it gave back, as the type its task is annotated with.
 
         Raises JobFailed if it failed for good, JobCancelled if it was called off, and TimeoutError after `timeout`
@@ -75,7 +75,7 @@ class JobHandle(Generic[R]):
         """Asks for its end, and returns at once; False if it had ended already."""
         return await self._inquiry.cancel(self.id)
 
-    def result_sync(self, timeout: Duration | None = RESULT_TIMEOUT) -> R:
+    def result_sync(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
         """Like `result`, for code without an event loop."""
         return background.run(self.result(timeout))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 ExecutorName = Literal["auto", "thread", "process", "spark"]
 ConcurrencyKey = str | Callable[..., str | None]
@@ -60,10 +61,10 @@ _ONE_JOB_ONLY = ("job_id", "idempotency_key")
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One call of a task that is not enqueued yet: its arguments are checked, and kept as JSON."""
 
-    task: Task[..., R]
+    task: Task[..., R_co]
     data: Mapping[str, Any]
     concurrency_key: str | None
     options: Mapping[str, Any]

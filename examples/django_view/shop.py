@@ -1,0 +1,72 @@
+"""A Django site in one file: a plain, synchronous view that enqueues a job; run as a program it tries itself out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.http import HttpRequest, JsonResponse
+from django.test import Client
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_POST
+
+from longshore import Harbor
+
+if not settings.configured:
+    settings.configure(
+        ALLOWED_HOSTS=["*"],
+        ROOT_URLCONF=__name__,
+        SECRET_KEY="only for this example",
+        USE_TZ=True,
+    )
+    django.setup()
+
+DATABASE = Path(__file__).resolve().parent / "jobs.db"
+
+harbor = Harbor(f"sqlite:///{DATABASE}")
+
+
+@harbor.task(attempts=3)
+def send_welcome(name: str, copies: int = 1) -> str:
+    """Runs in a thread of the worker, so that the ORM may be used in it."""
+    return f"welcome {name}" * copies
+
+
+@csrf_exempt
+@require_POST
+def sign_up(request: HttpRequest) -> JsonResponse:
+    """No event loop in sight: the blocking forms do the same."""
+    handle = send_welcome.enqueue_sync(name=request.POST["name"])
+    return JsonResponse({"job": handle.id}, status=202)
+
+
+@require_GET
+def look(_: HttpRequest, job_id: str) -> JsonResponse:
+    """How the job stands."""
+    return JsonResponse({"status": send_welcome.handle(job_id).status_sync()})
+
+
+urlpatterns = [path("sign-up", sign_up), path("jobs/<str:job_id>", look)]
+
+
+def demo() -> None:
+    """Signs somebody up as a browser would, looks, lets the jobs run, and looks again."""
+    browser = Client()
+    answer = browser.post("/sign-up", {"name": "Ada"})
+    job_id = answer.json()["job"]
+    print(f"POST /sign-up -> {answer.status_code}")
+    print(f"GET /jobs/ID -> {browser.get(f'/jobs/{job_id}').json()['status']}")
+    print(f"jobs run: {harbor.run_until_empty_sync()}")
+    print(f"GET /jobs/ID -> {browser.get(f'/jobs/{job_id}').json()['status']}")
+    harbor.close_sync()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["worker"]:
+        asyncio.run(harbor.worker(concurrency=4).run())
+    else:
+        demo()

@@ -1,0 +1,109 @@
+"""Every example runs as its page says, in a process of its own, and shows what its page says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROGRAMS = {
+    "first_job": "first_job.py",
+    "retries_and_dead_letters": "retries.py",
+    "cpu_bound_processes": "primes.py",
+    "cancellation_and_progress": "exports.py",
+    "transactional_enqueue": "orders.py",
+    "fastapi_app": "app.py",
+    "django_view": "shop.py",
+}
+
+
+class Example:
+    """A copy of an example's folder, so that its files are the test's own."""
+
+    def __init__(self, name: str, room: Path) -> None:
+        self.folder = room / name
+        self.program = PROGRAMS[name]
+        shutil.copytree(EXAMPLES / name, self.folder, ignore=shutil.ignore_patterns("*.db*", "__pycache__"))
+
+    def run(self, *arguments: str) -> str:
+        """What it printed."""
+        command = [sys.executable, "-W", "error", self.program, *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=55)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def test_every_example_is_run_here_and_has_a_page_that_names_its_program() -> None:
+    folders = {folder.name for folder in EXAMPLES.iterdir() if any(folder.glob("*.py"))}
+    assert folders == set(PROGRAMS)
+    for name, program in PROGRAMS.items():
+        page = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+        assert f"python examples/{name}/{program}" in page
+        assert "Run this" in page
+        assert "See that:" in page
+
+
+def test_the_first_job(tmp_path: Path) -> None:
+    example = Example("first_job", tmp_path)
+    shown = example.run()
+    assert shown.count("  sent to ") == 5
+    assert "  Fatal: 'nobody' is no address\n" in shown
+    assert "RUNNING -> FAILED_RETRY ConnectionError: the mail server did not answer\n" in shown
+    assert re.search(r"COMPLETED\s+5\n\s+DEAD\s+1\n", shown)
+    assert re.search(r"COMPLETED\s+10\n", example.run()), "the file keeps the jobs of the first run"
+
+
+def test_retries_and_dead_letters(tmp_path: Path) -> None:
+    shown = Example("retries_and_dead_letters", tmp_path).run()
+    assert "fetch_rates    COMPLETED  after 2 failures: fetched at try 3\n" in shown
+    assert "import_file    DEAD       after 1 failures: ValueError: rates.csv has no header\n" in shown
+    assert "close_account  DEAD       after 1 failures: Fatal: account 7 does not exist\n" in shown
+    assert "transfer       COMPLETED  after 0 failures: transferred 100\n" in shown
+    assert "dead letters: close_account, import_file, pay, pay\n" in shown
+    assert "would be brought back: 2\nbrought back: 2\n  paid 1\n  paid 2\n" in shown
+
+
+def test_cpu_bound_work_in_processes(tmp_path: Path) -> None:
+    shown = Example("cpu_bound_processes", tmp_path).run()
+    assert "7837 primes below 80000, counted in other processes: True\n" in shown
+    assert re.search(r"decode: .*SIGSEGV.* \(crashes: 2\)\n", shown)
+    assert "unpack: MemoryError (crashes: 0)\n" in shown
+    assert "and the worker lives: 1024 bytes unpacked\n" in shown
+
+
+def test_cancellation_and_progress(tmp_path: Path) -> None:
+    shown = Example("cancellation_and_progress", tmp_path).run()
+    assert "progress: page 2 of 2\n" in shown
+    assert "export: 2 pages\n" in shown
+    assert "export: STOPPED\n" in shown
+    assert "crunch: stopped half-way\n" in shown
+    assert "copy: copied from page 3 on\n" in shown
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_enqueuing_inside_a_transaction(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    example = Example("transactional_enqueue", tmp_path)
+    address = [] if store == "sqlite" else [str(request.getfixturevalue("postgres_url"))]
+    for _ in range(2):
+        shown = example.run(*address)
+        assert shown == "order 1 committed: 1 job waits\norder 2 rolled back: 0 job waits\n1 job was run\n"
+
+
+def test_a_fastapi_application(tmp_path: Path) -> None:
+    shown = Example("fastapi_app", tmp_path).run()
+    assert shown == (
+        "POST /mails -> 202\n"
+        "GET /mails/ID?wait=10 -> {'status': 'COMPLETED', 'result': 'hello sent to ada@example.org'}\n"
+        "GET /mails/unknown -> 404\n"
+        "POST /mails without an address -> 422\n"
+    )
+
+
+def test_a_django_view(tmp_path: Path) -> None:
+    shown = Example("django_view", tmp_path).run()
+    assert shown == "POST /sign-up -> 202\nGET /jobs/ID -> INITIAL_PENDING\njobs run: 1\nGET /jobs/ID -> COMPLETED\n"
