@@ -170,7 +170,8 @@ class Transaction(Protocol):
         """Completes those whose lease is good, and whose end concerns nothing but themselves, where the store can.
 
         They are among others of a batch, all of which are locked. Returns their owners by id; nobody is told who waits
-        for them. None means that the store looks at each.
+        for them. None means that the store looks at each. Those with a concurrency key or with the option
+        `remove_on_complete` concern others.
         """
         ...
 

@@ -38,6 +38,7 @@ from longshore.testing.conformance.looking import TestLooking
 from longshore.testing.conformance.names import TestNames
 from longshore.testing.conformance.notes import TestNotes
 from longshore.testing.conformance.operators import TestOperators
+from longshore.testing.conformance.rates import TestRates
 from longshore.testing.conformance.removal import TestRemoval
 from longshore.testing.conformance.schedules import TestSchedules
 from longshore.testing.conformance.settlement import TestSettlement
@@ -45,6 +46,7 @@ from longshore.testing.conformance.submission import TestSubmission
 from longshore.testing.conformance.surface import TestSurface
 from longshore.testing.conformance.turnover import TestTurnover
 from longshore.testing.conformance.updates import TestUpdates
+from longshore.testing.conformance.workers import TestWorkers
 
 __all__ = [
     "TestBadInput",
@@ -65,6 +67,7 @@ __all__ = [
     "TestNames",
     "TestNotes",
     "TestOperators",
+    "TestRates",
     "TestRemoval",
     "TestSchedules",
     "TestSettlement",
@@ -73,4 +76,5 @@ __all__ = [
     "TestSurface",
     "TestTurnover",
     "TestUpdates",
+    "TestWorkers",
 ]
