@@ -23,6 +23,7 @@ from longshore.testing.conformance.staging import (
     new_job,
     nothing_changes,
     refused,
+    seconds,
     status_of,
     steps,
 )
@@ -303,3 +304,23 @@ async def test_what_a_job_notes_is_kept(queue: Queue, backend: Backend) -> None:
         await queue.append_log(job.id, "x", "shout")
     told = [event.event for event in await queue.read_events(job_id=job.id)]
     assert told[-3:] == ["job.progress", "job.log_added", "job.log_added"]
+
+
+async def test_a_record_tells_what_bullmq_asks_of_a_job(queue: Queue, backend: Backend, clock: HeldClock) -> None:
+    # M-JOB-08 M-JOB-09 M-JOB-10 M-JOB-12 M-JOB-13 M-JOB-17
+    added = await queue.add("sum", [1, 2])
+    [first] = await queue.dequeue_jobs("w1", lease=30)
+    started_at = clock.now()
+    assert (first.executions, first.started_at, first.assignee_id) == (1, started_at, "w1")
+    assert lease_of(first).expires_at == started_at + seconds(30)
+    clock.advance(1)
+    await queue.fail_job(added.id, "ValueError: no")
+    failed = await queue.get_job(added.id)
+    assert (failed.executions, failed.error_message, failed.finalized_at) == (1, "ValueError: no", None)
+    assert (failed.lease, failed.assignee_id) == (None, "w1")
+    await queue.dequeue_jobs("w2")
+    clock.advance(1)
+    await queue.complete_job(added.id, b'{"sum":3}')
+    done = await queue.get_job(added.id)
+    assert (done.executions, done.started_at, done.finalized_at) == (2, started_at, clock.now())
+    assert (done.result, done.error_message, done.lease) == (b'{"sum":3}', "", None)

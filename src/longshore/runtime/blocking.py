@@ -232,6 +232,9 @@ def _run_here(work: Coroutine[Any, Any, R]) -> R:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        with asyncio.Runner(
+            loop_factory=asyncio.new_event_loop
+        ) as runner:  # leaves the thread's own loop, if any, alone
+            return runner.run(work)
     work.close()
     raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")

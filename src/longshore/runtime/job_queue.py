@@ -264,19 +264,22 @@ class Queue(QueueVerbs):
             return
         self._ended = Future()
         try:
-            await asyncio.gather(*(stream.end(_CLOSING) for stream in list(self._streams)))
-            listeners, self._listeners = self._listeners, []
-            for listener in listeners:
-                listener.stop()
-            for listener in listeners:
-                await listener.ended()
+            ends = await asyncio.gather(*(each.end(_CLOSING) for each in list(self._streams)), return_exceptions=True)
+            await self._drop_listeners()
+            if self._dock.closed(self):
+                await self.backend.close()
         finally:
-            last = self._dock.closed(self)
-            try:
-                if last:
-                    await self.backend.close()
-            finally:
-                self._ended.set_result(None)
+            self._ended.set_result(None)
+        for error in ends:
+            if isinstance(error, BaseException):
+                raise error
+
+    async def _drop_listeners(self) -> None:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.stop()
+        for listener in listeners:
+            await listener.ended()
 
     async def __aenter__(self) -> Self:
         return self

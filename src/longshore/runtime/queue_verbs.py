@@ -55,9 +55,8 @@ class QueueVerbs:
     async def _open(self) -> Backend:
         """The backend, for a verb that may begin: not closed, and whoever listens hears what comes of it."""
         self._refuse_if_closed()
-        for listener in self._listeners:
-            if listener.begins:
-                await listener.begun()
+        for listener in [listener for listener in self._listeners if listener.begins]:
+            await listener.begun()
         return self.backend
 
     async def _open_for(self, job_id: str) -> Backend:
