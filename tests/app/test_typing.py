@@ -1,0 +1,152 @@
+"""A type checker sees a task's own parameters and result: wrong calls are errors, in the examples too."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+)\]$", re.MULTILINE)
+
+RIGHT = """
+from typing import assert_type
+
+from longshore import Harbor, current_job
+from longshore.app.handles import JobHandle
+from longshore.app.task import Task
+
+harbor = Harbor("memory://")
+
+
+@harbor.task
+async def greet(name: str, times: int = 1) -> str:
+    await current_job().log("greeting")
+    return name * times
+
+
+@harbor.task(queue="sums", attempts=3, executor="thread", concurrency_key=lambda a, b: f"{a}")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@harbor.task()
+async def numbers() -> list[int]:
+    return []
+
+
+async def main() -> None:
+    assert_type(await greet.enqueue("ada"), JobHandle[str])
+    assert_type(await (await greet.enqueue("ada", times=2)).result(timeout=10), str)
+    assert_type(await greet("ada"), str)
+    assert_type(add(1, 2), int)
+    assert_type(add.enqueue_sync(1, b=2).result_sync(), int)
+    assert_type(await (await add.options(delay=5, tags=["a"], queue="x").enqueue(1, 2)).result(), int)
+    assert_type(await add.enqueue_many([add.call(1, 2), add.options(priority=1).call(3, b=4)]), list[JobHandle[int]])
+    assert_type(await numbers.handle("id").result(), list[int])
+    task: Task[[str, int], str] | Task[..., str] = greet
+    handles = [await greet.enqueue("ada"), await add.enqueue(1, 2)]
+    for handle in handles:
+        print(await handle.result(), task.name)
+    await harbor.enqueue_many([greet.call("ada"), add.call(1, 2)])
+    await harbor.worker(["sums"], concurrency=4).run()
+"""
+
+WRONG = """
+from longshore import Harbor
+
+harbor = Harbor("memory://")
+
+
+@harbor.task
+async def greet(name: str, times: int = 1) -> str:
+    return name * times
+
+
+@harbor.task(queue="sums")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def main() -> None:
+    await greet.enqueue(naem="ada")  # wrong: call-arg
+    await greet.enqueue(5)  # wrong: arg-type
+    await greet.enqueue()  # wrong: call-arg
+    await greet.enqueue("ada", 1, 2)  # wrong: call-arg
+    await greet.enqueue("ada", delay=5)  # wrong: call-arg
+    add.enqueue_sync(1, "2")  # wrong: arg-type
+    add.options(dealy=5)  # wrong: call-arg
+    add.options(delay="5")  # wrong: arg-type
+    await add.options(delay=5).enqueue(1, "2")  # wrong: arg-type
+    add.call(1)  # wrong: call-arg
+    add(1, "2")  # wrong: arg-type
+    text: str = add(1, 2)  # wrong: assignment
+    number: int = await (await greet.enqueue("ada")).result()  # wrong: assignment
+    coroutine: str = greet("ada")  # wrong: assignment
+    await add.enqueue_many([greet.call("ada")])  # wrong: list-item
+    add.enqueue(1, 2).result()  # wrong: attr-defined
+    harbor.task(queue=5)  # wrong: call-overload
+    harbor.task(attempts=3, executor="cloud")  # wrong: call-overload
+"""
+
+
+SPOILED = {
+    "first_job/first_job.py": ('send_mail.enqueue(to="lin@example.org")', 'send_mail.enqueue(too="lin@example.org")'),
+    "retries_and_dead_letters/retries.py": ('import_file.enqueue("rates.csv")', "import_file.enqueue(5)"),
+    "cpu_bound_processes/primes.py": ("unpack.enqueue(1024)", 'unpack.enqueue("1024")'),
+    "cancellation_and_progress/exports.py": ("export.enqueue(pages=2)", "export.enqueue(page=2)"),
+    "transactional_enqueue/orders.py": (".enqueue_sync(order)", '.enqueue_sync(order, "now")'),
+    "fastapi_app/app.py": ("send_mail.enqueue(mail)", "send_mail.enqueue(mail.to)"),
+    "django_view/shop.py": ('enqueue_sync(name=request.POST["name"])', 'enqueue_sync(nmae=request.POST["name"])'),
+}
+"""In each example, a call and the same call with an argument that is wrong."""
+
+
+class Checked:
+    """What mypy --strict says of all pages at once: one run is a matter of seconds, and each of them would be one."""
+
+    def __init__(self, room: Path) -> None:
+        self.room = room
+        (room / "right.py").write_text(RIGHT)
+        (room / "wrong.py").write_text(WRONG)
+        for example, (right, wrong) in SPOILED.items():
+            text = (ROOT / "examples" / example).read_text(encoding="utf-8")
+            assert text.count(right) == 1, f"{example} has changed: choose another call to spoil"
+            (room / example).parent.mkdir()
+            (room / example).write_text(text.replace(right, wrong), encoding="utf-8")
+        settings = ("--strict", "--config-file", str(ROOT / "pyproject.toml"))  # and the cache that `make check` left
+        command = [sys.executable, "-m", "mypy", *settings, "--no-error-summary", str(room), str(ROOT / "examples")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stdout + done.stderr
+        self.told = done.stdout
+
+    def errors(self, page: Path) -> list[tuple[int, str]]:
+        """Line and code of each error in this file."""
+        found = ERROR.finditer(self.told)
+        return [(int(one["line"]), one["code"]) for one in found if (ROOT / one["file"]).resolve() == page]
+
+
+@pytest.mark.timeout(240)  # where nobody has run the type checker yet, it reads the libraries first
+def test_right_calls_have_the_types_of_their_task_and_each_wrong_one_is_an_error(tmp_path: Path) -> None:
+    checked = Checked(tmp_path.resolve())
+    assert checked.errors(checked.room / "right.py") == [], checked.told
+    marked = [
+        (number, line.rpartition("# wrong: ")[2])
+        for number, line in enumerate(WRONG.splitlines(), start=1)
+        if "# wrong: " in line
+    ]
+    assert checked.errors(checked.room / "wrong.py") == marked, checked.told
+    for example, (right, _) in SPOILED.items():
+        text = (ROOT / "examples" / example).read_text(encoding="utf-8")
+        spoiled_at = text[: text.index(right)].count("\n") + 1
+        assert [line for line, _ in checked.errors(checked.room / example)] == [spoiled_at], checked.told
+        assert checked.errors(ROOT / "examples" / example) == [], checked.told
+
+
+def test_every_example_has_a_call_that_is_spoiled_here() -> None:
+    assert {Path(example).parent.name for example in SPOILED} == {
+        page.parent.name for page in (ROOT / "examples").glob("*/README.md")
+    }
