@@ -51,7 +51,11 @@ class Crew:
             run.timer = self._loop.call_later(seconds, self._call_off, run, "timeout")
 
     async def _execute(self, run: Run) -> None:
-        self._ended(run, await run.outcome(self._executor, self._backend, self._strategies))
+        try:
+            outcome = await run.outcome(self._executor, self._backend, self._strategies)
+        except BaseException as error:  # a GeneratorExit in a future, which closes all that awaits it: still an end
+            outcome = await run.failed(error, self._strategies)
+        self._ended(run, outcome)
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         for timer in (run.timer, run.grace):

@@ -57,8 +57,7 @@ class Run:
             self.under_way = True
             value = await executor.run(self.job)
         except BaseException as error:  # whatever it is, SystemExit and all, it is this job's end and not the worker's
-            self.under_way = False
-            return await self._failed(error, strategies)
+            return await self.failed(error, strategies)
         self.under_way = False
         if self.called_off == "timeout" or self._is_late:  # it came too late to count
             self.called_off = "timeout"
@@ -68,8 +67,10 @@ class Run:
         try:
             return Outcome(self.record.id, self.record.lease, result=check_json("result", value))
         except Exception as refusal:  # a value of one's own class may raise anything when it is looked at
+            if isinstance(refusal, InvalidArgument):
+                refusal.__traceback__ = None  # it tells of nothing but our own looking
             refusal.add_note("the job did its work, but what it returned cannot be stored")
-            return await self._failed(refusal, strategies)
+            return await self.failed(refusal, strategies)
 
     async def without_an_answer(self, strategies: Mapping[str, Strategy]) -> Outcome | None:
         """The outcome of a run that was called off and gave no answer of its own."""
@@ -81,7 +82,9 @@ class Run:
             return self._given_back("the worker stopped before the job had ended")
         return None
 
-    async def _failed(self, error: BaseException, strategies: Mapping[str, Strategy]) -> Outcome | None:
+    async def failed(self, error: BaseException, strategies: Mapping[str, Strategy]) -> Outcome | None:
+        """The outcome of a run that ended with an exception."""
+        self.under_way = False
         stopped = isinstance(error, asyncio.CancelledError)
         if self.called_off in ("lost", "timeout") or (stopped and self.called_off is not None):
             return await self.without_an_answer(strategies)

@@ -140,7 +140,7 @@ class Worker:
             await asyncio.wait([self._work], timeout=self._grace + _LAST_WORDS)
             if not self._work.done():  # it cannot even say that it gives them back: their leases run out
                 await self._abandon()
-        await asyncio.gather(asyncio.shield(self._work), return_exceptions=True)
+        await asyncio.wait([self._work])
 
     # -- for the dock and the lease keeper, from any thread
 

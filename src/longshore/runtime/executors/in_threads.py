@@ -8,7 +8,6 @@ import ctypes
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
@@ -20,6 +19,9 @@ from longshore.runtime.running_job import BlockingDesk, RunningJob, running
 
 _INTERRUPT_GRACE = 1.0
 """Seconds for an exception raised from outside to reach Python code; inside C code it never does."""
+
+_Answer = tuple[Any, BaseException | None]
+"""What the processor returned, or what it raised: as it is, for a future would change some exceptions on their way."""
 
 _log = logging.getLogger("longshore.worker")
 
@@ -47,25 +49,28 @@ class ThreadExecutor(Executor):
     async def run(self, job: RunningJob) -> Any:
         """In a thread that has nothing else to do."""
         hand = self._idle.pop() if self._idle else _Hand()
-        work = asyncio.wrap_future(hand.begin(contextvars.copy_context(), self._call, job))
+        work = hand.begin(contextvars.copy_context(), self._call, job)
         try:
-            return await asyncio.shield(work)
+            await asyncio.shield(work)
         except asyncio.CancelledError:
             if not work.done():
                 job.request_cancel()
                 await self._stop(hand, work, job)
-            return work.result()  # CancelledError, too, if that is what the processor raised
         finally:
             if work.done() and not (hand.interrupted or self._closed):
                 self._idle.append(hand)
             else:
                 hand.dismiss()
+        value, error = work.result()
+        if error is not None:
+            raise error
+        return value
 
     def _call(self, job: RunningJob) -> Any:
         with running(job):
             return self._process(job)
 
-    async def _stop(self, hand: _Hand, work: asyncio.Future[Any], job: RunningJob) -> None:
+    async def _stop(self, hand: _Hand, work: asyncio.Future[_Answer], job: RunningJob) -> None:
         """Returns when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():
@@ -97,19 +102,18 @@ class _Hand:
         self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
         self._thread.start()
 
-    def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Calls it in the thread, within the context."""
-        answer: Future[Any] = Future()
+    def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> asyncio.Future[_Answer]:
+        """Calls it in the thread, within the context; what it returned or raised arrives in the running loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[_Answer] = loop.create_future()
 
         def work() -> None:
             try:
-                value = context.run(call, *args)
-            except StopIteration as error:  # which no future can carry
-                answer.set_exception(RuntimeError(f"the processor raised StopIteration({error.value!r})"))
+                told: _Answer = context.run(call, *args), None
             except BaseException as error:  # SystemExit, too, is an answer, and the thread goes on
-                answer.set_exception(error)
-            else:
-                answer.set_result(value)
+                told = None, error
+            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
+                loop.call_soon_threadsafe(answer.set_result, told)
 
         self._calls.put(work)
         return answer

@@ -1,0 +1,322 @@
+"""How a worker ends: it finishes, hands back or leaves what it runs, and writes nothing once it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from longshore import Job, JobStatus, Outcome, Queue
+from longshore.backends.contract import Backend, SettleReport
+from longshore.core.errors import BackendUnavailable, InvalidArgument, LeaseLost
+from longshore.runtime.running_job import RunningJob
+from longshore.runtime.worker import Worker
+from longshore.testing.conformance.staging import log_of, nothing_changes, status_of, story
+from tests.runtime.working import Gate, comes_to, happens, until, working
+
+S = JobStatus
+
+
+async def test_a_closing_worker_lets_running_jobs_end_and_records_them_and_starts_no_more(
+    backend: Backend, queue: Queue
+) -> None:
+    # M-WRK-18 X-80
+    gate = Gate()
+    async with working(queue, gate, concurrency=2) as worker:
+        await queue.add("x", job_id="a")
+        await queue.add("x", job_id="b")
+        await gate.has_begun(2)
+        closing = asyncio.create_task(worker.close())
+        await queue.add("x", job_id="late")
+        await asyncio.sleep(0)
+        assert not closing.done()
+        gate.open.set()
+        await asyncio.wait_for(closing, 10)
+        assert worker.running == 0
+        assert [(await backend.get_job(job_id)).result for job_id in "ab"] == [b'"a"', b'"b"']
+        assert (await backend.get_job("late")).status is S.INITIAL_PENDING
+
+
+async def test_leases_are_renewed_while_a_worker_closes(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18 M-WRK-13
+    gate = Gate()
+    async with working(queue, gate, lock_duration=0.5) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        before = (await backend.get_job("a")).lease
+        closing = asyncio.create_task(worker.close())
+
+        async def renewed_twice() -> bool:
+            lease = (await backend.get_job("a")).lease
+            assert lease is not None
+            assert before is not None
+            assert lease.expires_at is not None
+            assert before.expires_at is not None
+            return (lease.expires_at - before.expires_at).total_seconds() > 0.5
+
+        await until(renewed_twice)
+        gate.open.set()
+        await closing
+    job = await backend.get_job("a")
+    assert (job.status, job.executions) == (S.COMPLETED, 1)
+
+
+async def test_closing_it_again_and_again_is_closing_it_once(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    gate = Gate()
+    async with working(queue, gate) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        closings = [asyncio.create_task(worker.close()) for _ in range(3)]
+        gate.open.set()
+        await asyncio.wait_for(asyncio.gather(*closings), 10)
+        await worker.close()
+        await worker.close(force=True)
+        await worker.close(grace=5)
+    assert await story(backend, "a") == ["job.added", "job.active", "job.completed"]
+
+
+async def test_a_worker_may_be_closed_from_another_thread_s_loop(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    gate = Gate()
+    async with working(queue, gate) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        closing = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(worker.close())))
+        await asyncio.sleep(0)
+        gate.open.set()
+        await asyncio.wait_for(closing, 10)
+        assert worker.running == 0
+        await asyncio.to_thread(lambda: asyncio.run(worker.close()))
+    assert await status_of(backend, "a") is S.COMPLETED
+
+
+class ClosedInTheMidst:
+    """Closes the worker while the store has already claimed for it."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.worker: Worker | None = None
+        self.closing: asyncio.Task[None] | None = None
+        self._turn = backend.settle_and_dequeue
+        monkeypatch.setattr(backend, "settle_and_dequeue", self._watched)
+
+    async def _watched(
+        self, outcomes: Sequence[Outcome], assignee_id: str, tags: Sequence[str] = (), limit: int = 1, **more: Any
+    ) -> tuple[SettleReport, list[Job]]:
+        report, jobs = await self._turn(outcomes, assignee_id, tags, limit, **more)
+        if jobs and self.closing is None and self.worker is not None:
+            self.closing = asyncio.create_task(self.worker.close())
+            await asyncio.sleep(0)
+        return report, jobs
+
+
+async def test_jobs_claimed_while_it_was_closed_go_back_uncharged(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-18 X-80
+    midst = ClosedInTheMidst(backend, monkeypatch)
+    gate = Gate()
+    gate.open.set()
+    async with working(queue, gate, concurrency=4) as worker:
+        midst.worker = worker
+        await queue.add_bulk([{"type": "x", "job_id": name} for name in "ab"])
+        await until(lambda: midst.closing is not None)
+        assert midst.closing is not None
+        await asyncio.wait_for(midst.closing, 10)
+    assert gate.begun == []
+    assert "job.released" in [event.event for event in await log_of(backend)]
+    for name in "ab":
+        job = await backend.get_job(name)
+        assert (job.crashes, job.retry_count) == (0, 0)
+        assert job.status in (S.UNKNOWN_RETRY, S.INITIAL_PENDING)
+    async with working(queue, gate):
+        await comes_to(backend, "a", S.COMPLETED)
+        await comes_to(backend, "b", S.COMPLETED)
+
+
+async def test_after_its_grace_running_jobs_are_handed_back_uncharged(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18 X-80
+    gate = Gate()
+    async with working(queue, gate, concurrency=3) as worker:
+        await queue.add_bulk([{"type": "x", "job_id": name} for name in "abc"])
+        await gate.has_begun(3)
+        await asyncio.wait_for(worker.close(grace=0.05), 10)
+        assert sorted(gate.cancelled) == ["a", "b", "c"]
+    for name in "abc":
+        job = await backend.get_job(name)
+        assert (job.status, job.executions, job.crashes, job.retry_count) == (S.UNKNOWN_RETRY, 1, 0, 0)
+        assert await story(backend, name) == ["job.added", "job.active", "job.released"]
+    gate.open.set()
+    async with working(queue, gate, concurrency=3):
+        for name in "abc":
+            assert (await comes_to(backend, name)).status is S.COMPLETED
+
+
+async def test_jobs_that_end_within_the_grace_are_recorded(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    async def process(job: RunningJob) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if job.type == "fails":
+                raise ValueError("in the midst of it") from None
+        return "just in time"
+
+    for kind, status in (("ends", S.COMPLETED), ("fails", S.DEAD)):
+        begun = asyncio.Event()
+        async with working(queue, process) as worker:
+            await queue.add(kind, job_id=kind)
+            await begun.wait()
+            await worker.close(grace=0)
+        assert await status_of(backend, kind) is status
+
+
+async def test_a_thread_that_does_not_end_cannot_hold_up_the_close(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    begun, over = threading.Event(), threading.Event()
+
+    def process(job: RunningJob) -> str:
+        begun.set()
+        over.wait(60)  # in one call, in C: nothing can interrupt it
+        return "too late"
+
+    try:
+        async with working(queue, process, cancel_grace=0.1) as worker:
+            await queue.add("x", job_id="a")
+            assert await asyncio.to_thread(begun.wait, 10)
+            await asyncio.wait_for(worker.close(grace=0.1), 10)
+        job = await backend.get_job("a")
+        assert (job.status, job.crashes, job.retry_count) == (S.UNKNOWN_RETRY, 0, 0)
+    finally:
+        over.set()
+
+
+async def test_by_force_it_ends_at_once_and_writes_nothing_any_more(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18 X-80
+    begun, over, ended = threading.Event(), threading.Event(), threading.Event()
+    refused: list[BaseException] = []
+
+    def process(job: RunningJob) -> str:
+        begun.set()
+        over.wait(60)
+        notes: list[Callable[[], object]] = [
+            lambda: job.update_progress(99),
+            lambda: job.log("still here"),
+            lambda: job.save_checkpoint("far"),
+        ]
+        for note in notes:
+            try:
+                note()
+            except LeaseLost as error:
+                refused.append(error)
+        ended.set()
+        return "nobody wants it"
+
+    async with working(queue, process, concurrency=2, cancel_grace=30) as worker:
+        await queue.add("x", job_id="a")
+        assert await asyncio.to_thread(begun.wait, 10)
+        begun_closing = monotonic()
+        await worker.close(force=True)
+        assert monotonic() - begun_closing < 2
+        async with nothing_changes(backend):
+            over.set()
+            assert await asyncio.to_thread(ended.wait, 10)
+            await asyncio.wait_for(worker.run(), 10)
+        assert len(refused) == 3
+    assert await status_of(backend, "a") is S.RUNNING
+    assert await story(backend, "a") == ["job.added", "job.active"]
+
+
+async def test_what_was_left_by_force_is_recovered_when_its_lease_ends(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18 X-80
+    gate = Gate()
+    async with working(queue, gate, lock_duration=0.5) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        await worker.close(force=True)
+        await until(lambda: gate.cancelled == ["a"])
+    gate.open.set()
+    async with working(queue, gate):
+        job = await comes_to(backend, "a", S.COMPLETED)
+    assert (job.executions, job.crashes) == (2, 1)
+
+
+async def test_force_cuts_a_graceful_close_short(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    gate = Gate()
+    async with working(queue, gate) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        closing = asyncio.create_task(worker.close())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(worker.close(force=True), 5)
+        await asyncio.wait_for(closing, 5)
+    assert await status_of(backend, "a") is S.RUNNING
+
+
+async def test_a_worker_that_never_ran_is_closed_at_once(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    worker = Worker(queue, Gate(), autorun=False)
+    for options in ({}, {"force": True}, {"grace": 1}):
+        await asyncio.wait_for(worker.close(**options), 5)
+    nonsense: Any = -1
+    with pytest.raises(InvalidArgument, match="grace"):
+        await worker.close(grace=nonsense)
+
+
+async def test_a_worker_ends_when_its_queue_s_backend_is_closed(backend: Backend) -> None:
+    # M-WRK-18
+    only = Queue(backend)
+    gate = Gate()
+    worker = Worker(only, gate, poll_interval=0.05)
+    await only.add("x")
+    await gate.has_begun()
+    await only.close()  # the last queue on its backend
+    await asyncio.wait_for(worker.run(), 10)
+    await until(lambda: len(gate.cancelled) == 1)
+    await worker.close()
+
+
+async def test_a_closing_worker_whose_store_is_gone_gives_up_after_its_grace(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-18
+    async def gone(*_: object, **__: object) -> None:
+        raise BackendUnavailable("gone for good")
+
+    monkeypatch.setattr("longshore.runtime.worker._LAST_WORDS", 0.2)
+    gate = Gate()
+    async with working(queue, gate, cancel_grace=0) as worker:
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        monkeypatch.setattr(backend, "settle_and_dequeue", gone)
+        await asyncio.wait_for(worker.close(grace=0), 10)
+    assert await status_of(backend, "a") is S.RUNNING
+
+
+async def test_a_worker_left_behind_by_its_loop_does_no_harm(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    gate_begun = threading.Event()
+    left: list[Worker] = []
+
+    async def process(job: RunningJob) -> None:
+        gate_begun.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        left.append(Worker(queue, process, lock_duration=0.5))
+        await asyncio.to_thread(gate_begun.wait, 10)
+
+    await queue.add("x", job_id="a")
+    await asyncio.to_thread(lambda: asyncio.run(main()))
+    await asyncio.wait_for(left[0].close(), 5)
+    gate = Gate()
+    gate.open.set()
+    async with working(queue, gate):
+        assert (await comes_to(backend, "a")).status is S.COMPLETED
+        await happens(backend, "job.completed")
