@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import LongshoreError, QueueClosed
+from longshore.core.errors import QueueClosed
 
 _PATIENCE = 3
 """Looks in a row that may find nothing before the next ones are spaced out."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _UNAVAILABLE_PAUSE = 0.5
+
+_log = logging.getLogger("longshore.stream")
 
 
 class Alarm:
@@ -27,6 +30,7 @@ class Alarm:
         self._raised.set()  # the first look is at once
         self._fruitless = 0
         self._watch: asyncio.Task[None] | None = None
+        self._closed: QueueClosed | None = None
         self.changed = False
         """Whether the store changed since this was last set to False."""
 
@@ -49,8 +53,10 @@ class Alarm:
         asyncio.get_running_loop().call_later(seconds, self._raised.set)
 
     async def wait(self) -> None:
-        """Returns when there was any reason since the last time."""
+        """Returns when there was any reason since the last time; raises QueueClosed when there will be no more."""
         await self._raised.wait()
+        if self._closed is not None:
+            raise self._closed
         self._raised.clear()
 
     def found(self, jobs: int) -> None:
@@ -60,15 +66,20 @@ class Alarm:
     async def _ring_on_changes(self) -> None:
         while True:
             try:
-                if await self._backend.wait_for_change(self._poll_seconds):
-                    self.changed = True
+                changed = await self._backend.wait_for_change(self._poll_seconds)
+                if changed:
                     await self._space_out()
-            except QueueClosed:
-                self.ring()  # whoever looks next meets it
+            except QueueClosed as closed:
+                self._closed = closed
+                self.ring()
                 return
-            except LongshoreError:
+            except Exception as error:  # whatever it is, whoever looks next meets it, too; and the watch goes on
+                _log.debug("cannot watch the store, trying again: %r", error)
                 await asyncio.sleep(_UNAVAILABLE_PAUSE)
-            self.ring()  # with no await between this and the next wait, so that no change falls in between
+                changed = True
+            # with no await between these and the next wait, so that no change falls in between
+            self.changed = self.changed or changed
+            self.ring()
 
     async def _space_out(self) -> None:
         if self._fruitless > _PATIENCE:

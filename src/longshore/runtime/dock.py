@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from longshore.backends.contract import Backend
@@ -26,25 +26,31 @@ class Holder(Protocol):
         """Somebody said that they were never executed here: they are over, and their slots stay taken."""
         ...
 
-    def jobs_freed_where(self, chosen: Callable[[Job], bool]) -> None:
-        """Somebody took these jobs away from whoever held them."""
-        ...
-
     def jobs_cancelled(self, job_ids: list[str]) -> None:
         """Somebody asked for the end of these jobs."""
         ...
 
 
+class _Hold(NamedTuple):
+    holder: Holder
+    queue: str
+    number: int
+
+
 class Dock:
-    """One per backend and process. A slot is one entry of the ledger, so that it can never be given back twice."""
+    """One per backend and process. A slot is one entry of the ledger, so that it can never be given back twice.
+
+    A job that was ended may be claimed again before whoever ended it has told so here. Therefore a verb notes `now()`
+    before it begins, and frees only what was held by then.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: WeakSet[object] = WeakSet()
         self._sweeper: Sweeper | None = None
         self._swept_for: set[Holder] = set()
-        self._holders: dict[str, Holder] = {}
-        self._present: set[Holder] = set()
+        self._holds: dict[str, _Hold] = {}
+        self._number = 0
 
     # -- queues
 
@@ -64,7 +70,6 @@ class Dock:
     def joined(self, holder: Holder, backend: Backend, *, sweep: bool) -> None:
         """A stream or worker began; while any wants it, expired leases are swept."""
         with self._lock:
-            self._present.add(holder)
             if sweep:
                 self._swept_for.add(holder)
                 self._sweeper = self._sweeper or Sweeper(backend)
@@ -72,33 +77,60 @@ class Dock:
     def left(self, holder: Holder) -> None:
         """A stream or worker is over: whatever it still held frees nothing any more."""
         with self._lock:
-            self._present.discard(holder)
             self._swept_for.discard(holder)
             if self._sweeper is not None and not self._swept_for:
                 self._sweeper.stop()
                 self._sweeper = None
-            for job_id in [job_id for job_id, other in self._holders.items() if other is holder]:
-                del self._holders[job_id]
+            for job_id in [job_id for job_id, hold in self._holds.items() if hold.holder is holder]:
+                del self._holds[job_id]
 
     def holds(self, holder: Holder, jobs: Iterable[Job]) -> None:
-        """The holder has claimed these jobs."""
+        """The holder has claimed these jobs; whoever held one of them before holds it no longer."""
+        before: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
+            self._number += 1
             for job in jobs:
-                self._holders[job.id] = holder
+                earlier = self._holds.get(job.id)
+                if earlier is not None and earlier.holder is not holder:
+                    before[earlier.holder].append(job.id)
+                self._holds[job.id] = _Hold(holder, job.queue, self._number)
+        for other, job_ids in before.items():
+            other.jobs_freed(job_ids)
 
     def let_go(self, holder: Holder, job_ids: Iterable[str]) -> None:
         """The holder has ended these jobs itself."""
         with self._lock:
             for job_id in job_ids:
-                if self._holders.get(job_id) is holder:
-                    del self._holders[job_id]
+                if self._is_held(holder, job_id):
+                    del self._holds[job_id]
+
+    def not_held(self, holder: Holder, job_ids: Iterable[str]) -> list[str]:
+        """Which of these the holder does not hold: not any more, nor by a claim that came in the meantime."""
+        with self._lock:
+            return [job_id for job_id in job_ids if not self._is_held(holder, job_id)]
+
+    def _is_held(self, holder: Holder, job_id: str) -> bool:
+        hold = self._holds.get(job_id)
+        return hold is not None and hold.holder is holder
 
     # -- what the verbs of a queue tell
 
-    def freed(self, job_ids: Iterable[str]) -> None:
+    def now(self) -> int:
+        """To be noted before a verb that ends jobs begins."""
+        with self._lock:
+            return self._number
+
+    def freed(self, job_ids: Iterable[str], since: int | None = None) -> None:
         """These jobs were ended or given back: the slot of the one stream that holds each is free."""
-        for holder, ids in self._by_holder(job_ids, forget=True).items():
-            holder.jobs_freed(ids)
+        self._free(job_ids, since)
+
+    def freed_by_worker(self, assignee_id: str, since: int | None = None) -> None:
+        """All that this worker held was taken away from it."""
+        self._free(lambda hold: hold.holder.assignee_id == assignee_id, since)
+
+    def freed_in_queue(self, queue: str | None, since: int | None = None) -> None:
+        """All held jobs of this queue (None: of all) were taken away from whoever held them."""
+        self._free(lambda hold: queue in (None, hold.queue), since)
 
     def disowned(self, job_ids: Iterable[str]) -> None:
         """These cancellations were acknowledged as never executed, which frees no slot."""
@@ -110,28 +142,26 @@ class Dock:
         for holder, ids in self._by_holder(job_ids).items():
             holder.jobs_cancelled(ids)
 
-    def freed_by_worker(self, assignee_id: str) -> None:
-        """All that this worker held was taken away from it."""
-        for holder in self._all():
-            if holder.assignee_id == assignee_id:
-                holder.jobs_freed_where(lambda _: True)
-
-    def freed_in_queue(self, queue: str | None) -> None:
-        """All held jobs of this queue (None: of all) were taken away from whoever held them."""
-        for holder in self._all():
-            holder.jobs_freed_where(lambda job: queue is None or job.queue == queue)
-
-    def _all(self) -> list[Holder]:
+    def _free(self, chosen: Iterable[str] | Callable[[_Hold], bool], since: int | None) -> None:
+        freed: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
-            return list(self._present)
+            if callable(chosen):
+                chosen = [job_id for job_id, hold in self._holds.items() if chosen(hold)]
+            for job_id in chosen:
+                hold = self._holds.get(job_id)
+                if hold is not None and (since is None or hold.number <= since):
+                    freed[hold.holder].append(job_id)
+                    del self._holds[job_id]
+        for holder, ids in freed.items():
+            holder.jobs_freed(ids)
 
-    def _by_holder(self, job_ids: Iterable[str], *, forget: bool = False) -> dict[Holder, list[str]]:
+    def _by_holder(self, job_ids: Iterable[str]) -> dict[Holder, list[str]]:
         found: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
             for job_id in job_ids:
-                holder = self._holders.pop(job_id, None) if forget else self._holders.get(job_id)
-                if holder is not None:
-                    found[holder].append(job_id)
+                hold = self._holds.get(job_id)
+                if hold is not None:
+                    found[hold.holder].append(job_id)
         return found
 
 

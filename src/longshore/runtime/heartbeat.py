@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from time import monotonic
@@ -64,55 +65,85 @@ class LeaseKeeper:
         self._cancelled = cancelled
         self._thorough = thorough
         self._beat = beat
+        self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._called_off: set[str] = set()
         self._failed = False
+        self._owner: asyncio.AbstractEventLoop
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._poke: asyncio.Event
-        self._work: Future[None] | None = None
+        self._poke = asyncio.Event()
+        self._work: asyncio.Task[None]
+        self._started = False
+        self._end: Future[None] | None = None
 
     def start(self) -> None:
-        """Begins to renew."""
-        self._work = background.submit(self._work_for_ever())
+        """Begins to renew, for as long as the running loop is not closed."""
+        self._owner = asyncio.get_running_loop()
+        self._started = True
+        background.submit(self._work_for_ever())
 
     async def stop(self) -> None:
         """Renews no longer; returns when nothing is under way."""
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(asyncio.wrap_future(self._work), return_exceptions=True)
+        self.abandon()
+        if self._end is not None:
+            await asyncio.wait([asyncio.wrap_future(self._end)])
 
     def abandon(self) -> None:
         """Renews no longer; waits for nothing."""
-        self._kept.clear()
-        if self._work is not None:
-            self._work.cancel()
+        with self._lock:
+            self._kept.clear()
+        if self._started and self._end is None:
+            self._end = background.submit(self._end_work())
+
+    async def _end_work(self) -> None:
+        self._work.cancel()  # it has begun: the background takes things in the order they are submitted
+        await asyncio.wait([self._work])
 
     def keep(self, jobs: Iterable[Job], asked_at: float) -> None:
         """Keeps the leases of jobs claimed by a call that began at `asked_at`."""
         deadline = _NEVER if self._duration is None else asked_at + self._duration
-        for job in jobs:
-            if job.lease is not None:
-                self._kept[job.id] = _Kept(job.lease, deadline)
+        with self._lock:
+            for job in jobs:
+                if job.lease is not None:
+                    self._kept[job.id] = _Kept(job.lease, deadline)
+                    self._called_off.discard(job.id)
+
+    def keeps(self, job_id: str) -> bool:
+        """Whether it keeps a lease of this job: not after it was lost, unless the job was claimed again."""
+        return job_id in self._kept
 
     def drop(self, job_id: str) -> None:
         """The job has ended: its lease needs no keeping."""
-        self._kept.pop(job_id, None)
-        self._called_off.discard(job_id)
+        with self._lock:
+            self._kept.pop(job_id, None)
+            self._called_off.discard(job_id)
 
     def look_now(self) -> None:
         """The store has changed: somebody may have been cancelled. Looks soon, not at every change."""
-        if self._loop is not None and self._kept:
-            self._loop.call_soon_threadsafe(self._poke.set)
+        if not self._kept:
+            return
+        with self._lock:
+            if self._loop is None:
+                self._poke.set()  # nobody waits for it yet
+            else:
+                self._loop.call_soon_threadsafe(self._poke.set)
 
     async def _work_for_ever(self) -> None:
-        self._loop, self._poke = asyncio.get_running_loop(), asyncio.Event()
+        task = asyncio.current_task()
+        assert task is not None
+        self._work = task
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
         try:
-            await asyncio.gather(self._renew_for_ever(), self._look_for_ever())
-        except QueueClosed:
-            return
+            async with asyncio.TaskGroup() as group:
+                looking = group.create_task(self._look_for_ever())
+                await self._renew_while_somebody_is_there()
+                looking.cancel()
+        except* QueueClosed:
+            pass  # nothing is left to renew
 
-    async def _renew_for_ever(self) -> None:
-        while True:
+    async def _renew_while_somebody_is_there(self) -> None:
+        while not self._owner.is_closed():
             if self._beat is not None:
                 await self._tell_of_us(self._beat)
             await asyncio.sleep(self._pause())
@@ -127,15 +158,15 @@ class LeaseKeeper:
                 await self._look()
             except QueueClosed:
                 raise
-            except LongshoreError as error:  # the next beat tells as much
-                _log.debug("a look for cancellations failed: %s", error)
+            except Exception as error:  # the next beat tells as much
+                _log.debug("a look for cancellations failed: %r", error)
             await asyncio.sleep(_BETWEEN_LOOKS)
 
     async def _look(self) -> None:
         """Asks, without writing, who was cancelled; and, if it should be thorough, who was ended by somebody else."""
         if not self._thorough() and not (await self._backend.count_jobs())[JobStatus.CANCELLING]:
             return
-        everything = list(self._kept.items())
+        everything = self._everything()
         for first in range(0, len(everything), _LOOKED_AT_ONCE):
             batch = dict(everything[first : first + _LOOKED_AT_ONCE])
             held = JobFilter(ids=list(batch), statuses=sorted(HOLDS_CAPACITY))
@@ -144,27 +175,31 @@ class LeaseKeeper:
 
     def _pause(self) -> float:
         """Until the next renewal, or the next deadline if that comes first."""
-        pause = _BEAT if self._interval is None else self._interval
+        pause = min(_BEAT, self._duration or _BEAT) if self._interval is None else self._interval
         if self._failed:
             pause = min(pause * _RETRY_SHARE, _RETRY_LONGEST)
-        deadline = min((kept.deadline for kept in list(self._kept.values())), default=_NEVER)
+        deadline = min((kept.deadline for _, kept in self._everything()), default=_NEVER)
         return min(pause, max(deadline - monotonic(), _SOONEST))
 
     def _give_up_overdue(self) -> None:
         now = monotonic()
-        overdue = [job_id for job_id, kept in list(self._kept.items()) if kept.deadline <= now]
-        self._lose(overdue)
-
-    def _lose(self, job_ids: list[str]) -> None:
-        lost = [job_id for job_id in job_ids if self._kept.pop(job_id, None) is not None]
-        self._called_off.difference_update(lost)
+        with self._lock:
+            lost = self._let_go([job_id for job_id, kept in self._kept.items() if kept.deadline <= now])
         if lost:
             self._lost(lost)
 
+    def _let_go(self, job_ids: list[str]) -> list[str]:
+        for job_id in job_ids:
+            del self._kept[job_id]
+        self._called_off.difference_update(job_ids)
+        return job_ids
+
+    def _everything(self) -> list[tuple[str, _Kept]]:
+        with self._lock:
+            return list(self._kept.items())
+
     async def _renew(self) -> None:
-        everything = list(self._kept.items())
-        if self._interval is None:
-            everything = []
+        everything = self._everything() if self._interval is not None else []
         for first in range(0, len(everything), _AT_ONCE):
             await self._renew_batch(dict(everything[first : first + _AT_ONCE]))
 
@@ -178,38 +213,36 @@ class LeaseKeeper:
                 renewed = await self._backend.extend_leases(leases, duration)
         except QueueClosed:
             raise
-        except (LongshoreError, TimeoutError) as error:
+        except Exception as error:  # whatever it is, the deadline decides
             if not self._failed:
                 _log.warning("%d leases could not be renewed, trying again: %s", len(batch), str(error) or "no answer")
             self._failed = True
             return
         self._failed = False
-        deadline = _NEVER if self._duration is None else asked_at + self._duration
-        for job_id in renewed:
-            if self._keeps(job_id, batch[job_id]):
-                self._kept[job_id] = _Kept(batch[job_id].lease, deadline)
-        self._learn(batch, renewed)
+        self._learn(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
 
-    def _learn(self, asked: Mapping[str, _Kept], found: Mapping[str, Lease]) -> None:
-        """Takes in what the store knows of the leases it was asked about."""
+    def _learn(self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None) -> None:
+        """Takes in what the store knows of the leases it was asked about: all as before, or good until `deadline`."""
         lost, called_off = [], []
-        for job_id, kept in asked.items():
-            if not self._keeps(job_id, kept):
-                continue
-            lease = found.get(job_id)
-            if lease is None or lease.epoch != kept.lease.epoch:
-                lost.append(job_id)
-            elif lease.cancel_requested and job_id not in self._called_off:
-                called_off.append(job_id)
-        self._lose(lost)
-        if called_off:
+        with self._lock:
+            for job_id, kept in asked.items():
+                now = self._kept.get(job_id)
+                if now is None or now.lease.epoch != kept.lease.epoch:
+                    continue  # dropped since, or claimed again: not the lease that was asked about
+                lease = found.get(job_id)
+                if lease is None or lease.epoch != kept.lease.epoch:
+                    lost.append(job_id)
+                    continue
+                if deadline is not None:
+                    self._kept[job_id] = _Kept(kept.lease, deadline)
+                if lease.cancel_requested and job_id not in self._called_off:
+                    called_off.append(job_id)
+            self._let_go(lost)
             self._called_off.update(called_off)
+        if lost:
+            self._lost(lost)
+        if called_off:
             self._cancelled(called_off)
-
-    def _keeps(self, job_id: str, kept: _Kept) -> bool:
-        """Whether we still keep the very lease that was asked about, and not one of a later claim, or none."""
-        now = self._kept.get(job_id)
-        return now is not None and now.lease.epoch == kept.lease.epoch
 
     async def _tell_of_us(self, beat: Callable[[], Awaitable[None]]) -> None:
         try:

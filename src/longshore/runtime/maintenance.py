@@ -7,7 +7,7 @@ import logging
 import random
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import LongshoreError, QueueClosed
+from longshore.core.errors import QueueClosed
 from longshore.runtime import background
 
 SWEEP_SECONDS = 1.0
@@ -40,8 +40,8 @@ class Sweeper:
                     pass
             except QueueClosed:
                 return
-            except LongshoreError as error:  # whatever it is, what runs out meanwhile must be found later
-                _log.warning("the sweep failed and will be repeated: %s", error)
+            except Exception as error:  # whatever it is, what runs out meanwhile must be found later
+                _log.warning("the sweep failed and will be repeated: %r", error)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 pause = self._interval

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
-from typing import Self
+from typing import ParamSpec, Self, TypeVar
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.core.errors import BackendUnavailable, LongshoreError
+from longshore.backends.contract import Backend, Outcome, OutcomeVerb
+from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name, check_names
 from longshore.core.numbers import check_number
+from longshore.runtime import background
 from longshore.runtime.alarm import Alarm
 from longshore.runtime.dock import Dock
 from longshore.runtime.heartbeat import LeaseKeeper
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 POLL_SECONDS = 0.5
 """How often a stream with room looks for jobs whose time has come, and for hints that were lost."""
@@ -54,15 +59,16 @@ class JobStream:
         self._queues = queues
         self._backend = backend
         self._dock = dock
-        self._held: dict[str, Job] = {}
-        self._outbox: list[Job] = []
-        self._recalled: list[str] = []
+        self._held: set[str] = set()
+        self._outbox: dict[str, Job] = {}
+        self._recalled: dict[str, Job] = {}
+        self._called_off: set[str] = set()
         self._listeners: list[CancelListener] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._done: Future[None] = Future()
         self._ending = ""
         self._over = False
-        self._error: LongshoreError | None = None
+        self._error: Exception | None = None
 
     # -- for the consumer
 
@@ -86,106 +92,130 @@ class JobStream:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
-        batch, self._outbox = self._outbox, []
-        return batch
+        batch, self._outbox = self._outbox, {}
+        return list(batch.values())
 
     def on_cancel(self, listener: CancelListener) -> Callable[[], None]:
         """Calls the listener with the id of each job of this stream whose end is asked for; returns its unsubscribe.
 
-        A job that was not handed over yet is ended by the stream itself, and not told.
+        It hears of each job once, and at once of those whose end was asked for before. A job that was not handed over
+        yet is ended by the stream itself, and not told.
         """
         self._listeners.append(listener)
+        for job_id in sorted(self._called_off):
+            self._tell(listener, job_id)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def start(self) -> None:
         """Begins to claim, in the running event loop; done by the first use."""
-        if self._loop is not None:
+        if self._loop is not None or self._over:
             return
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
+        self._stop = asyncio.Event()
         self._alarm = Alarm(self._backend, POLL_SECONDS)
         self._keeper = LeaseKeeper(
             self._backend,
             self._lease,
             POLL_SECONDS if self._lease is None else self._lease / 3,
-            lost=lambda ids: self._in_loop(self._forget, ids),
-            cancelled=lambda ids: self._in_loop(self._tell_cancelled, ids),
-            thorough=lambda: len(self._held) == self._capacity,
+            lost=lambda ids: self._in_loop(self._lose, ids),
+            cancelled=self.jobs_cancelled,
+            thorough=lambda: len(self._held) >= self._capacity,
         )
-        self._work = self._loop.create_task(self._run())
+        self._work = self._loop.create_task(self._run(), name=f"longshore stream of {self.assignee_id}")
+        self._work.add_done_callback(lambda _: self._leave())  # whatever ended it, even the end of its loop
 
     async def end(self, reason: str = "the stream ended before the job was handed over") -> None:
         """Claims no more, and gives back what was not handed over; safe to call twice and from any loop."""
-        if self._loop is None or self._work is None:
+        self._ending = self._ending or reason
+        if self._loop is None:
             self._over = True
             return
-        self._ending = self._ending or reason
-        if asyncio.get_running_loop() is self._loop:
-            self._alarm.ring()
-            await asyncio.shield(self._work)
-        elif not self._loop.is_closed():
-            elsewhere = asyncio.run_coroutine_threadsafe(self.end(reason), self._loop)
-            await asyncio.wrap_future(elsewhere)
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._hurry)
+        while not self._done.done() and self._loop.is_running():
+            await asyncio.wait([asyncio.wrap_future(self._done)], timeout=1)
+        if not self._done.done():  # its loop was left behind: nobody will come for these jobs any more
+            self._leave()
+            await self._give_back()
 
-    # -- for the dock, from any thread
+    def _hurry(self) -> None:
+        self._stop.set()
+        self._alarm.ring()
+
+    # -- for the dock and the lease keeper, from any thread
 
     def jobs_freed(self, job_ids: list[str]) -> None:
         """Their slots are free."""
-        self._in_loop(self._forget, job_ids)
+        self._in_loop(self._free, job_ids)
 
     def jobs_disowned(self, job_ids: list[str]) -> None:
         """They are over, and their slots stay taken until the worker is declared unresponsive or the stream ends."""
         self._in_loop(self._disown, job_ids)
 
-    def jobs_freed_where(self, chosen: Callable[[Job], bool]) -> None:
-        """Their slots are free."""
-        self._in_loop(self._forget_where, chosen)
-
     def jobs_cancelled(self, job_ids: list[str]) -> None:
         """Their consumer is told."""
-        self._in_loop(self._tell_cancelled, job_ids)
+        self._in_loop(self._call_off, job_ids)
 
-    def _in_loop(self, call: Callable[..., None], *args: object) -> None:
+    def _in_loop(self, call: Callable[[list[str]], None], job_ids: list[str]) -> None:
         assert self._loop is not None  # nobody holds a job before it is started
         try:
-            if asyncio.get_running_loop() is self._loop:
-                call(*args)
-                return
-        except RuntimeError:
-            pass  # no loop runs in this thread
+            here = asyncio.get_running_loop()
+        except RuntimeError:  # no loop runs in this thread
+            here = None
+        if here is self._loop:
+            call(job_ids)
+            return
         with suppress(RuntimeError):  # the stream's loop has closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(call, *args)
+            self._loop.call_soon_threadsafe(call, job_ids)
 
-    # -- slots
+    # -- slots; told from elsewhere, each may come when the job has been claimed here anew
+
+    def _take(self, jobs: Sequence[Job], asked_at: float) -> None:
+        self._held.update(job.id for job in jobs)
+        self._called_off.difference_update(job.id for job in jobs)
+        self._dock.holds(self, jobs)
+        self._keeper.keep(jobs, asked_at)
+        self._outbox.update((job.id, job) for job in jobs)
+        self._news.set()
+
+    def _free(self, job_ids: Iterable[str]) -> None:
+        self._forget(self._dock.not_held(self, job_ids))
+
+    def _lose(self, job_ids: Iterable[str]) -> None:
+        self._forget([job_id for job_id in job_ids if not self._keeper.keeps(job_id)])
 
     def _forget(self, job_ids: Sequence[str]) -> None:
+        if not job_ids:
+            return
         for job_id in job_ids:
-            self._held.pop(job_id, None)
+            self._held.discard(job_id)
+            self._called_off.discard(job_id)
+            self._outbox.pop(job_id, None)
+            self._recalled.pop(job_id, None)
             self._keeper.drop(job_id)
-        gone = set(job_ids)
-        self._outbox = [job for job in self._outbox if job.id not in gone]
         self._dock.let_go(self, job_ids)
         self._alarm.ring()
 
-    def _forget_where(self, chosen: Callable[[Job], bool]) -> None:
-        self._forget([job.id for job in self._held.values() if chosen(job)])
-
-    def _disown(self, job_ids: Sequence[str]) -> None:
+    def _disown(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
             self._keeper.drop(job_id)
 
-    def _tell_cancelled(self, job_ids: Sequence[str]) -> None:
-        waiting = {job.id for job in self._outbox}
+    def _call_off(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
-            if job_id in waiting:
-                self._recalled.append(job_id)
+            if job_id in self._outbox:
+                self._recalled[job_id] = self._outbox.pop(job_id)
                 self._alarm.ring()
-            elif job_id in self._held:
+            elif job_id in self._held and job_id not in self._called_off and job_id not in self._recalled:
+                self._called_off.add(job_id)
                 for listener in list(self._listeners):
-                    try:
-                        listener(job_id)
-                    except Exception:
-                        _log.exception("a listener for cancellations failed on job %s", job_id)
+                    self._tell(listener, job_id)
+
+    def _tell(self, listener: CancelListener, job_id: str) -> None:
+        try:
+            listener(job_id)
+        except Exception:
+            _log.exception("a listener for cancellations failed on job %s", job_id)
 
     # -- the work
 
@@ -201,59 +231,75 @@ class JobStream:
                     self._keeper.look_now()
                 await self._end_recalled()
                 await self._claim_while_there_is_room()
-        except LongshoreError as error:
+        except Exception as error:
             self._error = error
-            self._ending = self._ending or str(error)
+            self._ending = self._ending or str(error) or type(error).__name__
         finally:
             await self._alarm.stop()
             await self._give_back()
-            await self._keeper.stop()
-            self._dock.left(self)
-            self._over = True
-            self._news.set()
+
+    def _leave(self) -> None:
+        self._over = True
+        self._keeper.abandon()
+        self._dock.left(self)
+        self._news.set()
+        if not self._done.done():
+            self._done.set_result(None)
 
     async def _claim_while_there_is_room(self) -> None:
         while not self._ending and (room := self._capacity - len(self._held)) > 0:
-            asked_at = monotonic()
-            jobs = await self._claim(room)
+            jobs = await self._insist(self._claim, room)
             self._alarm.found(len(jobs))
             if not jobs:
                 return
-            self._held.update((job.id, job) for job in jobs)
-            self._dock.holds(self, jobs)
-            self._keeper.keep(jobs, asked_at)
-            self._outbox += jobs
-            self._news.set()
 
     async def _claim(self, room: int) -> list[Job]:
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return await self._backend.dequeue_jobs(
-                    self.assignee_id, self._tags, room, queues=self._queues, lease=self._lease
-                )
-            except BackendUnavailable as error:
-                if attempt == _TRIES:
-                    raise
-                _log.warning("the store cannot be used now, trying again: %s", error)
-                await asyncio.sleep(_PAUSE * 2**attempt)
-        raise AssertionError("the last try returns or raises")
+        """Claims in the background: were this loop to end meanwhile, the jobs of a cancelled call would be nobody's."""
+        if self._ending:
+            return []
+        asked_at = monotonic()
+        claiming = background.submit(
+            self._backend.dequeue_jobs(self.assignee_id, self._tags, room, queues=self._queues, lease=self._lease)
+        )
+        try:
+            jobs = await asyncio.shield(asyncio.wrap_future(claiming))
+        except asyncio.CancelledError:
+            with suppress(Exception):  # then there is nothing to give back
+                jobs = await asyncio.wrap_future(claiming)
+                self._take(jobs, asked_at)
+            raise
+        if jobs:
+            self._take(jobs, asked_at)
+        return jobs
 
     async def _end_recalled(self) -> None:
         """Ends jobs that were called off before they were handed over."""
-        recalled, self._recalled = set(self._recalled), []
-        jobs = [job for job in self._outbox if job.id in recalled]
+        jobs = list(self._recalled.values())
         if jobs:
-            self._outbox = [job for job in self._outbox if job.id not in recalled]
-            await self._backend.settle_jobs([Outcome(job.id, job.lease, "stop", error="cancelled") for job in jobs])
+            await self._insist(self._settle, jobs, "stop", "cancelled")
             self._forget([job.id for job in jobs])
 
     async def _give_back(self) -> None:
         """What nobody was handed is failed, as the document of the Queue has it: counted, and eligible at once."""
-        undelivered, self._outbox = self._outbox, []
-        if not undelivered:
-            return
-        outcomes = [Outcome(job.id, job.lease, "fail", error=self._ending or "the stream broke") for job in undelivered]
-        try:
-            await self._backend.settle_jobs(outcomes)
-        except LongshoreError as error:  # their leases run out, and the sweep finds them
-            _log.warning("%d jobs that were not handed over could not be given back: %s", len(outcomes), error)
+        jobs = [*self._outbox.values(), *self._recalled.values()]
+        self._outbox, self._recalled = {}, {}
+        if jobs:
+            try:
+                await self._settle(jobs, "fail", self._ending or "the stream broke before the job was handed over")
+            except Exception as error:  # their leases run out, and the sweep finds them
+                _log.warning("%d jobs that were not handed over could not be given back: %s", len(jobs), error)
+
+    async def _settle(self, jobs: Sequence[Job], verb: OutcomeVerb, error: str) -> None:
+        await self._backend.settle_jobs([Outcome(job.id, job.lease, verb, error=error) for job in jobs])
+
+    async def _insist(self, verb: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The verb's answer, from a store that may be busy for a moment."""
+        for attempt in range(1, _TRIES):
+            try:
+                return await verb(*args, **kwargs)
+            except BackendUnavailable as error:
+                _log.warning("the store cannot be used now, trying again: %s", error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PAUSE * 2**attempt):
+                        await self._stop.wait()
+        return await verb(*args, **kwargs)
