@@ -24,12 +24,15 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.errors import Fatal, InvalidArgument, LeaseLost, LongshoreError, QueueClosed, Snooze
 from longshore.core.job import Job
+from longshore.core.lifecycle import FINAL, JobStatus
 from longshore.core.payload import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.executors.target import Target
 from longshore.runtime.executors.wire import job_from, refusal_from, told_job, told_refusal
 from longshore.runtime.failures import ProcessDied, RemoteFailure, describe, is_a
+from longshore.runtime.job_queue import Queue
 from longshore.runtime.running_job import RunningJob
+from longshore.runtime.worker import Worker
 from tests.runtime import processors
 
 ROOT = Path(__file__).parents[2]
@@ -455,6 +458,38 @@ async def test_a_child_that_died_between_jobs_is_replaced_unnoticed(bench: Bench
     (child,) = executor._idle
     await asyncio.wait_for(asyncio.wait({child._exited}), PATIENCE)
     assert (await bench.run(executor))["pid"] != first
+
+
+async def test_a_job_that_keeps_crashing_is_buried_with_the_reason_and_the_others_run(bench: Bench) -> None:
+    executor = bench.executor(processors.segfaults_or_doubles)
+    poison = Job(type="t", payload=b'"poison"', max_crashes=2)
+    others = [Job(type="t", payload=str(n).encode()) for n in range(3)]
+    await bench.backend.enqueue_jobs([poison, *others])
+    worker = Worker(Queue(bench.backend), executor)
+    until = time.perf_counter() + PATIENCE
+    for job in (poison, *others):
+        while (await bench.backend.get_job(job.id)).status not in FINAL:
+            assert time.perf_counter() < until
+            await bench.backend.wait_for_change(1)
+    await worker.close()
+    buried = await bench.backend.get_job(poison.id)
+    assert (buried.status, buried.crashes) == (JobStatus.DEAD, 3)
+    assert "its process was killed by SIGSEGV" in buried.error_message
+    assert "in segfaults\n" in buried.error_message
+    for n, job in enumerate(others):
+        assert (await bench.backend.get_job(job.id)).result == str(n * 2).encode()
+
+
+async def test_a_signal_that_stops_the_service_leaves_its_children_to_their_worker(
+    bench: Bench, tmp_path: Path
+) -> None:
+    executor = bench.executor(processors.waits_in_pieces, cancel_grace=PATIENCE)
+    _, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
+    (pid,) = await told_in(tmp_path / "pid")
+    os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGTERM)
+    task.cancel()
+    assert await task == "stopped by itself"
 
 
 # --- called off ---

@@ -74,10 +74,10 @@ def _full_name(kind: type) -> str:
     return f"{module}.{kind.__qualname__}"
 
 
-def how_it_ended(exit_code: int) -> str:
+def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
     """An exit code in words."""
     if exit_code >= 0:
-        return f"its process exited with code {exit_code} before the job ended"
+        return f"its process exited with code {exit_code} {when}"
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:

@@ -28,6 +28,7 @@ from longshore.runtime.executors.target import Target
 from longshore.runtime.executors.wire import Frame, frame, job_from, next_frame, refusal_from, run_name
 from longshore.runtime.failures import describe, type_names
 from longshore.runtime.running_job import Results, RunningJob, Written, running
+from longshore.runtime.spawning import take_on
 
 _PR_SET_PDEATHSIG = 1
 _LINE_LOST = 71  # EX_OSERR: "an operating system error"
@@ -159,8 +160,12 @@ class Child:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             self._hear()
-        except BaseException:
-            traceback.print_exc()
+        except ConnectionError:
+            pass  # the worker ended in the middle of something
+        except BaseException as error:
+            if not isinstance(error, OSError):  # which is a line that the job has closed
+                traceback.print_exc()
+            os._exit(_LINE_LOST)
         if self._running is not None:
             _end_with_all_it_started()
         self._jobs.put(None)
@@ -287,8 +292,7 @@ def main(descriptor: int) -> None:
     # A handler and not SIG_IGN, which what the job starts would inherit
     signal.signal(signal.SIGTERM, lambda *_: None)
     faulthandler.enable()
-    sys.path[:] = order["path"]
-    sys.argv[:] = order["argv"]
+    take_on(order)
     try:
         function = Target(**order["target"]).find()
     except BaseException as error:

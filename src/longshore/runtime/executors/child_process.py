@@ -11,21 +11,16 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
-import longshore
 from longshore.core.errors import Fatal, Snooze
 from longshore.core.payload import unpack
 from longshore.runtime.executors.target import Target, refuse_while_importing
 from longshore.runtime.executors.wire import Unreadable, frame, read_frame, run_name, told_job, told_refusal
 from longshore.runtime.failures import LONGEST_STDERR, ProcessDied, RemoteFailure, how_it_ended, is_a
 from longshore.runtime.running_job import RunningJob
+from longshore.runtime.spawning import command_to_run, surroundings
 
-_START = (
-    "import sys; sys.path.append(sys.argv.pop()); "
-    "from longshore.runtime.executors.child import main; main(int(sys.argv.pop()))"
-)
 _SOON = 2.0
 """Seconds for what the system does by itself: a dead process is reaped, its last words arrive."""
 _SHOWN_STDERR = 64 * 1024
@@ -43,9 +38,8 @@ class ChildProcess:
         self._exited: asyncio.Future[int] = self.loop.create_future()
         self._lock = threading.Lock()
         self._reaped = False
-        root = str(Path(longshore.__file__).parents[1])
         self._process = subprocess.Popen(
-            [sys.executable, *_flags(), "-P", "-c", _START, str(their_end), root],
+            command_to_run("longshore.runtime.executors.child", their_end),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=[their_end],
@@ -68,8 +62,8 @@ class ChildProcess:
             except BaseException:
                 writer.close()
                 raise
-        order = {"target": target.told(), "path": sys.path, "argv": sys.argv, "parent": os.getpid()}
-        writer.write(frame({**order, "memory_limit": memory_limit}))
+        order = {"target": target.told(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
+        writer.write(frame(order))
         return child
 
     # -- one job
@@ -265,7 +259,3 @@ async def _written(job: RunningJob, message: dict[str, Any], body: bytes) -> Any
 def _kill_group(leader: int) -> None:
     with suppress(ProcessLookupError, PermissionError):  # macOS refuses for a group of zombies
         os.killpg(leader, signal.SIGKILL)
-
-
-def _flags() -> list[str]:
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]  # multiprocessing's way

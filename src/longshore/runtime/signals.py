@@ -1,0 +1,185 @@
+"""What a process does when it is asked to stop: the first signal lets its workers finish, the second does not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+from longshore.core.moments import Duration
+
+STOP_GRACE = 30.0
+"""Seconds running jobs have to end after the first signal, before they are called off and handed back."""
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger("longshore.worker")
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A Worker, or what runs and closes like one."""
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        ...
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Ends it."""
+        ...
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, heard while this is entered, as two events: `asked` by the first, `demanded` by the second.
+
+    The third ends the process at once, whatever blocks its event loop. A `patient` process takes them all for one:
+    whoever stops a service may signal parent and children alike, and only the parent knows what was meant.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.asked = asyncio.Event()
+        self.demanded = asyncio.Event()
+        self.exit_code = 0
+        """128 and the number of the signal that demanded the end; 0 as long as none did."""
+        self._patient = patient
+        self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def listen(self) -> Self:
+        """From now on, and for good if this is never left; the events follow once a loop is known."""
+        for number in _STOPPING:
+            # not the loop's own way: this one is heard even while a job blocks the loop
+            self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def attach(self) -> None:
+        """The events are for this loop."""
+        self._loop = asyncio.get_running_loop()
+        self._tell()  # of what came before
+
+    def ask(self) -> None:
+        """As the first signal would; from any thread."""
+        self._count = max(self._count, 1)
+        self._tell()
+
+    def __enter__(self) -> Self:
+        self.attach()
+        return self.listen()
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _received(self, number: int, _: FrameType | None) -> None:
+        self._count = 1 if self._patient else self._count + 1
+        if self._count > 1:
+            self.exit_code = 128 + number
+        if self._count > 2:
+            os._exit(self.exit_code)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._loop is None:
+            return
+        with suppress(RuntimeError):  # the loop has closed: it is over anyway
+            if self._count >= 1:
+                self._loop.call_soon_threadsafe(self.asked.set)
+            if self._count >= 2:
+                self._loop.call_soon_threadsafe(self.demanded.set)
+
+
+async def run_until_stopped(worker: Stoppable, *, grace: Duration | None = STOP_GRACE) -> int:
+    """Runs a worker until SIGTERM or SIGINT, and returns the exit code: 0 after an orderly end.
+
+    The first signal lets running jobs end within `grace` seconds (None: however long it takes) and hands the others
+    back uncharged; the second drops all at once. Signals are heard in the main thread only.
+    """
+    with StopSignals() as stop:
+        return await _run(worker, stop, grace)
+
+
+def serve(
+    make: Callable[[], Stoppable | Awaitable[Any]],
+    *,
+    grace: Duration | None = STOP_GRACE,
+    stop: StopSignals | None = None,
+) -> int:
+    """The whole life of a worker's process, to be followed by its exit with the code returned.
+
+    `make` makes the worker, on the event loop; or it is an `async def` that makes one, or does the work itself.
+    """
+    return asyncio.run(_serve(make, grace, stop or StopSignals().listen()))
+
+
+async def _serve(make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration | None, stop: StopSignals) -> int:
+    stop.attach()
+    made = make()
+    code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace)
+    if code:  # demanded: threads that are still busy would hold up an orderly exit
+        with suppress(Exception):
+            logging.shutdown()
+            sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None) -> int:
+    run: asyncio.Future[Any] = asyncio.ensure_future(worker.run())
+    asked: asyncio.Future[Any] = asyncio.ensure_future(stop.asked.wait())
+    demanded: asyncio.Future[Any] = asyncio.ensure_future(stop.demanded.wait())
+    tasks: list[asyncio.Future[Any]] = [run, asked, demanded]
+    try:
+        await asyncio.wait({run, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not run.done():
+            _log.info("asked to stop: running jobs may end, and no more are taken; ask again to drop them")
+            ended: asyncio.Future[Any] = asyncio.ensure_future(_ended(worker, run, grace))
+            tasks.append(ended)
+            await asyncio.wait({ended, demanded}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                await worker.close(force=True)
+                return stop.exit_code
+            await ended
+        await run
+        return 0
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ended(worker: Stoppable, run: asyncio.Future[Any], grace: Duration | None) -> None:
+    await worker.close(grace=grace)
+    await asyncio.wait({run})
+
+
+class Program:
+    """An `async def` that is the whole work, or makes the worker that does it; closing it cancels it."""
+
+    def __init__(self, work: Awaitable[Any]) -> None:
+        self._work = asyncio.ensure_future(work)
+        self._worker: Stoppable | None = None
+
+    async def run(self) -> None:
+        """Until it returns."""
+        await asyncio.wait({self._work})
+        if self._work.cancelled():
+            return
+        made = self._work.result()
+        if isinstance(made, Stoppable):
+            self._worker = made
+            await made.run()
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Ends it, or the worker it made."""
+        if self._worker is not None:
+            await self._worker.close(force, grace=grace)
+        self._work.cancel()

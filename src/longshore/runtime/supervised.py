@@ -1,0 +1,49 @@
+"""A worker's process under a supervisor: it makes its worker, and ends in order when it is asked to or left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, BinaryIO
+
+from longshore.core.errors import InvalidArgument
+from longshore.runtime.executors.target import Target
+from longshore.runtime.failures import describe
+from longshore.runtime.signals import Stoppable, StopSignals, serve
+from longshore.runtime.spawning import take_on
+
+CANNOT_START = 78
+"""The exit code of a process that found no worker to run; sysexits.h calls it a configuration error."""
+
+
+def main(descriptor: int) -> None:
+    """Runs what the supervisor at the other end of this pipe orders."""
+    os.set_inheritable(descriptor, False)
+    line = os.fdopen(descriptor, "rb")
+    order = json.loads(line.readline())
+    # the supervisor kills if it means it; until then any signal, of whomever, asks for the same thing
+    stop = StopSignals(patient=True).listen()
+    threading.Thread(target=_wait_for_the_end_of, args=(line, stop), name="longshore-line", daemon=True).start()
+    take_on(order)
+    try:
+        found = Target(**order["target"]).find()
+        if not callable(getattr(found, "worker", found)):
+            raise InvalidArgument("target", f"{order['target']['name']} is neither a Harbor nor a function")
+    except Exception as error:
+        print(describe(error), file=sys.stderr)
+        sys.exit(CANNOT_START)
+    sys.exit(serve(partial(_made, found, order["arguments"]), grace=order["grace"], stop=stop))
+
+
+def _made(found: Any, arguments: dict[str, Any]) -> Stoppable | Awaitable[Any]:
+    made: Stoppable | Awaitable[Any] = getattr(found, "worker", found)(**arguments)
+    return made
+
+
+def _wait_for_the_end_of(line: BinaryIO, stop: StopSignals) -> None:
+    line.read()
+    stop.ask()  # nobody is left who would

@@ -1,0 +1,151 @@
+"""Several worker processes under one parent: started, watched, started again with growing pauses, and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.numbers import check_number
+from longshore.runtime.executors.target import Target, refuse_while_importing
+from longshore.runtime.failures import how_it_ended
+from longshore.runtime.signals import STOP_GRACE, StopSignals
+from longshore.runtime.spawning import command_to_run, surroundings
+from longshore.runtime.supervised import CANNOT_START
+
+_BEYOND_GRACE = 20.0
+"""Seconds after the grace in which a worker calls its jobs off and hands them back; then it is killed."""
+_SETTLED = 60.0
+"""Seconds after which a process counts as one that works: if it dies, the pauses begin anew."""
+
+_log = logging.getLogger("longshore.supervisor")
+
+
+class Supervisor:
+    """Runs `target`, named `module:name`, in `processes` processes of their own.
+
+    The target is a Harbor (its `worker(**arguments)` is run), or a function called with `arguments` (JSON) that returns
+    a Worker or is an `async def`. A process that dies is replaced after a pause that doubles from `first_pause` to
+    `longest_pause` seconds while they go on dying; one that ends by itself with exit code 0 is not.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        processes: int = 2,
+        arguments: Mapping[str, Any] | None = None,
+        grace: Duration | None = STOP_GRACE,
+        first_pause: Duration = 0.5,
+        longest_pause: Duration = 30,
+    ) -> None:
+        module, colon, name = target.partition(":")
+        if not (module and colon and name):
+            raise InvalidArgument("target", f"must be written module:name, as in shop.jobs:harbor; got {target!r}")
+        self._target = Target.named(module, name, "target")
+        self._processes = check_number("processes", processes, least=1)
+        self._arguments = dict(arguments or {})
+        self._grace = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
+        self._first_pause = check_duration("first_pause", first_pause) / SECOND
+        self._longest_pause = check_duration("longest_pause", longest_pause) / SECOND
+        self._running: set[asyncio.subprocess.Process] = set()
+        self._hopeless = False
+
+    def run(self) -> int:
+        """Until they have all ended, or SIGTERM or SIGINT; returns the exit code.
+
+        The first signal is passed on as SIGTERM, and they end in order; the second kills them.
+        """
+        refuse_while_importing()
+        return asyncio.run(self._supervise(StopSignals().listen()))
+
+    async def _supervise(self, stop: StopSignals) -> int:
+        stop.attach()
+        keeping = {asyncio.create_task(self._keep(number + 1, stop)) for number in range(self._processes)}
+        asked: asyncio.Future[Any] = asyncio.create_task(stop.asked.wait())
+        demanded: asyncio.Future[Any] = asyncio.create_task(stop.demanded.wait())
+        all_over: asyncio.Future[Any] = asyncio.gather(*keeping)
+        await asyncio.wait({all_over, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not all_over.done():
+            self._signal(signal.SIGTERM)
+            patience = None if self._grace is None else self._grace + _BEYOND_GRACE
+            await asyncio.wait({all_over, demanded}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            late = bool(self._running) and not stop.exit_code
+            self._signal(signal.SIGKILL)
+            if late:
+                _log.error("worker processes that did not end within their grace were killed")
+                stop.exit_code = 1
+        asked.cancel()
+        demanded.cancel()
+        codes = await all_over
+        return stop.exit_code or (CANNOT_START if self._hopeless else 0 if stop.asked.is_set() else max(codes))
+
+    async def _keep(self, number: int, stop: StopSignals) -> int:
+        """One place, with one process after another in it."""
+        deaths = 0
+        while True:
+            process, line = await self._start()
+            self._running.add(process)
+            started = monotonic()
+            if stop.asked.is_set():  # meanwhile
+                self._signal(signal.SIGTERM)
+            try:
+                code = await process.wait()
+            finally:
+                self._running.discard(process)
+                os.close(line)
+            if code == CANNOT_START and deaths == 0 and not stop.asked.is_set():
+                self._hopeless = True  # it never ran at all: no use in trying for ever
+                stop.ask()
+            if code == 0 or stop.asked.is_set():
+                return max(code, 0)
+            deaths = 1 if monotonic() - started > _SETTLED else deaths + 1
+            pause = min(self._first_pause * 2 ** min(deaths - 1, 30), self._longest_pause)
+            _log.error(
+                "worker process %d (pid %d): %s; another one starts in %g seconds",
+                number,
+                process.pid,
+                how_it_ended(code, "before it was asked to stop"),
+                pause,
+            )
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.asked.wait(), pause)
+                return 0
+
+    async def _start(self) -> tuple[asyncio.subprocess.Process, int]:
+        """A process, and the line by whose end it would know that it is left alone."""
+        theirs, ours = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command_to_run("longshore.runtime.supervised", theirs),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs],
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent alone
+            )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        order = {
+            "target": self._target.told(),
+            "arguments": self._arguments,
+            "grace": self._grace,
+            **surroundings(),
+        }
+        with suppress(BrokenPipeError):  # it is dead already, as `wait` will tell
+            os.write(ours, json.dumps(order).encode() + b"\n")
+        return process, ours
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number) if number is signal.SIGKILL else process.send_signal(number)

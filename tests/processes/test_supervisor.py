@@ -1,0 +1,346 @@
+"""Worker processes under one parent: killed, stopped in order, stopped at once, and left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.runtime.supervised import CANNOT_START
+from longshore.runtime.supervisor import Supervisor
+from tests.processes.supervised import long_job
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30
+"""Seconds to wait for a line before something must be wrong."""
+
+SUPERVISE = (
+    "import json, sys\n"
+    "from longshore.runtime.supervisor import Supervisor\n"
+    "target, options = sys.argv[1:]\n"
+    "sys.exit(Supervisor('tests.processes.supervised:' + target, **json.loads(options)).run())\n"
+)
+SERVE = (
+    "import json, sys\n"
+    "from functools import partial\n"
+    "from longshore.runtime.signals import serve\n"
+    "from tests.processes import supervised\n"
+    "target, options = sys.argv[1:]\n"
+    "sys.exit(serve(partial(getattr(supervised, target), **json.loads(options)), grace=10))\n"
+)
+
+
+class Parent:
+    """A process that tells lines of JSON; all that it and its children tell comes in by `heard`."""
+
+    def __init__(self, script: str, target: str, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script, target, json.dumps(options)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.Queue[list[Any] | None] = queue.Queue()
+        self._errors: queue.Queue[str | None] = queue.Queue()
+        self.told: list[list[Any]] = []
+        self.complaints = ""
+        self.pids: set[int] = set()
+        for listen in (self._listen, self._listen_to_errors):
+            threading.Thread(target=listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(json.loads(line))
+        self._lines.put(None)
+
+    def _listen_to_errors(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._errors.put(line)
+        self._errors.put(None)
+
+    def heard(self, what: str) -> list[Any]:
+        """The next line of one kind: who told it, and what."""
+        while (line := self._lines.get(timeout=PATIENCE)) is not None:
+            self.told.append(line)
+            self.pids.add(line[1])
+            if line[0] == what:
+                return line[1:]
+        self._lines.put(None)
+        raise AssertionError(f"it ended without {what}; {self.told}; {self.complained('')}")
+
+    def complained(self, words: str) -> str:
+        """The next line of stderr with these words, or all of it at its end."""
+        while (line := self._errors.get(timeout=PATIENCE)) is not None:
+            self.complaints += line
+            if words and words in line:
+                return line
+        self._errors.put(None)
+        return self.complaints
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        """Once it is over, and nobody who got its stdout lives any more."""
+        code = self.process.wait(PATIENCE)
+        while (line := self._lines.get(timeout=PATIENCE)) is not None:
+            self.told.append(line)
+        self._lines.put(None)
+        return code
+
+    def end(self) -> None:
+        for pid in (self.process.pid, *self.pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        self.complained("")
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def parents() -> Iterator[list[Parent]]:
+    parents: list[Parent] = []
+    yield parents
+    for parent in parents:
+        parent.end()
+
+
+def supervised(parents: list[Parent], target: str, **options: Any) -> Parent:
+    parents.append(Parent(SUPERVISE, target, **options))
+    return parents[-1]
+
+
+def served(parents: list[Parent], target: str, **options: Any) -> Parent:
+    parents.append(Parent(SERVE, target, **options))
+    return parents[-1]
+
+
+# --- several under one parent ---
+
+
+def test_a_process_that_is_killed_is_replaced_and_the_others_stay(parents: list[Parent]) -> None:
+    parent = supervised(parents, "idler", processes=2, first_pause=0.01)
+    (first,), (second,) = parent.heard("working"), parent.heard("working")
+    assert first != second
+    os.kill(first, signal.SIGKILL)
+    assert f"(pid {first}): its process was killed by SIGKILL; another one starts in" in parent.complained("pid")
+    (third,) = parent.heard("working")
+    assert third not in (first, second)
+    parent.signal(signal.SIGTERM)
+    assert parent.exit_code() == 0
+    assert sorted(line[1] for line in parent.told if line[0] == "closing") == sorted([second, third])
+
+
+def test_pauses_grow_while_processes_go_on_dying(parents: list[Parent]) -> None:
+    parent = supervised(parents, "kills_itself", processes=1, first_pause=0.01, longest_pause=0.05)
+    pauses = [parent.complained("another one starts in").split()[-2] for _ in range(5)]
+    assert pauses == ["0.01", "0.02", "0.04", "0.05", "0.05"]
+    parent.signal(signal.SIGTERM)
+    assert parent.exit_code() == 0
+
+
+def test_a_pause_ends_when_the_parent_is_asked_to_stop(parents: list[Parent]) -> None:
+    parent = supervised(parents, "kills_itself", processes=1, first_pause=600, longest_pause=600)
+    parent.complained("another one starts in 600 seconds")
+    parent.signal(signal.SIGINT)
+    assert parent.exit_code() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_is_one_request_and_leaves_no_traceback(
+    parents: list[Parent], number: signal.Signals
+) -> None:  # Ctrl-C in a terminal, or a service manager that signals every process it knows
+    parent = supervised(parents, "idler", processes=2, grace=7)
+    children = [parent.heard("working")[0] for _ in range(2)]
+    for pid in children:
+        os.kill(pid, number)
+    os.killpg(parent.process.pid, number)
+    assert parent.exit_code() == 0
+    assert [line[2:] for line in parent.told if line[0] == "closing"] == [[False, 7.0]] * 2
+    assert parent.complained("") == ""
+
+
+def test_the_second_signal_kills(parents: list[Parent]) -> None:
+    parent = supervised(parents, "idler", processes=2, arguments={"stubborn": True})
+    parent.heard("working")
+    parent.heard("working")
+    parent.signal(signal.SIGTERM)
+    assert parent.heard("closing")[1:] == [False, 30.0]
+    parent.heard("closing")
+    parent.signal(signal.SIGTERM)
+    assert parent.exit_code() == 128 + signal.SIGTERM
+
+
+def test_a_blocked_event_loop_is_killed_by_the_second_signal_too(parents: list[Parent]) -> None:
+    parent = supervised(parents, "blocks", processes=1)
+    parent.heard("working")
+    parent.signal(signal.SIGINT)
+    parent.signal(signal.SIGTERM)
+    assert parent.exit_code() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
+@pytest.mark.parametrize("target", ["idler", "program"])
+def test_processes_end_in_order_when_their_parent_is_killed(parents: list[Parent], target: str) -> None:
+    parent = supervised(parents, target, processes=2)
+    parent.heard("working")
+    parent.heard("working")
+    parent.signal(signal.SIGKILL)
+    assert parent.exit_code() == -signal.SIGKILL  # and every process that could still write has ended
+    last = "closing" if target == "idler" else "cleaned up"
+    assert [line[0] for line in parent.told].count(last) == 2
+
+
+def test_a_harbor_makes_its_workers_with_the_arguments_given(parents: list[Parent]) -> None:
+    parent = supervised(parents, "dockyard", processes=1, arguments={"queues": ["mail"], "concurrency": 3})
+    assert parent.heard("made")[1] == {"queues": ["mail"], "concurrency": 3}
+    parent.heard("working")
+    parent.signal(signal.SIGTERM)
+    assert parent.exit_code() == 0
+
+
+def test_processes_that_end_by_themselves_are_not_replaced(parents: list[Parent]) -> None:
+    parent = supervised(parents, "ends_by_itself", processes=2)
+    assert parent.exit_code() == 0
+    assert [line[0] for line in parent.told] == ["working"] * 2
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [("no_such_thing", "has no attribute 'no_such_thing'"), ("not_callable", "is neither a Harbor nor a function")],
+)
+def test_a_target_that_is_not_there_ends_it_with_the_reason(parents: list[Parent], target: str, told: str) -> None:
+    parent = supervised(parents, target, processes=2)
+    assert parent.exit_code() == CANNOT_START
+    assert told in parent.complained("")
+
+
+@pytest.mark.parametrize("target", ["", "module", "module:", ":name"])
+def test_a_target_is_written_module_colon_name(target: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        Supervisor(target)
+    assert refused.value.field == "target"
+
+
+# --- one process ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_ends_a_worker_in_order(parents: list[Parent], number: signal.Signals) -> None:
+    parent = served(parents, "idler")
+    parent.heard("working")
+    parent.signal(number)
+    assert parent.exit_code() == 0
+    assert parent.told[-1][2:] == [False, 10]
+    assert parent.complained("") == ""
+
+
+def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
+    parent = served(parents, "idler", stubborn=True)
+    parent.heard("working")
+    parent.signal(signal.SIGTERM)
+    assert parent.heard("closing")[1] is False
+    parent.signal(signal.SIGINT)
+    assert parent.heard("closing")[1] is True
+    assert parent.exit_code() == 128 + signal.SIGINT
+    assert parent.complained("") == ""
+
+
+def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent]) -> None:
+    parent = served(parents, "blocks")
+    parent.heard("working")
+    while parent.process.poll() is None:
+        parent.signal(signal.SIGINT)  # pending ones are taken for one: as often as it takes
+        with suppress(subprocess.TimeoutExpired):
+            parent.process.wait(0.05)
+    assert parent.exit_code() == 128 + signal.SIGINT
+
+
+def test_an_async_def_is_cancelled_by_the_first_signal(parents: list[Parent]) -> None:
+    parent = served(parents, "program")
+    parent.heard("working")
+    parent.signal(signal.SIGINT)
+    parent.heard("cleaned up")
+    assert parent.exit_code() == 0
+    assert parent.complained("") == ""
+
+
+# --- real workers with jobs ---
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_workers_hand_back_what_does_not_end_within_the_grace_uncharged(
+    parents: list[Parent], isolated: bool, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as backend:
+        await backend.enqueue_jobs([long_job(f"long-{n}") for n in range(4)])
+        parent = supervised(
+            parents, "works_on", processes=2, grace=0, arguments={"url": url, "isolated": isolated, "concurrency": 2}
+        )
+        for _ in range(4):
+            parent.heard("running")
+        parent.signal(signal.SIGTERM)
+        assert parent.exit_code() == 0
+        for n in range(4):
+            job = await backend.get_job(f"long-{n}")
+            assert job.crashes == job.retry_count == 0
+            assert job.status in (JobStatus.UNKNOWN_RETRY, JobStatus.COMPLETED)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+async def test_a_killed_worker_leaves_its_job_to_the_one_that_takes_its_place(
+    parents: list[Parent], isolated: bool, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as backend:
+        await backend.enqueue_job(long_job("long"))
+        parent = supervised(
+            parents, "works_on", processes=1, grace=0, first_pause=0.01, arguments={"url": url, "isolated": isolated}
+        )
+        runner = parent.heard("running")[0]
+        victim = runner if not isolated else parent_of(runner)
+        os.kill(victim, signal.SIGKILL)
+        again = parent.heard("running")
+        assert again[0] != runner
+        assert (await backend.get_job("long")).crashes == 1
+        parent.signal(signal.SIGTERM)
+        assert parent.exit_code() == 0
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+
+
+async def test_jobs_that_end_within_the_grace_are_recorded(parents: list[Parent], tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as backend:
+        await backend.enqueue_jobs([Job(id=f"short-{n}", type="t", payload=b'"short"') for n in range(200)])
+        parent = supervised(parents, "works_on", processes=2, arguments={"url": url, "concurrency": 2})
+        parent.heard("running")
+        parent.signal(signal.SIGTERM)
+        assert parent.exit_code() == 0
+        counts = await backend.count_jobs()
+        waiting = counts[JobStatus.INITIAL_PENDING] + counts[JobStatus.UNKNOWN_RETRY]  # never claimed, or handed back
+        assert counts[JobStatus.COMPLETED] + waiting == 200
+        assert len([line for line in parent.told if line[0] == "running"]) == counts[JobStatus.COMPLETED]
