@@ -62,8 +62,7 @@ def signature_of(function: Any) -> Signature:
 def round_trip(function: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What the function is called with at the worker."""
     arguments = signature_of(function).arguments
-    data, _ = arguments.write(arguments.bind(args, kwargs))
-    return arguments.read(json.dumps(data).encode())
+    return arguments.read(arguments.write(arguments.bind(args, kwargs))[0])
 
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 250, tzinfo=UTC)
@@ -109,8 +108,8 @@ def test_a_value_is_kept_as_plain_json_and_comes_back_as_what_was_annotated(
 
     work.__annotations__["value"] = type_
     arguments = signature_of(work).arguments
-    data, seen = arguments.write(arguments.bind((value,), {}))
-    assert data == {"value": stored}
+    payload, seen = arguments.write(arguments.bind((value,), {}))
+    assert json.loads(payload) == {"value": stored}
     assert seen == {"value": value}
     assert round_trip(work, value) == ((), {"value": value})
     assert type(round_trip(work, value)[1]["value"]) is type(value)
@@ -163,7 +162,7 @@ def test_a_long_value_is_told_in_short() -> None:
 
 def test_a_default_that_is_not_given_is_not_stored_so_that_the_workers_own_holds() -> None:
     arguments = signature_of(send_email).arguments
-    assert arguments.write(arguments.bind(("ada",), {}))[0] == {"to": "ada"}
+    assert arguments.write(arguments.bind(("ada",), {}))[0] == b'{"to":"ada"}'
     assert round_trip(send_email, "ada") == ((), {"to": "ada"})
 
 
@@ -177,8 +176,8 @@ def test_parameters_of_every_kind_are_kept_by_name() -> None:
     def work(first: int, /, second: int = 2, *rest: int, key: str = "k", **more: float) -> None: ...
 
     arguments = signature_of(work).arguments
-    data, _ = arguments.write(arguments.bind((1, 5, 6, 7), {"key": "x", "extra": 1.5}))
-    assert data == {"first": 1, "second": 5, "rest": [6, 7], "key": "x", "more": {"extra": 1.5}}
+    payload, _ = arguments.write(arguments.bind((1, 5, 6, 7), {"key": "x", "extra": 1.5}))
+    assert json.loads(payload) == {"first": 1, "second": 5, "rest": [6, 7], "key": "x", "more": {"extra": 1.5}}
     assert round_trip(work, 1, 5, 6, 7, key="x", extra=1.5) == ((1, 5, 6, 7), {"key": "x", "extra": 1.5})
     assert round_trip(work, 1) == ((1, 2), {"key": "k"})
     assert arguments.read(b'{"first":1,"rest":[3]}') == ((1, 2, 3), {"key": "k"})
@@ -249,8 +248,8 @@ def test_an_annotation_may_name_a_class_that_comes_later() -> None:
     signature = signature_of(takes_what_comes_later)
     globals()["ComesLater"] = Address
     try:
-        data, seen = signature.arguments.write({"value": Address("Oslo")})
-        assert (data["value"]["city"], seen["value"]) == ("Oslo", Address("Oslo"))
+        _, seen = signature.arguments.write({"value": Address("Oslo")})
+        assert seen == {"value": Address("Oslo")}
     finally:
         del globals()["ComesLater"]
 

@@ -87,7 +87,7 @@ class Arguments:
         except TypeError as error:
             raise self._unbound(args, kwargs, error) from None
 
-    def write(self, bound: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def write(self, bound: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """Arguments as strict JSON by name, and as the worker will read them; the signature must take both."""
         try:
             checked = self._adapter.validate_python(bound, by_alias=True, by_name=True)
@@ -104,7 +104,7 @@ class Arguments:
                 data[name] = checked[name]
         encoded = check_json(self._task, data)
         try:
-            return data, self._adapter.validate_json(encoded, by_alias=True, by_name=True)
+            return encoded, self._adapter.validate_json(encoded, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error, "cannot be read back from JSON: ") from None
 

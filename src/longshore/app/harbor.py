@@ -23,9 +23,8 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name
 from longshore.core.numbers import check_number
-from longshore.core.record import record_of
 from longshore.runtime import background
-from longshore.runtime.adding import BackoffLike, job_from
+from longshore.runtime.adding import BackoffLike
 from longshore.runtime.executors.contract import CANCEL_GRACE
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
@@ -181,12 +180,7 @@ class Harbor:
         if known is not None and known.place != place:  # the same place again is a module that is loaded anew
             raise InvalidArgument("name", f"two tasks are named {task_name!r}: in {known.place} and in {place}")
         _check_executor(function, executor, memory_limit)
-        if callable(retry_strategy):
-            self._strategies[task_name] = retry_strategy
-            declared["retry_strategy"] = task_name
-        else:
-            declared["retry_strategy"] = retry_strategy
-        record_of(job_from(task_name, {}, **declared), 0)  # an option that no store takes is refused here
+        declared["retry_strategy"] = task_name if callable(retry_strategy) else retry_strategy
         kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
         task: Task[..., Any] = kind(
             function,
@@ -200,6 +194,8 @@ class Harbor:
             declared=declared,
         )
         self._tasks[task_name] = task
+        if callable(retry_strategy):
+            self._strategies[task_name] = retry_strategy
         return task
 
     def add_middleware(self, *layers: Middleware) -> None:

@@ -69,6 +69,8 @@ async def enqueue_within(
     wait: Wait,
 ) -> list[str]:
     """Stores the jobs inside all layers, and returns their ids."""
+    if not layers:
+        return await store(jobs)
     jobs = list(jobs)
     entered: list[tuple[Middleware, int]] = []
     error: BaseException | None = None

@@ -6,13 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from longshore.app.handles import JobHandle
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DependencyPolicy, Job
 from longshore.core.moments import Duration, Moment
-from longshore.core.names import check_names
+from longshore.core.names import check_names, new_id
+from longshore.core.record import record_of
 from longshore.runtime.adding import BackoffLike, job_from
 from longshore.runtime.running_job import RunningJob
 
@@ -65,16 +67,19 @@ class Call(Generic[R_co]):
     """One call of a task that is not enqueued yet: its arguments are checked, and kept as JSON."""
 
     task: Task[..., R_co]
-    data: Mapping[str, Any]
+    payload: bytes
     concurrency_key: str | None
     options: Mapping[str, Any]
 
     def job(self) -> Job:
         """The job to store."""
+        if not self.options:
+            fields = self.task.fields
+            return Job(**{**fields, "id": new_id(), "payload": self.payload, "concurrency_key": self.concurrency_key})
         options = _merged(self.task.declared, self.options)
         if self.concurrency_key is not None:
             options.setdefault("concurrency_key", self.concurrency_key)
-        return job_from(self.task.name, self.data, **options)
+        return job_from(self.task.name, **options).replace(payload=self.payload)
 
 
 class Task(Generic[P, R]):
@@ -106,6 +111,9 @@ class Task(Generic[P, R]):
         self._sending = sending
         self._concurrency_key = concurrency_key
         self.declared = declared
+        as_declared = job_from(name, **declared)
+        record_of(as_declared, 0)  # an option that no store takes is refused where the task is declared
+        self.fields = {field.name: getattr(as_declared, field.name) for field in dataclass_fields(Job)}
         self._as_declared: TaskWithOptions[P, R] = TaskWithOptions(self, {})
 
     def __repr__(self) -> str:
@@ -142,11 +150,11 @@ class Task(Generic[P, R]):
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
         """A call with checked arguments and options of its own."""
         arguments = self.signature.arguments
-        data, values = arguments.write(arguments.bind(args, kwargs))
+        payload, values = arguments.write(arguments.bind(args, kwargs))
         key = self._concurrency_key
         if key is not None and not isinstance(key, str):
             key = arguments.call(key, values)
-        return Call(self, data, key, options)
+        return Call(self, payload, key, options)
 
     def run_here(self, job: RunningJob) -> Any:
         """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""
