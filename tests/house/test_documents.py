@@ -30,18 +30,24 @@ def run_python(*arguments: str, cwd: Path) -> str:
     return done.stdout
 
 
+def run_snippet(snippet: str, cwd: Path) -> str:
+    """As whoever copied it into a file would."""
+    (cwd / "snippet.py").write_text(snippet)
+    return run_python("snippet.py", cwd=cwd)
+
+
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_a_snippet_runs_as_it_stands(snippet: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if SERVER in snippet:
         snippet = snippet.replace(SERVER, request.getfixturevalue("postgres_url"))
-    run_python("-c", snippet, cwd=tmp_path)
+    run_snippet(snippet, tmp_path)
 
 
 def test_the_readme_has_a_first_job_that_greets_ada(tmp_path: Path) -> None:
     snippet = next(
         found[1] for found in re.finditer(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     )
-    assert run_python("-c", snippet, cwd=tmp_path) == "hello Ada\n"
+    assert run_snippet(snippet, tmp_path) == "hello Ada\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
