@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -67,6 +66,5 @@ def demo() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["worker"]:
-        asyncio.run(harbor.worker(concurrency=4).run())
-    else:
-        demo()
+        sys.exit(harbor.run_worker(concurrency=4))
+    demo()

@@ -26,8 +26,10 @@ from longshore.core.numbers import check_number
 from longshore.runtime import background
 from longshore.runtime.adding import BackoffLike
 from longshore.runtime.executors.contract import CANCEL_GRACE
+from longshore.runtime.executors.target import refuse_while_importing
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
+from longshore.runtime.signals import STOP_GRACE, serve
 from longshore.runtime.worker import Worker
 
 P = ParamSpec("P")
@@ -256,6 +258,22 @@ class Harbor:
             cancel_grace=cancel_grace,
             **options,
         )
+
+    def run_worker(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        concurrency: int = CONCURRENCY,
+        grace: Duration | None = STOP_GRACE,
+        **options: Any,
+    ) -> int:
+        """The whole life of a worker's process: works until SIGTERM or SIGINT, and returns the code to exit with.
+
+        The first signal lets running jobs end within `grace` seconds and hands the others back uncharged; the second
+        drops all at once. Several processes under one parent: `longshore.runtime.supervisor.Supervisor("shop:harbor")`.
+        """
+        refuse_while_importing()
+        return serve(lambda: self.worker(queues, concurrency=concurrency, **options), grace=grace)
 
     def _router(self, concurrency: int, cancel_grace: Duration) -> Router:
         seconds = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
