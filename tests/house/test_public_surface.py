@@ -38,7 +38,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
         {"outcomes": NEEDED, "assignee_id": NEEDED, "tags": (), "limit": 1},
         {"queues": None, "lease": 30},
     ),
-    "cancel_jobs": ({"tags": (), "job_ids": ()}, {"queue": None}),
+    "cancel_jobs": ({"tags": (), "job_ids": ()}, {"queue": None, "held": True}),
     "acknowledge_cancellation": ({"job_id": NEEDED, "was_executing": NEEDED}, {"lease": None}),
     "mark_worker_unresponsive": ({"assignee_id": NEEDED}, {}),
     "reclaim_expired_leases": ({"limit": 1000}, {}),

@@ -19,6 +19,7 @@ from longshore.testing.conformance.staging import (
     job_in,
     nothing_changes,
     refused,
+    status_of,
     story,
 )
 
@@ -241,3 +242,24 @@ async def test_a_delayed_job_is_promoted_to_run_now(queue: Queue, backend: Backe
             other = await job_in(backend, status)
             async with refused(backend, InvalidTransition):
                 await queue.promote_job(other.id)
+
+
+async def test_a_job_claimed_while_the_queue_is_being_emptied_is_left_to_its_worker(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-QUE-07 M-QUE-08 M-QUE-09 X-96 X-97 X-98
+    jobs = [job.id for job in await queue.add_bulk([("a", number) for number in range(3)])]
+    cancel = backend.cancel_jobs
+
+    async def claimed_meanwhile(*args: Any, **kwargs: Any) -> Any:
+        await backend.dequeue_jobs("worker")
+        return await cancel(*args, **kwargs)
+
+    monkeypatch.setattr(backend, "cancel_jobs", claimed_meanwhile)
+    await queue.empty()
+    assert [job.id for job in await all_jobs(backend)] == [jobs[0]]
+    assert await status_of(backend, jobs[0]) is S.RUNNING
+    waiting = await queue.add("b")
+    with pytest.raises(InvalidTransition):
+        await queue.remove_job(waiting.id)
+    assert await status_of(backend, waiting.id) is S.RUNNING

@@ -260,9 +260,17 @@ class Backend(ABC):
 
     @abstractmethod
     async def cancel_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+        self,
+        tags: Sequence[str] = (),
+        job_ids: Sequence[str] = (),
+        *,
+        queue: str | None = None,
+        held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final."""
+        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final.
+
+        With `held=False` jobs that somebody holds are left alone, and listed with the unknown.
+        """
 
     @abstractmethod
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:

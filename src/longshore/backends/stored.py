@@ -201,9 +201,15 @@ class StoredBackend(Backend):
     # -- somebody calls it off, or its worker vanishes
 
     async def cancel_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+        self,
+        tags: Sequence[str] = (),
+        job_ids: Sequence[str] = (),
+        *,
+        queue: str | None = None,
+        held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        return await self._write(cancellation.cancel_jobs, *checks.selection(tags, job_ids, queue))
+        selection = checks.selection(tags, job_ids, queue)
+        return await self._write(cancellation.cancel_jobs, *selection, held=checks.flag("held", held))
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
         check_name("job_id", job_id)

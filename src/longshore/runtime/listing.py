@@ -131,7 +131,7 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
     """Removes those that nobody holds; waiting ones are called off first. Returns the ids of those that are gone."""
     called_off = [job.id for job in jobs if not job.status.final and not job.status.holds_capacity]
     if called_off:
-        await backend.cancel_jobs(job_ids=called_off)
+        await backend.cancel_jobs(job_ids=called_off, held=False)
     ids = [job.id for job in jobs if not job.status.holds_capacity]
     if not ids:
         return []

@@ -33,14 +33,15 @@ def targets(
 
 
 def cancel_jobs(
-    tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None
+    tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None, *, held: bool
 ) -> tuple[list[str], list[str]]:
-    """The ids cancelled (or being cancelled already), and the ids unknown or already final."""
+    """The ids cancelled (or being cancelled already), and the ids unknown, already final, or held if those are not
+    meant."""
     found, unknown = targets(tx, tags, job_ids, queue)
     cancelled = []
     changes = []
     for job_id, record in found.items():
-        if record.status.final:
+        if record.status.final or (record.status.holds_capacity and not held):
             unknown.append(job_id)
             continue
         cancelled.append(job_id)

@@ -102,6 +102,23 @@ class TestCancellation:
         assert await backend.cancel_jobs(["eu"], ["bill"], queue="mail") == (["mail"], ["bill"])
         assert await status_of(backend, "bill") is S.INITIAL_PENDING
 
+    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if not s.final])
+    async def test_what_somebody_holds_is_left_alone_on_request(self, backend: Backend, status: S) -> None:
+        # X-96 X-97 X-98
+        job = await job_in(backend, status, tags=["eu"])
+        if status.holds_capacity:
+            async with nothing_changes(backend):
+                assert await backend.cancel_jobs(job_ids=[job.id], held=False) == ([], [job.id])
+                assert await backend.cancel_jobs(tags=["eu"], held=False) == ([], [job.id])
+        else:
+            assert await backend.cancel_jobs(job_ids=[job.id], held=False) == ([job.id], [])
+            assert (await backend.get_job(job.id)).status.final
+
+    async def test_held_is_true_or_false(self, backend: Backend) -> None:
+        await enqueue(backend, "a")
+        async with refused(backend, InvalidArgument, field="held"):
+            await backend.cancel_jobs(job_ids=["a"], held=1)  # type: ignore[arg-type]  # that it is no bool is the point
+
     async def test_many_jobs_are_cancelled_in_one_call(self, backend: Backend) -> None:
         # B-CAN-11 B-PERF-04
         await backend.enqueue_jobs([new_job(tags=["batch"]) for _ in range(200)])

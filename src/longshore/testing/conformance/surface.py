@@ -21,7 +21,7 @@ DOCUMENTED = {
     "stop_job_with_retry": ("job_id", "error", "lease"),
     "mark_job_unknown_stopped": ("job_id", "error", "lease"),
     "update_job_status": ("job_id", "status", "result", "error"),
-    "cancel_jobs": ("tags", "job_ids", "queue"),
+    "cancel_jobs": ("tags", "job_ids", "queue", "held"),
     "acknowledge_cancellation": ("job_id", "was_executing", "lease"),
     "mark_worker_unresponsive": ("assignee_id",),
     "get_job": ("job_id",),
