@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, field_serializer
 from typing_extensions import TypedDict
 
 from longshore.app.arguments import Signature
@@ -230,6 +230,47 @@ def test_a_value_that_cannot_be_read_back_is_refused_before_it_is_stored() -> No
     signature = Signature("work", work, {"OneWay": OneWay})
     with pytest.raises(InvalidArgument, match=r"work\.one\.value: cannot be read back from JSON"):
         signature.arguments.write({"one": OneWay(value=1)})
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "came_back"),
+    [
+        (SecretStr, SecretStr("sesame"), "SecretStr"),
+        (date | str, "2026-03-01", "datetime.date(2026, 3, 1)"),
+        (dict[str, Any], {"at": NOON}, "'2026-03-01T12"),
+        (list[Any], [Address("Oslo")], "'city': 'Oslo'"),
+        (dict[Any, int], {1: 1}, "{'1': 1}"),
+    ],
+    ids=str,
+)
+def test_a_value_that_would_come_back_as_another_one_is_refused(type_: Any, value: Any, came_back: str) -> None:
+    def work(value: Any) -> None: ...
+
+    work.__annotations__["value"] = type_
+    with pytest.raises(InvalidArgument, match=r"work\.value: would reach the function as") as refused:
+        round_trip(work, value)
+    assert came_back in refused.value.problem
+
+
+def test_what_cannot_be_compared_or_is_no_field_is_no_reason_to_refuse() -> None:
+    @dataclasses.dataclass(eq=False)
+    class Crate:
+        weight: int
+        opened: int = dataclasses.field(default=0, compare=False)
+
+    class Load(BaseModel):
+        crates: list[Crate]
+        _seen: list[int] = PrivateAttr(default_factory=list)
+
+    def work(load: Load, anything: Any = None) -> None: ...
+
+    signature = Signature("work", work, {"Load": Load, "Crate": Crate})
+    load = Load(crates=[Crate(3)])
+    load._seen.append(1)
+    _, seen = signature.arguments.write({"load": load, "anything": {"size": (1, 2)}})
+    assert seen["load"].crates[0].weight == 3
+    load.crates[0].weight = 4
+    assert signature.arguments.write({"load": load})[0] == b'{"load":{"crates":[{"weight":4,"opened":0}]}}'
 
 
 def test_a_type_that_cannot_be_kept_is_refused_where_the_task_is_declared() -> None:

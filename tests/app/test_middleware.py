@@ -124,6 +124,20 @@ async def test_a_hook_may_put_another_job_in_the_place_of_the_one_to_be_stored(h
     assert (await (await work.enqueue()).job()).tags == ("mail", "tenant-1")
 
 
+async def test_what_a_hook_returns_must_be_a_job(harbor: Harbor) -> None:
+    class Confused(Middleware):
+        def before_enqueue(self, job: Job) -> str:
+            return job.id
+
+    harbor.add_middleware(Confused())
+
+    @harbor.task
+    def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"Confused\.before_enqueue: must return a Job or None"):
+        await work.enqueue()
+
+
 async def test_a_hook_may_put_off_a_run_or_fail_it(harbor: Harbor) -> None:
     class Gate(Middleware):
         def before_run(self, job: RunningJob) -> None:
@@ -178,12 +192,16 @@ def test_hooks_of_both_kinds_are_called_around_a_blocking_enqueue() -> None:
         def work() -> None: ...
 
         work.enqueue_sync()
-    assert seen == [
+        with harbor.eager():
+            work.enqueue_sync()
+    around = [
         "a before enqueue work",
         "b before enqueue work",
         "b after enqueue work None",
         "a after enqueue work None",
     ]
+    run = ["a before run work", "b before run work", "b after run work None None", "a after run work None None"]
+    assert seen == [*around, *around, *run]
 
 
 async def test_what_is_no_middleware_is_refused(harbor: Harbor) -> None:

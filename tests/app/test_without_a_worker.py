@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
@@ -151,18 +153,37 @@ async def test_an_eager_job_is_a_current_job_with_notes(harbor: Harbor, caplog: 
     assert "half-way" in caplog.text
 
 
-async def test_an_eager_task_may_enqueue_others_of_either_kind(harbor: Harbor) -> None:
+async def test_an_eager_task_may_enqueue_and_wait_as_it_could_with_a_worker(harbor: Harbor) -> None:
     @harbor.task
     async def inner(number: int) -> int:
         return 2 * number
 
     @harbor.task
-    def outer(number: int) -> int:
-        return inner.enqueue_sync(number).result_sync() + 1 if number > 10 else number
+    def in_a_thread(number: int) -> int:
+        return inner.enqueue_sync(number).result_sync() + 1
+
+    @harbor.task
+    async def on_the_loop(number: int) -> int:
+        return inner.enqueue_sync(number).result_sync() + 1
 
     with harbor.eager():
-        assert await (await outer.enqueue(1)).result() == 1
-        assert inner.enqueue_sync(4).id, "a blocking enqueue runs beside the loop"
+        assert await (await in_a_thread.enqueue(5)).result() == 11
+        failing = await on_the_loop.enqueue(5)
+    with pytest.raises(JobFailed, match="use the same verb with await"):
+        await failing.result()
+
+
+def test_a_def_that_is_enqueued_eagerly_without_a_loop_runs_in_the_callers_own_thread() -> None:
+    with Harbor("memory://") as harbor:
+
+        @harbor.task
+        def where() -> list[Any]:
+            with pytest.raises(RuntimeError):
+                asyncio.get_running_loop()
+            return [threading.get_ident()]
+
+        with harbor.eager():
+            assert where.enqueue_sync().result_sync() == [threading.get_ident()]
 
 
 def test_eager_works_without_an_event_loop() -> None:
@@ -174,9 +195,9 @@ def test_eager_works_without_an_event_loop() -> None:
 
         @harbor.task
         def outer(number: int) -> str:
-            return f"sent {inner.enqueue_sync(number).id != ''}"
+            return f"doubled {inner.enqueue_sync(number).result_sync()}"
 
         with harbor.eager(), harbor.eager():
             assert inner.enqueue_sync(2).result_sync() == 4
-            assert outer.enqueue_sync(2).result_sync() == "sent True"
+            assert outer.enqueue_sync(2).result_sync() == "doubled 4"
         assert harbor.run_until_empty_sync() == 0

@@ -15,6 +15,7 @@ import pydantic_core
 import typing_extensions
 from pydantic import ConfigDict, TypeAdapter
 
+from longshore.app.sameness import is_same
 from longshore.core.errors import InvalidArgument
 from longshore.core.payload import check_json, read_json
 
@@ -104,9 +105,12 @@ class Arguments:
                 data[name] = checked[name]
         encoded = check_json(self._task, data)
         try:
-            return encoded, self._adapter.validate_json(encoded, by_alias=True, by_name=True)
+            seen = self._adapter.validate_json(encoded, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error, "cannot be read back from JSON: ") from None
+        if seen != checked:
+            self._refuse_changed(checked, seen)
+        return encoded, seen
 
     def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with."""
@@ -150,6 +154,14 @@ class Arguments:
             for name, type_ in annotated.items():
                 _check_type(f"{self._task}.{name}", type_, self._where)
             raise InvalidArgument(self._task, f"its annotations cannot be used: {error}; {self._where}") from error
+
+    def _refuse_changed(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+        for name, value in given.items():
+            if not is_same(value, seen[name]):
+                changed = f"would reach the function as {_shown.repr(seen[name])}, not as {_shown.repr(value)}"
+                raise InvalidArgument(
+                    f"{self._task}.{name}", f"{changed}: JSON does not tell them apart; {self._where}"
+                )
 
     def _refused(self, error: pydantic.ValidationError, because: str = "") -> InvalidArgument:
         told = [self._told(problem, because) for problem in error.errors(include_url=False)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from longshore.app.at_once import at_once, blocking, on_this_loop
 from longshore.app.handles import JobHandle
-from longshore.app.middleware import Middleware, enqueue_within, on_this_loop, run_within
+from longshore.app.middleware import Middleware, Wait, enqueue_within, run_within
 from longshore.app.task import Task
 from longshore.core.errors import JobFailed
 from longshore.core.job import Job
@@ -49,38 +50,53 @@ class Eagerness:
                 self._depth -= 1
 
     async def run(self, task: Task[..., R], job: Job) -> JobHandle[R]:
-        """Runs it in the calling task of the loop."""
+        """Runs it where a worker would: an `async def` on the loop, a `def` in a thread."""
+
+        async def perform(active: RunningJob) -> Any:
+            return await (_run_async(task, active) if task.is_async else asyncio.to_thread(_run_here, task, active))
+
+        return await self._run(task, job, perform, on_this_loop)
+
+    def run_sync(self, task: Task[..., R], job: Job) -> JobHandle[R]:
+        """Runs it in the calling thread, whose transactions and the like it may thus use."""
+
+        async def perform(active: RunningJob) -> Any:
+            return asyncio.run(_run_async(task, active)) if task.is_async else _run_here(task, active)
+
+        return at_once(self._run(task, job, perform, blocking))
+
+    async def _run(
+        self, task: Task[..., R], job: Job, perform: Callable[[RunningJob], Awaitable[Any]], wait: Wait
+    ) -> JobHandle[R]:
         passed: list[Job] = []
 
         async def keep(jobs: Sequence[Job]) -> list[str]:
             passed.extend(jobs)
             return [job.id for job in jobs]
 
-        await enqueue_within(self._layers, [job], keep, on_this_loop)
-        ended = await self._ended(task, passed[0])
-        return JobHandle(ended.record.id, ended, task.signature.result.read)
-
-    def run_sync(self, task: Task[..., R], job: Job) -> JobHandle[R]:
-        """Runs it in the calling thread, or beside it where an event loop runs already."""
-        return _completed(self.run(task, job))
-
-    async def _ended(self, task: Task[..., Any], record: Job) -> Finished:
+        await enqueue_within(self._layers, [job], keep, wait)
         notes = NotePad()
-        job = RunningJob(record.replace(executions=1), notes)
-
-        async def call() -> Any:
-            with running(job):
-                return await task.run_async(job) if task.is_async else task.run_here(job)
-
+        active = RunningJob(passed[0].replace(executions=1), notes)
         ending: dict[str, Any] = {"status": JobStatus.COMPLETED}
         failure: Exception | None = None
         try:
-            value = await run_within(self._layers, job, call)
+            value = await run_within(self._layers, active, lambda: perform(active), wait)
             ending["result"] = None if value is None else check_json("result", value)
         except Exception as error:
             failure = error
             ending = {"status": JobStatus.DEAD, "error_message": describe(error)}
-        return Finished(job.record.replace(progress=notes.progress, checkpoint=job.checkpoint, **ending), failure)
+        record = active.record.replace(progress=notes.progress, checkpoint=active.checkpoint, **ending)
+        return JobHandle(record.id, Finished(record, failure), task.signature.result.read)
+
+
+async def _run_async(task: Task[..., Any], job: RunningJob) -> Any:
+    with running(job):
+        return await task.run_async(job)
+
+
+def _run_here(task: Task[..., Any], job: RunningJob) -> Any:
+    with running(job):
+        return task.run_here(job)
 
 
 class Finished:
@@ -130,26 +146,3 @@ class NotePad:
     def dependency_results(self, _: Job) -> Results:
         """None: whatever it depended on was not stored either."""
         return Results()
-
-
-def _completed(work: Coroutine[Any, Any, R]) -> R:
-    """The coroutine's value, run by an event loop of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    answers: list[R] = []
-    errors: list[BaseException] = []
-
-    def beside() -> None:
-        try:
-            answers.append(asyncio.run(work))
-        except BaseException as error:  # it belongs to whoever waits for this thread
-            errors.append(error)
-
-    thread = threading.Thread(target=beside, name="longshore-eager")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return answers[0]

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from longshore.app.at_once import on_this_loop
+from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
 
@@ -37,19 +39,16 @@ class Middleware:
         """The job gave back this result, or ended with this error."""
 
 
-async def on_this_loop(answer: Awaitable[Any]) -> Any:
-    """Awaits it."""
-    return await answer
-
-
-async def run_within(layers: Sequence[Middleware], job: RunningJob, run: Callable[[], Awaitable[Any]]) -> Any:
+async def run_within(
+    layers: Sequence[Middleware], job: RunningJob, run: Callable[[], Awaitable[Any]], wait: Wait = on_this_loop
+) -> Any:
     """Runs the job inside all layers."""
     entered: list[Middleware] = []
     result: Any = None
     error: BaseException | None = None
     try:
         for layer in layers:
-            await _answer(layer.before_run(job), on_this_loop)
+            await _answer(layer.before_run(job), wait)
             entered.append(layer)
         result = await run()
     except BaseException as raised:  # a cancellation and an exit, too, are how a run ends
@@ -59,7 +58,7 @@ async def run_within(layers: Sequence[Middleware], job: RunningJob, run: Callabl
         return result
     finally:
         for layer in reversed(entered):
-            await _tolerated(layer, "after_run", on_this_loop, job, result, error)
+            await _tolerated(layer, "after_run", wait, job, result, error)
 
 
 async def enqueue_within(
@@ -79,7 +78,7 @@ async def enqueue_within(
             for layer in layers:
                 changed = await _answer(layer.before_enqueue(jobs[position]), wait)
                 if changed is not None:
-                    jobs[position] = changed
+                    jobs[position] = _job(changed, layer)
                 entered.append((layer, position))
         return await store(jobs)
     except BaseException as raised:
@@ -88,6 +87,12 @@ async def enqueue_within(
     finally:
         for layer, position in reversed(entered):
             await _tolerated(layer, "after_enqueue", wait, jobs[position], error)
+
+
+def _job(given: object, layer: Middleware) -> Job:
+    if not isinstance(given, Job):
+        raise InvalidArgument(f"{type(layer).__name__}.before_enqueue", f"must return a Job or None, not {given!r}")
+    return given
 
 
 async def _answer(answer: Any, wait: Wait) -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
+from longshore.app.at_once import at_once, blocking, on_this_loop
 from longshore.app.eager import Eagerness
 from longshore.app.handles import JobHandle
-from longshore.app.middleware import Middleware, enqueue_within, on_this_loop
+from longshore.app.middleware import Middleware, enqueue_within
 from longshore.app.task import Call, Task
 from longshore.app.waiting import WaitingRoom
 from longshore.core.errors import DuplicateJob
 from longshore.core.job import Job
-from longshore.runtime import background
 from longshore.runtime.job_queue import Queue
 
 R = TypeVar("R")
@@ -49,7 +49,7 @@ class Sending:
         async def enqueue(fresh: list[Job]) -> list[str]:
             return self._queue.sync.enqueue_jobs(fresh, connection=connection)
 
-        ids = _at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), _blocking))
+        ids = at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), blocking))
         return [self.handle(call.task, job_id) for call, job_id in zip(calls, ids, strict=True)]
 
     def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
@@ -91,17 +91,3 @@ async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[str]:
             ids.update(zip(fresh, stored, strict=True))
             break
     return [ids[job.id] for job in jobs]
-
-
-def _at_once(work: Coroutine[Any, Any, R]) -> R:
-    """Runs a coroutine that never waits, because whatever it awaits has blocked already."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # a coroutine's value by the language's own rule
-    work.close()
-    raise RuntimeError("something was awaited here that must not be")
-
-
-async def _blocking(answer: Awaitable[Any]) -> Any:
-    return background.run(on_this_loop(answer))

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
 
-from longshore.core.errors import JobNotFound, LongshoreError
+from longshore.core.errors import JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL
@@ -74,7 +74,7 @@ class WaitingRoom:
                 if removed_too:
                     looked_for_removed = monotonic()
                 await changed
-            except LongshoreError as error:
+            except Exception as error:  # whoever waits must hear of it, whatever it is
                 changed.cancel()
                 await asyncio.gather(changed, return_exceptions=True)
                 self._tell_all(error)
@@ -97,7 +97,7 @@ class WaitingRoom:
                 if job_id not in found:
                     self._tell(job_id, JobNotFound(job_id))
 
-    def _tell(self, job_id: str, news: Job | LongshoreError) -> None:
+    def _tell(self, job_id: str, news: Job | Exception) -> None:
         with self._lock:
             turns = self._waiting.pop(job_id, [])
         for turn in turns:
@@ -108,6 +108,6 @@ class WaitingRoom:
             else:
                 turn.set_exception(news)
 
-    def _tell_all(self, error: LongshoreError) -> None:
+    def _tell_all(self, error: Exception) -> None:
         for job_id in list(self._waiting):
             self._tell(job_id, error)
