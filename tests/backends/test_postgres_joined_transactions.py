@@ -204,6 +204,44 @@ async def test_nor_does_one_that_its_snapshot_cannot_see(
     assert await stored(backend) == 4
 
 
+@pytest.mark.parametrize("kind", OF_PSYCOPG)
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+async def test_jobs_added_are_answered_as_stored_and_known_ones_even_if_its_snapshot_cannot_see_them(
+    kind: Kind, level: str, backend: Backend, postgres_url: str
+) -> None:
+    #
+    await backend.enqueue_jobs([new_job("old"), new_job("old key", idempotency_key="o")])
+    async with kind(postgres_url) as caller:
+        await caller.run(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        await caller.run("INSERT INTO mine VALUES ('before')")
+        await backend.enqueue_jobs([new_job("taken"), new_job("keyed", idempotency_key="k")])
+        again = [new_job("x", idempotency_key="k"), new_job("old"), new_job("taken"), new_job("y", idempotency_key="o")]
+        answers = await backend.add_jobs([new_job("fresh"), *again, new_job("fresh")], connection=caller.connection)
+        known = ["keyed", "old", "taken", "old key"]
+        assert [job.id for job in answers] == ["fresh", *known, "fresh"]
+        assert answers[1:5] == [await backend.get_job(job_id) for job_id in known]
+        await caller.run("INSERT INTO mine VALUES ('after')")
+        await caller.commit()
+    assert rows_of_mine(postgres_url) == ["after", "before"]
+    assert await backend.get_job("fresh") == answers[0]
+    assert await stored(backend) == 5
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+async def test_an_open_transaction_that_was_answered_with_known_jobs_holds_up_nobody(
+    level: str, backend: Backend, postgres_url: str
+) -> None:
+    await backend.enqueue_jobs([new_job("known"), new_job("keyed", idempotency_key="k")])
+    async with psycopg_connection(postgres_url) as caller:
+        await caller.run(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        again = [new_job("known"), new_job("another", idempotency_key="k")]
+        answers = await backend.add_jobs(again, connection=caller.connection)
+        assert [job.id for job in answers] == ["known", "keyed"]
+        async with asyncio.timeout(AT_ONCE):
+            await backend.cancel_jobs(job_ids=["known", "keyed"])
+        await caller.commit()
+
+
 async def test_what_the_caller_takes_back_to_a_savepoint_is_gone(backend: Backend, postgres_url: str) -> None:
     async with psycopg_connection(postgres_url) as caller:
         await backend.enqueue_jobs([new_job("kept")], connection=caller.connection)

@@ -55,6 +55,19 @@ async def test_a_refusal_leaves_the_callers_transaction_as_it_was(backend: SQLit
     connection.close()
 
 
+async def test_jobs_added_are_answered_as_stored_and_known_ones_as_they_are(backend: SQLiteBackend) -> None:
+    #
+    connection = backend.new_connection()
+    await backend.enqueue_jobs([Job(id="known", type="t"), Job(id="keyed", type="t", idempotency_key="k")])
+    connection.execute("BEGIN IMMEDIATE")
+    batch = [Job(id="fresh", type="t"), Job(id="known", type="u"), Job(id="x", type="u", idempotency_key="k")]
+    answers = await backend.add_jobs(batch, connection=connection)
+    connection.execute("COMMIT")
+    assert [job.id for job in answers] == ["fresh", "known", "keyed"]
+    assert answers == [await backend.get_job(job.id) for job in answers]
+    connection.close()
+
+
 async def test_an_error_half_way_leaves_nothing_of_the_jobs_even_if_the_caller_commits(backend: SQLiteBackend) -> None:
     connection = backend.new_connection()
     connection.execute("BEGIN IMMEDIATE")

@@ -611,7 +611,8 @@ class TwoStores:
         wanted = {JobStatus.RUNNING, JobStatus.WAITING_CHILDREN, *ELIGIBLE}
         named = [self.job(chance, wanted) for _ in range(chance.randint(0, 2))]
         queue = chance.choice((None, *QUEUES))
-        self.ask("cancel_jobs", some(chance, TAGS, 2) if rarely(chance) else [], named, queue=queue, held=not rarely(chance))
+        tags = some(chance, TAGS, 2) if rarely(chance) else []
+        self.ask("cancel_jobs", tags, named, queue=queue, held=not rarely(chance))
 
     @step(1)
     def acknowledge(self, chance: Random) -> None:

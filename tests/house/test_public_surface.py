@@ -22,6 +22,7 @@ Parameters = dict[str, Any]
 SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "enqueue_job": ({"job": NEEDED}, {}),
     "enqueue_jobs": ({"jobs": NEEDED}, {"connection": None}),
+    "add_jobs": ({"jobs": NEEDED}, {"connection": None}),
     "accept_jobs": ({"job_ids": NEEDED}, {}),
     "dequeue_jobs": ({"assignee_id": NEEDED, "tags": (), "limit": 1}, {"queues": None, "lease": 30}),
     "extend_leases": ({"leases": NEEDED, "duration": NEEDED}, {}),
@@ -42,6 +43,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "acknowledge_cancellation": ({"job_id": NEEDED, "was_executing": NEEDED}, {"lease": None}),
     "mark_worker_unresponsive": ({"assignee_id": NEEDED}, {}),
     "reclaim_expired_leases": ({"limit": 1000}, {}),
+    "now": ({}, {}),
     "get_job": ({"job_id": NEEDED}, {}),
     "list_jobs": ({"filter": NEEDED}, {"limit": 100, "cursor": None}),
     "get_job_stats": ({"tags": ()}, {"queue": None}),

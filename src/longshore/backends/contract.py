@@ -140,6 +140,14 @@ class Backend(ABC):
         """Stores all of them or none, and returns the ids in input order. DuplicateJob names every id in the way."""
 
     @abstractmethod
+    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[Job]:
+        """Stores all of them or none, and returns them as stored, in input order; one that is known is no error.
+
+        Whose idempotency key or else id is in use, or came before in the batch, is not stored: the answer is the job
+        that has it. Of a job since removed its key brings back what is remembered: id, uid, queue, type and status.
+        """
+
+    @abstractmethod
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
         """CREATED jobs become claimable (or wait for their dependencies); all of them or none."""
 
@@ -289,6 +297,10 @@ class Backend(ABC):
         """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
 
     # -- somebody looks
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """The time by the store's own clock, which judges leases and due times."""
 
     @abstractmethod
     async def get_job(self, job_id: str) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from longshore.backends.contract import Page, QueueInfo
 from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
@@ -17,6 +18,11 @@ from longshore.core.moments import from_micros
 from longshore.core.record import job_of
 
 S = JobStatus
+
+
+def now(view: View) -> datetime:
+    """The store's time."""
+    return from_micros(view.time())
 
 
 def get_job(view: View, job_id: str) -> Job:

@@ -12,7 +12,15 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities, WorkerInfo
 from longshore.backends.stored import StoredBackend
-from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge, KeyState, QueueState, Transaction
+from longshore.backends.transaction import (
+    KEEP_WORKERS,
+    KEY_TTL,
+    Edge,
+    KeyState,
+    QueueState,
+    Tombstone,
+    Transaction,
+)
 from longshore.backends.view import LogEnds, Tally, View
 from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, micros_of
@@ -36,7 +44,7 @@ class MemoryBackend(StoredBackend):
     def __init__(self, clock: Clock | None = None) -> None:
         self._bell = Bell()
         self._clock = micros_of(clock)
-        self._store = _Store()
+        self._store = _Store(self._clock)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -76,7 +84,8 @@ class _Tombstone(NamedTuple):
 class _Store:
     """Transaction and view in one: the lock around it makes every verb atomic."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.time = clock
         self.now = 0
         self.version = 0
         """Counts what whoever waits for a change would want to know of."""
@@ -188,6 +197,20 @@ class _Store:
         stored = {(record.queue, record.idempotency_key): record.id for record in self._jobs.values()}
         known = removed | stored
         return {pair: known[pair] for pair in pairs if pair in known}
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        found: dict[tuple[str, str], Record | Tombstone] = {}
+        for uid in sorted(self._tombstones):
+            record, removed_at = self._tombstones[uid]
+            pair = (record.queue, record.idempotency_key or "")
+            if removed_at > since and pair in pairs:
+                found[pair] = Tombstone(uid, record.id, record.queue, record.type, record.status, pair[1])
+        for record in self._where(lambda r: (r.queue, r.idempotency_key) in pairs):
+            found[record.queue, record.idempotency_key or ""] = record
+        return found
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        return self.jobs_by_id(job_ids)
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         known = {t.record.id: t.record.status for t in self._remembered()}

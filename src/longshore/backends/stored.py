@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from longshore.backends import checks, looking
@@ -36,7 +37,7 @@ from longshore.backends.verbs import (
 from longshore.backends.view import View
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
-from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
@@ -80,11 +81,32 @@ class StoredBackend(Backend):
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
         batch = checks.jobs(jobs)
         if connection is not None:
-            return await self._enqueue_within(batch, connection)
+            return await self._store_within(connection, batch, submission.enqueue_jobs)
         return await self._write(submission.enqueue_jobs, batch)
 
-    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:  # noqa: ARG002 - for stores that can
-        """Stores the jobs inside the caller's own transaction, where the store can."""
+    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[Job]:
+        batch = checks.jobs(jobs)
+        in_use: frozenset[str] = frozenset()
+        while True:
+            try:
+                if connection is not None:
+                    return await self._store_within(connection, batch, submission.add_jobs, in_use)
+                return await self._write(submission.add_jobs, batch, in_use)
+            except DuplicateJob as error:
+                if in_use.issuperset(error.job_ids):  # gone when it was looked for, and there again
+                    raise
+                in_use |= frozenset(error.job_ids)
+
+    async def _store_within(
+        self,
+        connection: object,
+        jobs: Sequence[Job],  # noqa: ARG002 - for stores that can
+        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],  # noqa: ARG002 - as above
+        /,
+        *args: P.args,  # noqa: ARG002 - as above
+        **kwargs: P.kwargs,  # noqa: ARG002 - as above
+    ) -> R:
+        """Stores the jobs by this verb inside the caller's own transaction, where the store can."""
         raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
 
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
@@ -226,6 +248,9 @@ class StoredBackend(Backend):
         await self._write(upkeep.reset_running_jobs, checks.optional_queue(queue))
 
     # -- somebody looks
+
+    async def now(self) -> datetime:
+        return await self._read(looking.now)
 
     async def get_job(self, job_id: str) -> Job:
         return await self._read(looking.get_job, check_name("job_id", job_id))

@@ -100,6 +100,17 @@ class Edge(NamedTuple):
     """Which of the dependent's dependencies it is, as its caller listed them."""
 
 
+class Tombstone(NamedTuple):
+    """What is remembered of a job that was removed."""
+
+    uid: int
+    id: str
+    queue: str
+    type: str
+    status: JobStatus
+    idempotency_key: str | None
+
+
 class Completion(NamedTuple):
     """A job that ended well, under the lease it was claimed with."""
 
@@ -186,6 +197,14 @@ class Transaction(Protocol):
     # -- identity
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         """Job ids behind (queue, idempotency key): of jobs stored, or removed less than `KEY_TTL` ago."""
+        ...
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
+        """What `jobs_by_key` names, locked by nobody: jobs as they are, or what is left of those removed since."""
+        ...
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        """Those of the ids that exist, as they are, locked by nobody."""
         ...
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
-from longshore.backends.transaction import QueueState
+from longshore.backends.transaction import QueueState, Tombstone
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
 from longshore.core.filtering import JobFilter
@@ -42,8 +42,20 @@ class LogEnds(NamedTuple):
 class View(Protocol):
     """A consistent look at the store."""
 
+    def time(self) -> int:
+        """The store's clock, in microseconds."""
+        ...
+
     def job(self, job_id: str) -> Record | None:
         """The job, if there is one."""
+        ...
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
+        """The jobs behind (queue, idempotency key): as they are, or what is left of those removed after `since`."""
+        ...
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        """Those of the ids that exist."""
         ...
 
     def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:

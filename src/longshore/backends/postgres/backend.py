@@ -177,10 +177,27 @@ class PostgresBackend(OneProcessBackend):
 
     # -- inside the caller's transaction
 
-    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _store_within(
+        self,
+        connection: object,
+        jobs: Sequence[Job],
+        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """In the caller's transaction, whose end decides; it locks nothing that others need."""
         await self._in_thread(self._threads, self._open)
-        batch = JoinedEnqueue(jobs, self._performer, self._server, self._sql, self.schema, self._channel, self._clock)
+        batch = JoinedEnqueue(
+            jobs,
+            lambda tx: verb(tx, jobs, *args, **kwargs),
+            self._performer,
+            self._server,
+            self._sql,
+            self.schema,
+            self._channel,
+            self._clock,
+        )
         return await join(connection, batch.enqueue)
 
     # -- waking and being woken

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from psycopg import errors
 
@@ -10,22 +11,25 @@ from longshore.backends.postgres.connecting import Server
 from longshore.backends.postgres.line import BeginAnew
 from longshore.backends.postgres.performing import MOST_TRIES, Performer
 from longshore.backends.postgres.session import Session
+from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text
 from longshore.backends.statements import Statements
-from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import to_micros
 
+R = TypeVar("R")
 
-class JoinedEnqueue:
+
+class JoinedEnqueue(Generic[R]):
     """One batch of jobs on its way into a transaction that is not ours, and that others must never wait for."""
 
     def __init__(
         self,
         jobs: Sequence[Job],
+        verb: Callable[[PostgresTransaction], R],
         performer: Performer,
         server: Server,
         sql: Statements,
@@ -34,6 +38,7 @@ class JoinedEnqueue:
         clock: Clock | None,
     ) -> None:
         self._jobs = jobs
+        self._verb = verb
         self._performer = performer
         self._server = server
         self._sql = sql
@@ -43,13 +48,13 @@ class JoinedEnqueue:
         self._unseen: dict[tuple[str, str], str] = {}
         """Jobs of idempotency keys that the caller's snapshot is too old to see."""
 
-    def enqueue(self, session: Session) -> list[str]:
-        """The ids, as `enqueue_jobs` answers; whatever goes wrong, the caller's transaction is as it was."""
+    def enqueue(self, session: Session) -> R:
+        """The verb's answer; whatever goes wrong, the caller's transaction is as it was."""
         with self._server.explained():
             for _ in range(MOST_TRIES):
                 session.run("SAVEPOINT longshore_enqueue")
                 try:
-                    ids = self._enqueue_once(session)
+                    answer = self._enqueue_once(session)
                 except BaseException as error:
                     session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
@@ -58,31 +63,38 @@ class JoinedEnqueue:
                         raise
                 else:
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    return ids
+                    return answer
             raise BackendUnavailable(f"PostgreSQL at {self._server.name}: others were in the way again and again")
 
     def _look_for_them(self) -> bool:
         """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
         keys = [(job.queue, job.idempotency_key) for job in self._jobs if job.idempotency_key is not None]
         found = self._performer.perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
+        known = len(self._unseen)
+        self._unseen |= found
+        if len(self._unseen) > known:
+            return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
         taken = self._performer.perform(lambda tx: tx.ids_taken(fresh))
         if taken:
             raise DuplicateJob([job_id for job_id in fresh if job_id in taken])
-        known = len(self._unseen)
-        self._unseen |= found
-        return len(self._unseen) > known
+        return False
 
-    def _enqueue_once(self, session: Session) -> list[str]:
+    def _enqueue_once(self, session: Session) -> R:
         self._refuse_other_database(session)
-        transaction = self._performer.transaction_on(session, careful=True, shares_locks=False, known_keys=self._unseen)
+        transaction = self._performer.transaction_on(
+            session, careful=True, shares_locks=False, known_keys=self._unseen, look_elsewhere=self._look_elsewhere
+        )
         if self._clock is None:
             ((transaction.now,),) = session.rows(self._sql.now)
         else:
             transaction.now = to_micros(self._clock.now())
-        ids = submission.enqueue_jobs(transaction, self._jobs)
+        answer = self._verb(transaction)
         session.rows(self._sql.notify, (self._channel, array_text(sorted(transaction.queues) or [""])))
-        return ids
+        return answer
+
+    def _look_elsewhere(self, look: Callable[[View], Any]) -> Any:
+        return self._performer.look(look, follows=False)
 
     def _refuse_other_database(self, session: Session) -> None:
         """The log's name tells whether it is the same schema of the same database."""

@@ -45,6 +45,9 @@ class PostgresLine(PostgresView, SQLLine):
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
 
+    def time(self) -> int:
+        return self.now
+
     # -- queues, held by locks that end with the transaction
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:

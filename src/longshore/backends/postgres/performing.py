@@ -133,7 +133,7 @@ class Performer:
                     try:
                         horizon = find_horizon(taken.session, self._sql) if follows else None
                         taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        return look(PostgresView(taken.session, self._sql, self._seen, horizon))
+                        return look(PostgresView(taken.session, self._sql, self._seen, horizon, self._clock))
                     finally:
                         taken.roll_back()
                         stale = taken.reused and taken.lost

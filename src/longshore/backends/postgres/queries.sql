@@ -16,6 +16,9 @@ SELECT {job_columns} FROM {schema}.jobs WHERE id = $1
 -- Locked in the order of their uids, as everywhere: whoever wants the same rows waits, and nobody in a circle.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR UPDATE
 
+-- name: jobs_seen
+SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[])
+
 -- name: jobs_to_renew
 -- A renewal ends nothing, so it does not wait for those who only need the job to go on.
 SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid FOR NO KEY UPDATE
@@ -486,6 +489,16 @@ JOIN {schema}.jobs ON jobs.queue = wanted.queue AND jobs.idempotency_key = wante
 -- name: removed_jobs_of_keys
 -- In order of uid, so that of several jobs with one key the last is what remains.
 SELECT tombstones.queue, tombstones.idempotency_key, tombstones.id
+FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
+JOIN {schema}.tombstones ON tombstones.queue = wanted.queue AND tombstones.idempotency_key = wanted.key
+WHERE tombstones.removed_at > $3 ORDER BY tombstones.uid
+
+-- name: jobs_behind_keys
+SELECT {jobs_columns} FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
+JOIN {schema}.jobs ON jobs.queue = wanted.queue AND jobs.idempotency_key = wanted.key
+
+-- name: tombstones_behind_keys
+SELECT tombstones.uid, tombstones.id, tombstones.queue, tombstones.type, tombstones.status, tombstones.idempotency_key
 FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
 JOIN {schema}.tombstones ON tombstones.queue = wanted.queue AND tombstones.idempotency_key = wanted.key
 WHERE tombstones.removed_at > $3 ORDER BY tombstones.uid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
@@ -13,7 +13,8 @@ from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState, Tombstone
+from longshore.backends.view import View
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
@@ -35,7 +36,8 @@ class PostgresTransaction(PostgresLine):
 
     `careful` inserts in such a way that a conflict shows without ending the transaction: for the caller's own one, and
     for a second try after a conflict. `shares_locks` is False where the transaction is the caller's own: it may stay
-    open for long, so it locks nothing that others need. `known_keys` are jobs of idempotency keys that it cannot see.
+    open for long, so it locks nothing that others need. Its snapshot may be old, too: `known_keys` are jobs of
+    idempotency keys that it cannot see, and `look_elsewhere` looks at what is stored by now.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class PostgresTransaction(PostgresLine):
         shares_locks: bool = True,
         known_queues: frozenset[str] = frozenset(),
         known_keys: Mapping[tuple[str, str], str] | None = None,
+        look_elsewhere: Callable[[Callable[[View], Any]], Any] | None = None,
     ) -> None:
         super().__init__(*given)
         self.now = 0
@@ -56,6 +59,7 @@ class PostgresTransaction(PostgresLine):
         """Queues whose names were stored, or found stored, and were not known to be."""
         self._known_queues = known_queues
         self._known_keys = known_keys or {}
+        self._look_elsewhere = look_elsewhere
         self._careful = careful
         self._shares_locks = shares_locks
         self._sure: set[str] = set()
@@ -191,6 +195,20 @@ class PostgresTransaction(PostgresLine):
         known = {(queue, key): job_id for queue, key, job_id in removed}
         known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
         return known | {pair: self._known_keys[pair] for pair in pairs if pair in self._known_keys}
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        found = super().jobs_behind(pairs, since)
+        unseen = [pair for pair in pairs if pair in self._known_keys and pair not in found]
+        if unseen and self._look_elsewhere is not None:
+            found |= self._look_elsewhere(lambda view: view.jobs_behind(unseen, since))
+        return found
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        found = super().jobs_seen(job_ids)
+        unseen = [job_id for job_id in job_ids if job_id not in found]
+        if unseen and self._look_elsewhere is not None:
+            found |= self._look_elsewhere(lambda view: view.jobs_seen(unseen))
+        return found
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         return super().hold_queues(names, alone=alone) if self._shares_locks else self.queue_states(names)

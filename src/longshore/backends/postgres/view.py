@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from longshore.backends.postgres.search import search
 from longshore.backends.postgres.session import Session
-from longshore.backends.sql.columns import Row
+from longshore.backends.sql.columns import Row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.statements import Statements
+from longshore.backends.transaction import Tombstone
 from longshore.backends.view import LogEnds
+from longshore.core.clock import Clock
 from longshore.core.filtering import JobFilter
+from longshore.core.moments import to_micros
+from longshore.core.record import Record
 
 _N_BITS = 63
 _QUESTIONS = 10
@@ -42,8 +46,16 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
 class PostgresView(SQLView):
     """Everything that only looks, in one transaction."""
 
-    def __init__(self, session: Session, sql: Statements, seen: Seen | None = None, horizon: int | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        sql: Statements,
+        seen: Seen | None = None,
+        horizon: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         super().__init__(seen)
+        self._clock = clock
         self._session = session
         self._sql = sql
         self._found_horizon = horizon
@@ -54,6 +66,12 @@ class PostgresView(SQLView):
         if self._found_horizon is None:
             self._found_horizon = find_horizon(self._session, self._sql)
         return self._found_horizon
+
+    def time(self) -> int:
+        if self._clock is not None:
+            return to_micros(self._clock.now())
+        ((now,),) = self._rows(self._sql.now)
+        return int(now)
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return iter(self._session.rows(statement, values))
@@ -69,6 +87,15 @@ class PostgresView(SQLView):
 
     def _positioned(self, row: Row) -> tuple[int, Row]:
         return position_of(row[0], row[1]), row[2:]
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
+        found: dict[tuple[str, str], Record | Tombstone] = {}
+        for tombstone in map(tombstone_of_row, self._rows(self._sql.tombstones_behind_keys, *wanted, since)):
+            found[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
+        for record in self._records(self._rows(self._sql.jobs_behind_keys, *wanted)):
+            found[record.queue, record.idempotency_key or ""] = record
+        return found
 
     def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
         return search(self._session, self._sql, wanted, before, limit)

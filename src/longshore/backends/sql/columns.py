@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from longshore.backends.transaction import KeyState, QueueState
+from longshore.backends.transaction import KeyState, QueueState, Tombstone
 from longshore.core.change import Change, EventRow
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Window, rate_of
@@ -51,6 +51,12 @@ def record_of_row(row: Row) -> Record:
     record.lifo = record.lifo == 1
     record.parked = record.parked == 1
     return record
+
+
+def tombstone_of_row(row: Row) -> Tombstone:
+    """A row of `tombstones`, without its time."""
+    uid, id_, queue, type_, status, key = row
+    return Tombstone(uid, id_, queue, type_, STATUS[status], key)
 
 
 def inserted_row(record: Record) -> Row:

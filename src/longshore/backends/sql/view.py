@@ -10,7 +10,7 @@ from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sql.columns import STATUS, Row, event_of_row, queue_of_row, record_of_row
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import QueueState
+from longshore.backends.transaction import QueueState, Tombstone
 from longshore.backends.view import LogEnds, Tally
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
@@ -80,6 +80,18 @@ class SQLView(ABC):
         return tuple(name for (name,) in self._rows(self._sql.dependencies_of, uid))
 
     # -- jobs
+
+    @abstractmethod
+    def time(self) -> int:
+        """The store's clock, in microseconds."""
+
+    @abstractmethod
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        """The jobs behind (queue, idempotency key)."""
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        rows = self._rows(self._sql.jobs_seen, self._listed(job_ids))
+        return {record.id: record for record in self._records(rows)}
 
     def job(self, job_id: str) -> Record | None:
         row = self._one(self._sql.job_by_id, job_id)

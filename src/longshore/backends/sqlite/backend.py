@@ -25,7 +25,6 @@ from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
 from longshore.backends.transaction import Transaction
-from longshore.backends.verbs import submission
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
 from longshore.core.errors import InvalidArgument
@@ -112,7 +111,7 @@ class SQLiteBackend(OneProcessBackend):
         with explained(self.path, connection):
             connection.execute("BEGIN")  # one snapshot for a look of several statements
             try:
-                return look(SQLiteView(connection, self._seen), *args, **kwargs)
+                return look(SQLiteView(connection, self._clock, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
 
@@ -121,7 +120,15 @@ class SQLiteBackend(OneProcessBackend):
         if not self._notice.listening:
             await self._in_reader(self._notice.listen)
 
-    async def _enqueue_within(self, jobs: Sequence[Job], connection: object) -> list[str]:
+    async def _store_within(
+        self,
+        connection: object,
+        jobs: Sequence[Job],
+        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """In the caller's thread, as the connection is theirs; short, for it does nothing but insert."""
         self._refuse_if_closed()
         if not isinstance(connection, apsw.Connection):
@@ -140,7 +147,7 @@ class SQLiteBackend(OneProcessBackend):
                 transaction = SQLiteTransaction(connection)
                 transaction.begin()
                 transaction.now = self._clock()
-                ids = submission.enqueue_jobs(transaction, jobs)
+                answer = verb(transaction, jobs, *args, **kwargs)
                 transaction.finish()
             except BaseException:  # all of it or nothing, whatever the caller does with their transaction after this
                 if connection.in_transaction:
@@ -148,7 +155,7 @@ class SQLiteBackend(OneProcessBackend):
                     connection.execute("RELEASE enqueue")
                 raise
             connection.execute("RELEASE enqueue")
-        return ids
+        return answer
 
     def _is_ours(self, connection: apsw.Connection) -> bool:
         return Path(connection.filename).resolve() == self.path.resolve()

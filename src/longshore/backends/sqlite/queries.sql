@@ -14,6 +14,9 @@ SELECT {job_columns} FROM jobs WHERE uid = ?
 -- name: jobs_by_ids
 SELECT {job_columns} FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 
+-- name: jobs_seen
+{jobs_by_ids}
+
 -- name: jobs_by_uids
 SELECT {job_columns} FROM jobs WHERE uid IN (SELECT value FROM json_each(?)) ORDER BY uid
 
@@ -247,6 +250,14 @@ SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?
 
 -- name: removed_job_of_key
 SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
+ORDER BY uid DESC LIMIT 1
+
+-- name: job_behind_key
+SELECT {job_columns} FROM jobs WHERE queue = ? AND idempotency_key = ?
+
+-- name: tombstone_behind_key
+SELECT uid, id, queue, type, status, idempotency_key FROM tombstones
+WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
 ORDER BY uid DESC LIMIT 1
 
 -- name: ids_taken

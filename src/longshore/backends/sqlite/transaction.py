@@ -38,7 +38,7 @@ class SQLiteTransaction(SQLiteLine):
     """Lives as long as its connection; `begin` and `finish` frame each transaction, `now` is set for each verb."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__(connection)
+        super().__init__(connection, lambda: self.now)
         self.now = 0
         self._next_uid = 0
         self._next_event = 0

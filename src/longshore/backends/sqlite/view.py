@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
 
-from longshore.backends.sql.columns import Row
+from longshore.backends.sql.columns import Row, record_of_row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.sqlite.search import search
 from longshore.backends.sqlite.statements import SQL
+from longshore.backends.transaction import Tombstone
 from longshore.backends.view import LogEnds
 from longshore.core.filtering import JobFilter
+from longshore.core.record import Record
 
 
 class SQLiteView(SQLView):
@@ -21,9 +23,13 @@ class SQLiteView(SQLView):
 
     _sql = SQL
 
-    def __init__(self, connection: apsw.Connection, seen: Seen | None = None) -> None:
+    def __init__(self, connection: apsw.Connection, clock: Callable[[], int], seen: Seen | None = None) -> None:
         super().__init__(seen)
         self._connection = connection
+        self._clock = clock
+
+    def time(self) -> int:
+        return self._clock()
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return self._connection.execute(statement, values)
@@ -39,6 +45,15 @@ class SQLiteView(SQLView):
 
     def _positioned(self, row: Row) -> tuple[int, Row]:
         return row[0], row[1:]
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        found: dict[tuple[str, str], Record | Tombstone] = {}
+        for pair in pairs:
+            if row := self._one(SQL.job_behind_key, *pair):
+                found[pair] = self._whole(record_of_row(row))
+            elif row := self._one(SQL.tombstone_behind_key, *pair, since):
+                found[pair] = tombstone_of_row(row)
+        return found
 
     def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
         return search(self._connection, wanted, before, self.counts_by_queue(), limit)

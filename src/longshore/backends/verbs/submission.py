@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from longshore.backends.transaction import Transaction
+from longshore.backends.transaction import KEY_TTL, Tombstone, Transaction
 from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
@@ -13,7 +13,7 @@ from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record, record_of
+from longshore.core.record import Record, job_of, record_of
 
 
 def enqueue_job(tx: Transaction, job: Job) -> str:
@@ -24,6 +24,37 @@ def enqueue_job(tx: Transaction, job: Job) -> str:
 def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
     return store_records(tx, _records_of(jobs, tx.now))
+
+
+def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str]) -> list[Job]:
+    """Stores what is not there yet; answers each job as it is stored, or with the job whose key or id it has.
+
+    Only ids named as `in_use` are looked for: new ones hardly ever are, and DuplicateJob names those that are.
+    """
+    records = _records_of(jobs, tx.now)
+    by_id: dict[str, Record] = tx.jobs_seen(list(in_use)) if in_use else {}
+    pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
+    by_key = tx.jobs_behind(list(dict.fromkeys(pairs)), tx.now - KEY_TTL) if pairs else {}
+    fresh: list[Record] = []
+    answers: list[Record | Tombstone] = []
+    for record in records:
+        key = record.idempotency_key
+        found = (by_key.get((record.queue, key)) if key is not None else None) or by_id.get(record.id)
+        if found is None:
+            found = by_id[record.id] = record
+            if key is not None:
+                by_key[record.queue, key] = record
+            fresh.append(record)
+        answers.append(found)
+    changed = _store_fresh(tx, fresh)
+    return [_as_job(answer if not changed else changed.get(answer.uid, answer)) for answer in answers]
+
+
+def _as_job(known: Record | Tombstone) -> Job:
+    if isinstance(known, Record):
+        return job_of(known)
+    uid, job_id, queue, type_, status, key = known
+    return Job(id=job_id, uid=uid, queue=queue, type=type_, status=status, idempotency_key=key)
 
 
 def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
@@ -40,6 +71,12 @@ def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """Stores records that are checked already."""
     fresh, answers = _without_known_keys(tx, records)
     _refuse_twins(fresh)
+    _store_fresh(tx, fresh)
+    return answers
+
+
+def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
+    """Stores records that nobody has; returns as they are those that may have changed after that, by uid."""
     for record, uid in zip(fresh, tx.new_uids(len(fresh)), strict=True):
         record.uid = uid
     edges = edges_for(tx, fresh)
@@ -50,8 +87,10 @@ def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     if edges:
         tx.put_edges(edges)
         doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
-        write(tx, _doomed_changes(tx, doomed))
-    return answers
+        if doomed:
+            write(tx, _doomed_changes(tx, doomed))
+            return tx.jobs_by_uid([record.uid for record in fresh])
+    return {}
 
 
 def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[list[Record], list[str]]:

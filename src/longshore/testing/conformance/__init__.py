@@ -20,6 +20,7 @@ It runs with `asyncio_mode = "auto"` of pytest-asyncio. A test that does not app
 The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test would fail if that behaviour broke.
 """
 
+from longshore.testing.conformance.adding import TestAdding
 from longshore.testing.conformance.bad_input import TestBadInput
 from longshore.testing.conformance.batches import TestBatches
 from longshore.testing.conformance.cancellation import TestCancellation
@@ -49,6 +50,7 @@ from longshore.testing.conformance.updates import TestUpdates
 from longshore.testing.conformance.workers import TestWorkers
 
 __all__ = [
+    "TestAdding",
     "TestBadInput",
     "TestBatches",
     "TestCancellation",
