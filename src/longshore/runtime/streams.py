@@ -224,19 +224,18 @@ class JobStream:
         self._alarm.start()
         self._keeper.start()
         try:
-            while not self._ending:
-                await self._alarm.wait()
-                if self._alarm.changed:
-                    self._alarm.changed = False
-                    self._keeper.look_now()
-                await self._end_recalled()
-                await self._claim_while_there_is_room()
+            await self._claim_until_the_end()
+        except asyncio.CancelledError:  # with its loop
+            await self._clean_up()
+            raise
         except Exception as error:
             self._error = error
             self._ending = self._ending or str(error) or type(error).__name__
-        finally:
-            await self._alarm.stop()
-            await self._give_back()
+        await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        await self._alarm.stop()
+        await self._give_back()
 
     def _leave(self) -> None:
         self._over = True
@@ -245,6 +244,15 @@ class JobStream:
         self._news.set()
         if not self._done.done():
             self._done.set_result(None)
+
+    async def _claim_until_the_end(self) -> None:
+        while not self._ending:
+            await self._alarm.wait()
+            if self._alarm.changed:
+                self._alarm.changed = False
+                self._keeper.look_now()
+            await self._end_recalled()
+            await self._claim_while_there_is_room()
 
     async def _claim_while_there_is_room(self) -> None:
         while not self._ending and (room := self._capacity - len(self._held)) > 0:

@@ -1,0 +1,83 @@
+"""A process with a stream of its own, run as `python -m tests.runtime.stream_hand ROLE URL NAME`; it tells in lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+from longshore import Queue, connect
+
+SHORT_LEASE = 2.0
+
+
+def tell(what: str, *values: Any) -> None:
+    """One line, past all buffers."""
+    os.write(1, (json.dumps([what, *values]) + "\n").encode())
+
+
+async def work(url: str, name: str) -> None:
+    """Completes what comes, but holds jobs of the type "hold"; tells of cancellations; ends when its input does."""
+    async with Queue(connect(url)) as queue:
+        stream = queue.stream_jobs(name, max_assigned_jobs=3, lease=SHORT_LEASE)
+        stream.on_cancel(lambda job_id: tell("cancelled", job_id))
+        consuming = asyncio.create_task(consume(queue, stream))
+        await asyncio.to_thread(sys.stdin.read)
+    await consuming
+    tell("over")
+
+
+async def consume(queue: Queue, stream: Any) -> None:
+    async with stream:
+        tell("ready")
+        async for batch in stream:
+            for job in batch:
+                tell("got", job.id, job.epoch)
+                if job.type != "hold":
+                    await queue.complete_job(job.id)
+
+
+async def leave_everything_open(url: str, name: str) -> None:
+    """Ends as a careless program does: with a stream open that nobody consumes, and a queue that nobody closes."""
+    queue = Queue(connect(url))
+    stream = queue.stream_jobs(name)
+    stream.start()
+    tell("got", *[job.id for job in await anext(stream)])
+    other = queue.stream_jobs(name, ["other"])
+    other.start()
+
+
+async def use_once(url: str, name: str) -> None:
+    async with Queue(connect(url)) as queue, queue.stream_jobs(name) as stream:
+        await queue.add("t", job_id=name, tags=[name])
+        for job in await anext(stream):
+            await queue.complete_job(job.id)
+            tell("completed", name, job.id)
+
+
+def fork(url: str, name: str) -> None:
+    """Uses a stream, forks, and uses streams on both sides: the child has none of the parent's threads."""
+    asyncio.run(use_once(url, f"{name} before"))
+    child = os.fork()
+    if child == 0:
+        asyncio.run(use_once(url, f"{name} child"))
+        sys.exit()
+    _, status = os.waitpid(child, 0)
+    tell("child ended", os.waitstatus_to_exitcode(status))
+    asyncio.run(use_once(url, f"{name} after"))
+
+
+def main() -> None:
+    role, url, name = sys.argv[1:]
+    if role == "work":
+        asyncio.run(work(url, name))
+    elif role == "careless":
+        asyncio.run(leave_everything_open(url, name))
+    elif role == "fork":
+        fork(url, name)
+
+
+if __name__ == "__main__":
+    main()

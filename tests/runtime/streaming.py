@@ -1,0 +1,116 @@
+"""What tests of streams share: taking what comes, waiting for what must come, and proofs that something did not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from longshore import Job, JobStatus, Queue
+from longshore.backends.contract import Backend
+from longshore.core.lifecycle import HOLDS_CAPACITY
+from longshore.runtime import streams
+from longshore.runtime.streams import JobStream
+from longshore.testing.conformance.staging import log_of, new_job
+
+PATIENCE = 25
+"""Seconds to wait for what must come, on a machine that has much else to do."""
+
+
+async def eventually(holds: Callable[[], Any], within: float = PATIENCE) -> None:
+    """Waits until the condition, sync or async, holds."""
+    async with asyncio.timeout(within):
+        while True:
+            answer = holds()
+            if await answer if inspect.isawaitable(answer) else answer:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def add(queue: Queue | Backend, /, *job_ids: str, **fields: Any) -> None:
+    """Enqueues new jobs in one call."""
+    await queue.enqueue_jobs([new_job(job_id, **fields) for job_id in job_ids])
+
+
+async def receive(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[Job]:
+    """The next jobs of the stream: exactly so many, in as many batches as they come in."""
+    jobs: list[Job] = []
+    async with asyncio.timeout(within):
+        while len(jobs) < count:
+            jobs += await anext(stream)
+    assert len(jobs) == count
+    return jobs
+
+
+async def receive_ids(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[str]:
+    """The same, by id."""
+    return [job.id for job in await receive(stream, count, within)]
+
+
+async def are(backend: Backend | Queue, status: JobStatus, job_ids: Sequence[str]) -> bool:
+    """Whether all of them have this status."""
+    return all([(await backend.get_job(job_id)).status is status for job_id in job_ids])
+
+
+async def others_get(queue: Queue, *job_ids: str) -> None:
+    """A stream with room for anything receives exactly these: whoever else is open had its chance, and no room.
+
+    Everybody is woken several times in between, so that one who wrongly believes to have room would have claimed.
+    """
+    async with queue.stream_jobs("the others", ["for the others"], 100) as witness:
+        for number in range(3):
+            await add(queue, f"{job_ids}{number}", tags=["for the others"])
+            await queue.complete_job((await receive_ids(witness))[0])
+    jobs = await queue.dequeue_jobs("the others", limit=100)
+    assert sorted(job.id for job in jobs) == sorted(job_ids)
+    for job in jobs:
+        await queue.complete_job(job.id)
+
+
+async def most_held(backend: Backend) -> Counter[str]:
+    """By the log: how many jobs each assignee held at most at a time."""
+    holders: dict[str, str] = {}
+    held: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for event in await log_of(backend):
+        if event.to_status is None or event.job_id is None:
+            continue
+        holder = holders.pop(event.job_id, None) if event.to_status not in HOLDS_CAPACITY else None
+        if holder is not None:
+            held[holder] -= 1
+        elif event.to_status is JobStatus.RUNNING and event.assignee_id is not None:
+            holders[event.job_id] = event.assignee_id
+            held[event.assignee_id] += 1
+            most[event.assignee_id] = max(most[event.assignee_id], held[event.assignee_id])
+    return most
+
+
+class Claim(NamedTuple):
+    """One call of dequeue_jobs, and how much it found."""
+
+    assignee_id: str
+    room: int
+    found: int
+
+
+def count_claims(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    """Grows with every call of dequeue_jobs from now on, whoever makes it."""
+    claims: list[Claim] = []
+    dequeue = backend.dequeue_jobs
+
+    async def counted(assignee_id: str, tags: Sequence[str] = (), limit: int = 1, **options: Any) -> list[Job]:
+        jobs = await dequeue(assignee_id, tags, limit, **options)
+        claims.append(Claim(assignee_id, limit, len(jobs)))
+        return jobs
+
+    monkeypatch.setattr(backend, "dequeue_jobs", counted)
+    return claims
+
+
+def never_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams look when they are told to, and at no other time: what arrives was pushed."""
+    monkeypatch.setattr(streams, "POLL_SECONDS", 3600)
