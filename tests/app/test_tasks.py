@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -57,6 +59,19 @@ def test_declaring_a_task_opens_no_store_and_needs_no_loop() -> None:
     def work() -> None: ...
 
     assert work.name == "work"
+
+
+def test_pydantic_is_loaded_by_the_first_task_and_not_before() -> None:
+    program = (
+        "import sys\n"
+        "from longshore import Harbor, Queue, Worker\n"
+        "harbor = Harbor('memory://')\n"
+        "print('pydantic' in sys.modules)\n"
+        "harbor.task(lambda: None)\n"
+        "print('pydantic' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 async def test_two_tasks_of_one_name_are_refused_with_both_places(harbor: Harbor) -> None:

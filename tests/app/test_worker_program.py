@@ -51,3 +51,28 @@ async def test_a_worker_that_is_asked_to_stop_finishes_what_runs_and_leaves_the_
         job = await second.job()
         assert job.status in (JobStatus.INITIAL_PENDING, JobStatus.UNKNOWN_RETRY)
         assert job.crashes == 0
+
+
+async def test_several_processes_under_one_parent_work_for_a_harbor(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import os\nfrom pathlib import Path\nfrom longshore import Harbor\n\n"
+        "harbor = Harbor(f\"sqlite:///{Path(__file__).parent / 'jobs.db'}\")\n\n\n"
+        "@harbor.task\ndef who() -> int:\n    return os.getpid()\n"
+    )
+    parent = (
+        "import sys\nfrom longshore.runtime.supervisor import Supervisor\n"
+        "sys.exit(Supervisor('shop:harbor', processes=2, arguments={'concurrency': 1}).run())"
+    )
+    async with Harbor(f"sqlite:///{tmp_path / 'jobs.db'}") as harbor:
+
+        @harbor.task
+        def who() -> int:
+            raise AssertionError("only other processes work")
+
+        program = await asyncio.create_subprocess_exec(sys.executable, "-c", parent, cwd=tmp_path)
+        handles = await who.enqueue_many([who.call() for _ in range(20)])
+        workers = {await handle.result(timeout=40) for handle in handles}
+        program.send_signal(signal.SIGTERM)
+        assert await program.wait() == 0
+        assert program.pid not in workers
+        assert len(workers) <= 2
