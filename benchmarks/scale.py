@@ -25,6 +25,7 @@ class Scale:
     """Rounds of drains, each with processes of its own: they take seconds, and start-up goes unmeasured."""
     drained_jobs: int = 20_000
     starts: int = 500
+    late_starts: int = 20
     idle_seconds: int = 5
     single_jobs: int = 500
     sleepers: int = 10_000
@@ -48,6 +49,7 @@ QUICK = Scale(
     drains=3,
     drained_jobs=5_000,
     starts=100,
+    late_starts=3,
     idle_seconds=2,
     single_jobs=200,
     sleepers=1_000,

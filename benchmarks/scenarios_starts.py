@@ -18,6 +18,8 @@ from longshore.backends.opening import connect
 
 _GAPS = (0.02, 0.08)
 """Seconds between two jobs, at random: the worker is idle again each time, and in step with nothing."""
+_LONG_GAPS = (1.5, 3.5)
+"""Long enough for whatever slows down a worker that finds nothing again and again."""
 _AT_ONCE = 10
 
 
@@ -31,23 +33,31 @@ class Moments(NamedTuple):
 
 def start_latency(databases: Databases) -> list[Finding]:
     """On SQLite, and what the worker spends while it waits."""
+    scale = databases.scale
     with databases.scratch() as path, _idle_worker(f"sqlite:///{path}") as worker:
-        jobs = _moments(f"sqlite:///{path}", worker, databases.scale.starts)
-        idle = _idle_share(worker, databases.scale.idle_seconds)
-    return [*_delays(jobs, Target("≤", 3, "ms"), Target("≤", 10, "ms")), _of_a_core("an idle worker", idle, 2)]
+        jobs = _moments(f"sqlite:///{path}", worker, scale.starts, _GAPS)
+        late = _moments(f"sqlite:///{path}", worker, scale.late_starts, _LONG_GAPS)
+        idle = _idle_share(worker, scale.idle_seconds)
+    return [
+        *_delays(jobs, Target("≤", 3, "ms"), Target("≤", 10, "ms")),
+        _after_long(late, Target("≤", 3, "ms")),
+        _of_a_core("an idle worker", idle, 2),
+    ]
 
 
 def postgres_start_latency(databases: Databases) -> list[Finding]:
     """The same on PostgreSQL, and what the server spends on a worker that waits."""
-    postgres = databases.postgres
+    postgres, scale = databases.postgres, databases.scale
     with postgres.new() as url, _idle_worker(url) as worker:
-        jobs = _moments(url, worker, databases.scale.starts)
+        jobs = _moments(url, worker, scale.starts, _GAPS)
+        late = _moments(url, worker, scale.late_starts, _LONG_GAPS)
         before, began = cpu_by_process(postgres.server.pid), monotonic()
-        idle = _idle_share(worker, databases.scale.idle_seconds)
+        idle = _idle_share(worker, scale.idle_seconds)
         after = cpu_by_process(postgres.server.pid)
         spent = sum(seconds - before.get(process, 0) for process, seconds in after.items()) / (monotonic() - began)
     return [
         *_delays(jobs),
+        _after_long(late),
         _of_a_core("an idle worker", idle, 2),
         _of_a_core("the server meanwhile", spent * 100),
     ]
@@ -59,8 +69,8 @@ def _idle_worker(url: str) -> Companion:
     return worker
 
 
-def _moments(url: str, worker: Companion, count: int) -> list[Moments]:
-    enqueued = asyncio.run(_enqueue(url, count))
+def _moments(url: str, worker: Companion, count: int, gaps: tuple[float, float]) -> list[Moments]:
+    enqueued = asyncio.run(_enqueue(url, count, gaps))
     began = _hear(worker, count)
     return [Moments(called, stored, began[job_id]) for job_id, (called, stored) in enqueued.items()]
 
@@ -73,13 +83,13 @@ def _hear(worker: Companion, count: int) -> dict[str, float]:
     return began
 
 
-async def _enqueue(url: str, count: int) -> dict[str, tuple[float, float]]:
+async def _enqueue(url: str, count: int, gaps: tuple[float, float]) -> dict[str, tuple[float, float]]:
     chance = random.Random(7)
     moments: dict[str, tuple[float, float]] = {}
     async with connect(url) as backend:
         await backend.count_jobs()
         for job in small_jobs(0, count):
-            await asyncio.sleep(chance.uniform(*_GAPS))
+            await asyncio.sleep(chance.uniform(*gaps))
             called = monotonic()
             job_id = await backend.enqueue_job(job)
             moments[job_id] = called, monotonic()
@@ -111,6 +121,11 @@ def _delays(jobs: list[Moments], most: Target | None = None, most_of_99: Target 
         Finding("the same, 99th percentile", "ms", Spread.of([p99]), target=most_of_99),
         Finding("the same from the return of `enqueue_job` on", "ms", committed),
     ]
+
+
+def _after_long(jobs: list[Moments], most: Target | None = None) -> Finding:
+    delays = Spread.of((job.began - job.called) * 1e3 for job in jobs)
+    return Finding("the same after some seconds without any job", "ms", delays, target=most)
 
 
 def _of_a_core(name: str, percent: float, most: float | None = None) -> Finding:
