@@ -12,8 +12,7 @@ from longshore.backends.checks import flag
 from longshore.backends.contract import Backend
 from longshore.core.backoff import Backoff, backoff_of, fixed
 from longshore.core.cron import Repeat, Schedule
-from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import Duration, Moment
@@ -140,20 +139,23 @@ def _backoff(given: object) -> Backoff:
     )
 
 
-def jobs_from(specs: Iterable[AnySpec], queue: str | None) -> list[Job]:
-    """The jobs of a batch; what is wrong names the spec it is wrong in."""
+def jobs_from(specs: Iterable[AnySpec], queue: str | None) -> tuple[list[Job], list[str]]:
+    """The jobs of a batch, and those ids among theirs that the caller chose; what is wrong names its spec."""
     if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Iterable):
         raise InvalidArgument("specs", f"must be a list of jobs to add, not {type(specs).__name__}")
-    jobs = []
+    jobs: list[Job] = []
+    chosen: list[str] = []
     for position, spec in enumerate(specs):
         try:
-            jobs.append(job_from(**_fields_of(spec), queue=queue))
+            fields = _fields_of(spec)
+            jobs.append(job_from(**fields, queue=queue))
+            if fields.get("job_id") is not None:
+                chosen.append(jobs[-1].id)
         except InvalidArgument as error:
             raise InvalidArgument(f"specs[{position}].{error.field}", error.problem) from None
-    return jobs
+    return jobs, chosen
 
 
-_READ_AT_ONCE = 1_000
 _KNOWN = frozenset(AddSpec.__annotations__)
 
 
@@ -201,76 +203,19 @@ async def store_schedule(backend: Backend, schedule: Schedule) -> Schedule:
 
 
 async def store(backend: Backend, jobs: Sequence[Job], connection: object, *, named: str = "") -> list[Job]:
-    """Stores all of them or none, and answers with each as it is stored.
-
-    An id that is taken, or that came before in the batch, answers with the job that has it, and so does an idempotency
-    key. Inside the caller's own transaction a new job cannot be read back yet: it is answered as it was given.
-    """
-    fresh: dict[str, Job] = {}
-    for job in jobs:
-        fresh.setdefault(job.id, job)
-    answers = {job_id: job_id for job_id in fresh}
-    while fresh:
-        try:
-            ids = await backend.enqueue_jobs(list(fresh.values()), connection=connection)
-        except DuplicateJob as error:
-            taken = [job_id for job_id in error.job_ids if job_id in fresh]
-            if not taken:
-                raise
-            for job_id in taken:
-                del fresh[job_id]
-        except InvalidArgument as error:
-            raise _in_callers_words(error, list(fresh.values()), jobs, named) from None
-        else:
-            answers.update(zip(fresh, ids, strict=True))
-            break
-    unseen = fresh if connection is not None else {}
-    stored = await _read_back(backend, {job_id for job_id in answers.values() if job_id not in unseen})
-    return [
-        stored.get(answers[job.id]) or unseen.get(answers[job.id]) or await _remembered(backend, answers[job.id], job)
-        for job in jobs
-    ]
+    """Stores all of them or none, and answers with each as it is stored, or with the job whose key or id it has."""
+    try:
+        return await backend.add_jobs(jobs, connection=connection)
+    except InvalidArgument as error:
+        raise _in_callers_words(error, named) from None
 
 
-_POSITION = re.compile(r"jobs\[(\d+)\]\.")
-
-
-def _in_callers_words(error: InvalidArgument, sent: list[Job], given: Sequence[Job], named: str) -> InvalidArgument:
-    """The refusal of one job, under the name and at the place that the caller knows it by."""
+def _in_callers_words(error: InvalidArgument, named: str) -> InvalidArgument:
+    """The refusal of one job, under the name that the caller knows it by."""
     found = _POSITION.match(error.field)
     if found is None:
         return error
-    field = error.field[found.end() :]
-    position = next(place for place, job in enumerate(given) if job is sent[int(found[1])])
-    return InvalidArgument(f"{named}[{position}].{field}" if named else field, error.problem)
+    return InvalidArgument(f"{named}{found[1] if named else ''}{found[2]}".lstrip("."), error.problem)
 
 
-async def _read_back(backend: Backend, job_ids: set[str]) -> dict[str, Job]:
-    if len(job_ids) == 1:
-        try:
-            (job_id,) = job_ids
-            return {job_id: await backend.get_job(job_id)}
-        except JobNotFound:
-            return {}
-    found: dict[str, Job] = {}
-    wanted = sorted(job_ids)
-    for first in range(0, len(wanted), _READ_AT_ONCE):
-        batch = wanted[first : first + _READ_AT_ONCE]
-        found |= {job.id: job for job in (await backend.list_jobs(JobFilter(ids=batch), limit=len(batch))).items}
-    return found
-
-
-async def _remembered(backend: Backend, job_id: str, given: Job) -> Job:
-    """A job that is gone: what the log remembers of it, or what the caller said."""
-    removed = [event for event in await backend.read_events(job_id=job_id) if event.event == "job.removed"]
-    if not removed:
-        return given.replace(id=job_id)
-    last = removed[-1]
-    return Job(
-        id=job_id,
-        uid=last.job_uid or 0,
-        queue=last.queue,
-        type=last.type or given.type,
-        status=JobStatus(last.detail["status"]),
-        idempotency_key=given.idempotency_key,
-    )
+_POSITION = re.compile(r"jobs(\[\d+\])(\..*)")

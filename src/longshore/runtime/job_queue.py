@@ -133,19 +133,18 @@ class Queue(QueueVerbs):
             if connection is not None:
                 raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
             return await adding.store_schedule(backend, adding.schedule_from(job, repeat, job_id))
-        if job_id is not None:
-            await self._scope.check_all([job_id])
-        return (await adding.store(backend, [job], connection))[0]
+        (stored,) = await adding.store(backend, [job], connection)
+        return self._scope.seen(stored)  # one of another queue has this id: then nothing was stored
 
     async def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
         """Stores many jobs in one transaction, all of them or none, and returns them in the order given.
 
         A spec is a dict with `type`, `data` and the options of `add` but `repeat`, or `(type, data, options)`.
         """
-        jobs = adding.jobs_from(specs, self.name)
+        jobs, chosen = adding.jobs_from(specs, self.name)
         backend = await self._open()
-        if self.name is not None:
-            await self._scope.check_all(job.id for job in jobs)
+        if chosen:
+            await self._scope.check_all(chosen)
         return await adding.store(backend, jobs, connection, named="specs")
 
     # -- a worker takes it and keeps it
