@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
@@ -12,6 +13,8 @@ _PATIENCE = 3
 """Looks in a row that may find nothing before the next ones are spaced out."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _UNAVAILABLE_PAUSE = 0.5
+_WHILE_BUSY = 0.1
+"""Seconds between two looks for cancellations while there is more work than room."""
 
 _log = logging.getLogger("longshore.stream")
 
@@ -29,6 +32,8 @@ class Alarm:
         self._raised = asyncio.Event()
         self._raised.set()  # the first look is at once
         self._fruitless = 0
+        self._scarce = asyncio.Event()
+        self._scarce.set()
         self._watch: asyncio.Task[None] | None = None
         self._closed: QueueClosed | None = None
         self.changed = False
@@ -59,16 +64,18 @@ class Alarm:
             raise self._closed
         self._raised.clear()
 
-    def found(self, jobs: int) -> None:
-        """How much the last look found."""
+    def found(self, jobs: int, *, plenty: bool = False) -> None:
+        """How much the last look found, and whether it was as much as could be taken."""
         self._fruitless = 0 if jobs else self._fruitless + 1
+        if plenty:
+            self._scarce.clear()
+        else:
+            self._scarce.set()
 
     async def _ring_on_changes(self) -> None:
         while True:
             try:
-                changed = await self._backend.wait_for_change(self._poll_seconds)
-                if changed:
-                    await self._space_out()
+                changed = await self._something_to_see()
             except QueueClosed as closed:
                 self._closed = closed
                 self.ring()
@@ -80,6 +87,20 @@ class Alarm:
             # with no await between these and the next wait, so that no change falls in between
             self.changed = self.changed or changed
             self.ring()
+
+    async def _something_to_see(self) -> bool:
+        """Waits; tells whether the store has changed, or may have."""
+        if not self._scarce.is_set():  # more than can be taken: our own commits would wake us at every turn for nothing
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WHILE_BUSY):
+                    await self._scarce.wait()
+            return True
+        changed = await self._backend.wait_for_change(self._poll_seconds)
+        if changed:
+            await self._space_out()
+        else:  # looks at a quiet store are no sign of rivals: the next change is answered at once
+            self._fruitless = 0
+        return changed
 
     async def _space_out(self) -> None:
         if self._fruitless > _PATIENCE:

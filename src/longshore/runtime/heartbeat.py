@@ -112,11 +112,12 @@ class LeaseKeeper:
         """Whether it keeps a lease of this job: not after it was lost, unless the job was claimed again."""
         return job_id in self._kept
 
-    def drop(self, job_id: str) -> None:
-        """The job has ended: its lease needs no keeping."""
+    def drop(self, job_ids: Iterable[str]) -> None:
+        """The jobs have ended: their leases need no keeping."""
         with self._lock:
-            self._kept.pop(job_id, None)
-            self._called_off.discard(job_id)
+            for job_id in job_ids:
+                self._kept.pop(job_id, None)
+                self._called_off.discard(job_id)
 
     def look_now(self) -> None:
         """The store has changed: somebody may have been cancelled. Looks soon, not at every change."""

@@ -106,9 +106,9 @@ class QueueVerbs:
 
     async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> None:
         """Gives a RUNNING job back to the queue with nothing counted."""
-        backend = await self._open_for(job_id)
+        backend, since = await self._open_for(job_id), self._dock.now()
         await backend.release_lease(job_id, lease, run_at=run_at, reason=reason)
-        self._dock.freed([job_id])
+        self._dock.freed([job_id], since)
 
     async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
         """Keeps how far the job is: any JSON value."""
@@ -126,47 +126,54 @@ class QueueVerbs:
 
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> None:
         """To COMPLETED, with its result."""
-        await (await self._open_for(job_id)).complete_job(job_id, result, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.complete_job(job_id, result, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def fail_job(
         self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
     ) -> None:
         """To FAILED_RETRY: counted, and eligible again at once or at `retry_at`."""
-        await (await self._open_for(job_id)).fail_job(job_id, error, retry_at=retry_at, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.fail_job(job_id, error, retry_at=retry_at, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
         """To DEAD, the dead-letter queue."""
-        await (await self._open_for(job_id)).bury_job(job_id, error, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.bury_job(job_id, error, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
         """To STOPPED."""
-        await (await self._open_for(job_id)).stop_job(job_id, error, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.stop_job(job_id, error, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
         """CANCELLING to STOPPED for a job that failed while being cancelled; the failure is counted."""
-        await (await self._open_for(job_id)).stop_job_with_retry(job_id, error, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.stop_job_with_retry(job_id, error, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
         """To UNKNOWN_STOPPED: over, and nobody knows how far it got."""
-        await (await self._open_for(job_id)).mark_job_unknown_stopped(job_id, error, lease=lease)
-        self._dock.freed([job_id])
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.mark_job_unknown_stopped(job_id, error, lease=lease)
+        self._dock.freed([job_id], since)
 
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> None:
         """A move by hand along the table; touches no counter. The same status again is no change and no error."""
-        await (await self._open_for(job_id)).update_job_status(job_id, status, result, error)
+        backend, since = await self._open_for(job_id), self._dock.now()
+        await backend.update_job_status(job_id, status, result, error)
         if not JobStatus(status).holds_capacity:
-            self._dock.freed([job_id])
+            self._dock.freed([job_id], since)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
         """Many endings in one transaction. An outcome that is stale or malformed is refused alone."""
-        backend = await self._open()
+        backend, since = await self._open(), self._dock.now()
         if self.name is None:
             report = await backend.settle_jobs(outcomes)
         else:
@@ -174,7 +181,7 @@ class QueueVerbs:
             strangers = await self._scope.strangers([outcome.job_id for outcome in batch])
             report = await backend.settle_jobs([outcome for outcome in batch if outcome.job_id not in strangers])
             report.refused.update(strangers)
-        self._dock.freed(report.settled)
+        self._dock.freed(report.settled, since)
         return report
 
     # -- somebody calls it off, or its worker vanishes
@@ -191,30 +198,32 @@ class QueueVerbs:
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
         """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it, which frees no slot."""
-        backend = await self._open_for(job_id)
+        backend, since = await self._open_for(job_id), self._dock.now()
         await backend.acknowledge_cancellation(job_id, was_executing, lease=lease)
         if was_executing:
-            self._dock.freed([job_id])
+            self._dock.freed([job_id], since)
         else:
             self._dock.disowned([job_id])
 
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
         """All that this worker holds, in whatever queue, is a crash: back to the queue, or over if being cancelled."""
-        await (await self._open()).mark_worker_unresponsive(assignee_id)
-        self._dock.freed_by_worker(assignee_id)
+        backend, since = await self._open(), self._dock.now()
+        await backend.mark_worker_unresponsive(assignee_id)
+        self._dock.freed_by_worker(assignee_id, since)
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
         """The sweep, over all queues: jobs whose lease ran out crash and are returned. Workers do it by themselves."""
-        jobs = await (await self._open()).reclaim_expired_leases(limit)
-        self._dock.freed([job.id for job in jobs])
+        backend, since = await self._open(), self._dock.now()
+        jobs = await backend.reclaim_expired_leases(limit)
+        self._dock.freed([job.id for job in jobs], since)
         return jobs
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
-        backend = await self._open()
+        backend, since = await self._open(), self._dock.now()
         wanted = self._scope.queue(queue)
         await backend.reset_running_jobs(queue=wanted)
-        self._dock.freed_in_queue(wanted)
+        self._dock.freed_in_queue(wanted, since)
 
     # -- somebody looks
 

@@ -193,13 +193,12 @@ class JobStream:
             self._called_off.discard(job_id)
             self._outbox.pop(job_id, None)
             self._recalled.pop(job_id, None)
-            self._keeper.drop(job_id)
+        self._keeper.drop(job_ids)
         self._dock.let_go(self, job_ids)
         self._alarm.ring()
 
     def _disown(self, job_ids: Iterable[str]) -> None:
-        for job_id in job_ids:
-            self._keeper.drop(job_id)
+        self._keeper.drop(job_ids)
 
     def _call_off(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:

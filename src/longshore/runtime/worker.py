@@ -237,7 +237,7 @@ class Worker:
         if outcomes:
             self._settled(outcomes, report)
         if limit:
-            self._alarm.found(len(jobs))
+            self._alarm.found(len(jobs), plenty=len(jobs) == limit)
         if jobs:
             self._claimed(jobs, asked_at)
             if room > len(jobs) == limit:
@@ -266,8 +266,7 @@ class Worker:
         self._alarm.ring()
 
     def _let_go(self, job_ids: Sequence[str]) -> None:
-        for job_id in job_ids:
-            self._keeper.drop(job_id)
+        self._keeper.drop(job_ids)
         self._dock.let_go(self, job_ids)
 
     async def _abandon(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.writing import change_of
 from longshore.core.change import Change, check_lease
@@ -9,13 +11,16 @@ from longshore.core.errors import JobNotInflight
 from longshore.core.job import Lease
 from longshore.core.lifecycle import JobStatus
 
+_SHOWN = 500
+"""Characters of progress or a log line that go into the event; the job keeps them whole."""
+
 
 def set_progress(tx: Transaction, job_id: str, progress: str, lease: Lease | None) -> None:
     """Keeps how far the job is."""
     change = _unfinished(tx, job_id, lease)
     change.record.progress = progress
     change.record.updated_at = tx.now
-    change.tell("job.progress")
+    change.tell("job.progress", {"progress": json.loads(progress)} if len(progress) <= _SHOWN else None)
     tx.write_progress(change)
 
 
@@ -31,7 +36,7 @@ def append_log(tx: Transaction, job_id: str, message: str, level: str, lease: Le
     """Adds a line; without a lease a line may be added to a finished job too."""
     change = change_of(tx, job_id)
     check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
-    change.tell("job.log_added", {"level": level})
+    change.tell("job.log_added", {"level": level, "message": message[:_SHOWN]})
     tx.write_log(change, level, message)
 
 
