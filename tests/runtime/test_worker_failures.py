@@ -245,6 +245,14 @@ async def test_a_store_that_fails_for_a_while_is_told_and_outlived(
 ) -> None:
     # M-WRK-11 M-EV-13
     outage = Outage(backend, monkeypatch, iter([error, error]))
+    record, refusals = backend.record_worker_event, iter([error, error])
+
+    async def cannot_be_told(*args: Any, **options: Any) -> None:
+        for refusal in refusals:  # as long as the store fails, it takes no events either
+            raise refusal
+        await record(*args, **options)
+
+    monkeypatch.setattr(backend, "record_worker_event", cannot_be_told)
     ran = 0
 
     async def process(job: RunningJob) -> None:

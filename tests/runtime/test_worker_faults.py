@@ -151,7 +151,7 @@ async def test_whatever_happens_every_job_ends_once_and_by_the_table(
     try:
         async with working(queue, weather.process, id="first", **options):
             async with working(other, weather.process, id="second", **options):
-                await all_come_to(backend, *(status for status in S if status.final), count=20)
+                await all_come_to(backend, *(status for status in S if status.final), count=70)
                 storm.cancel()
             # the second was closed in the midst of it; the rest is the first one's
             await all_come_to(backend, *(status for status in S if status.final), count=80)

@@ -232,7 +232,9 @@ async def test_a_strategy_that_thinks_for_ever_is_not_waited_for(
     assert (job.status, job.executions) == (S.DEAD, 2)
 
 
-async def test_a_job_called_off_while_its_strategy_thinks_is_over_all_the_same(backend: Backend, queue: Queue) -> None:
+async def test_a_job_called_off_while_its_strategy_thinks_is_over_all_the_same(
+    backend: Backend, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     # M-OPT-04
     thinking, go_on = asyncio.Event(), asyncio.Event()
 
@@ -249,6 +251,7 @@ async def test_a_job_called_off_while_its_strategy_thinks_is_over_all_the_same(b
         job = await comes_to(backend, "a")
         await until(lambda: worker.running == 0)
     assert (job.status, job.retry_count) == (S.STOPPED, 1)
+    assert "failed on job" not in caplog.text  # nobody interrupted the strategy
 
 
 class PortClosed(ConnectionError):
