@@ -21,7 +21,7 @@ class Scale:
     key_fillings: int = 15
     claimer_jobs: int = 10_000
     wakeups: int = 500
-    drains: int = 9
+    drains: int = 7
     """Rounds of drains, each with processes of its own: they take seconds, and start-up goes unmeasured."""
     drained_jobs: int = 20_000
     starts: int = 500
