@@ -19,6 +19,7 @@ _SMALLEST_INTEGER = -(2**63)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW = b"\x00"
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
@@ -37,8 +38,7 @@ def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> b
 def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
     """The value as compact JSON bytes, if every store and language would give back the same value."""
     _walk(field, value, 0)
-    encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return check_bytes(field, encoded, limit=limit)
+    return check_bytes(field, _compact(value).encode(), limit=limit)
 
 
 def _walk(path: str, value: object, depth: int) -> None:
@@ -62,13 +62,23 @@ def _walk(path: str, value: object, depth: int) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise InvalidArgument(path, f"has the key {key!r}; JSON keys must be text")
-            _walk(path, key, depth + 1)
-            _walk(f"{path}.{key}", inner, depth + 1)
+            if not key.isascii():
+                _walk(path, key, depth + 1)
+            if not _is_easy(inner):
+                _walk(f"{path}.{key}", inner, depth + 1)
     elif isinstance(value, list | tuple):
         for position, inner in enumerate(value):
-            _walk(f"{path}[{position}]", inner, depth + 1)
+            if not _is_easy(inner):
+                _walk(f"{path}[{position}]", inner, depth + 1)
     else:
         raise InvalidArgument(path, f"is a {type(value).__name__}, which is not JSON; convert it to text or numbers")
+
+
+def _is_easy(value: object) -> bool:
+    """Whether it is what nearly every value is, and needs no closer look nor a name for the place it stands in."""
+    if isinstance(value, str):
+        return value.isascii()
+    return value is None or (isinstance(value, int) and _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER)
 
 
 def read_json(field: str, encoded: bytes) -> Any:
