@@ -51,6 +51,11 @@ class Router(Executor):
         task = self._tasks.get(record.type)
         return RunningJob(record, AwaitedDesk(backend)) if task is None else self._for(task).take(record, backend)
 
+    def begins_later(self, record: Job) -> bool:
+        """As the task's executor does."""
+        task = self._tasks.get(record.type)
+        return task is not None and task.executor == "process"
+
     async def run(self, job: RunningJob) -> Any:
         """Within the middleware, on the task's executor."""
         self.runs += 1

@@ -41,14 +41,23 @@ class Crew:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def start(self, record: Job) -> None:
-        """Runs a job that was just claimed."""
+    def start(self, record: Job) -> bool:
+        """Runs a job that was just claimed; False if an earlier run of it, whose lease was lost, has not ended yet."""
+        if record.id in self._runs:
+            return False
         run = Run(record)
         self._runs[record.id] = run
+        if run.seconds_allowed is not None:
+            if self._executor.begins_later(record):  # the time it waits for its process is not its own
+                run.when_begun = lambda: self._time(run)
+            else:
+                self._time(run)
         run.task = self._loop.create_task(self._execute(run))
-        seconds = run.seconds_allowed
-        if seconds is not None:
-            run.timer = self._loop.call_later(seconds, self._call_off, run, "timeout")
+        return True
+
+    def _time(self, run: Run) -> None:
+        if run.seconds_allowed is not None and run.timer is None:
+            run.timer = self._loop.call_later(run.seconds_allowed, self._call_off, run, "timeout")
 
     async def _execute(self, run: Run) -> None:
         try:

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import LongshoreError, QueueClosed
+from longshore.core.errors import QueueClosed
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
@@ -135,18 +135,31 @@ class LeaseKeeper:
         self._work = task
         with self._lock:
             self._loop = asyncio.get_running_loop()
+        while True:
+            if await self._work_to_the_end():
+                return
+            await asyncio.sleep(_RETRY_LONGEST)
+
+    async def _work_to_the_end(self) -> bool:
+        """True if there is nothing left to renew, False if something went wrong that nobody thought of."""
+        over = True
         try:
             async with asyncio.TaskGroup() as group:
-                looking = group.create_task(self._look_for_ever())
+                beside = [group.create_task(self._look_for_ever())]
+                if self._beat is not None:  # apart from the renewals: it may hang, and they must not
+                    beside.append(group.create_task(self._tell_of_us_for_ever(self._beat)))
                 await self._renew_while_somebody_is_there()
-                looking.cancel()
+                for task in beside:
+                    task.cancel()
         except* QueueClosed:
-            pass  # nothing is left to renew
+            pass
+        except* Exception:
+            _log.exception("the heartbeat broke, and begins anew")
+            over = False
+        return over
 
     async def _renew_while_somebody_is_there(self) -> None:
         while not self._owner.is_closed():
-            if self._beat is not None:
-                await self._tell_of_us(self._beat)
             await asyncio.sleep(self._pause())
             self._give_up_overdue()
             await self._renew()
@@ -201,10 +214,13 @@ class LeaseKeeper:
 
     async def _renew(self) -> None:
         everything = self._everything() if self._interval is not None else []
+        failed = False
         for first in range(0, len(everything), _AT_ONCE):
-            await self._renew_batch(dict(everything[first : first + _AT_ONCE]))
+            failed = not await self._renew_batch(dict(everything[first : first + _AT_ONCE])) or failed
+        self._failed = failed
 
-    async def _renew_batch(self, batch: dict[str, _Kept]) -> None:
+    async def _renew_batch(self, batch: dict[str, _Kept]) -> bool:
+        """Whether the store answered."""
         asked_at = monotonic()
         leases = {job_id: kept.lease for job_id, kept in batch.items()}
         earliest = min(kept.deadline for kept in batch.values())
@@ -217,10 +233,9 @@ class LeaseKeeper:
         except Exception as error:  # whatever it is, the deadline decides
             if not self._failed:
                 _log.warning("%d leases could not be renewed, trying again: %s", len(batch), str(error) or "no answer")
-            self._failed = True
-            return
-        self._failed = False
+            return False
         self._learn(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
+        return True
 
     def _learn(self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None) -> None:
         """Takes in what the store knows of the leases it was asked about: all as before, or good until `deadline`."""
@@ -245,9 +260,13 @@ class LeaseKeeper:
         if called_off:
             self._cancelled(called_off)
 
-    async def _tell_of_us(self, beat: Callable[[], Awaitable[None]]) -> None:
-        try:
-            async with asyncio.timeout(self._interval or _BEAT):
-                await beat()
-        except (LongshoreError, TimeoutError) as error:  # for people only: no job depends on it
-            _log.debug("the heartbeat was not recorded: %s", error)
+    async def _tell_of_us_for_ever(self, beat: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_BEAT):
+                    await beat()
+            except QueueClosed:
+                raise
+            except Exception as error:  # for people only: no job depends on it
+                _log.debug("the heartbeat was not recorded: %r", error)
+            await asyncio.sleep(self._interval or _BEAT)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 from weakref import WeakSet
 
 from longshore.backends.contract import Backend
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _CLOSING = "the queue was closed before the job was handed over"
 
 
+class Employed(Protocol):
+    """A Worker, as its queue sees it."""
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Ends it."""
+        ...
+
+
 class Queue(QueueVerbs):
     """Where jobs are put, looked at and streamed from. With a name it sees its own jobs, without one all of them.
 
@@ -40,6 +48,7 @@ class Queue(QueueVerbs):
     def __init__(self, backend: Backend, name: str | None = None) -> None:
         super().__init__(backend, name)
         self._streams: WeakSet[JobStream] = WeakSet()
+        self._workers: WeakSet[Employed] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<Queue {self.name or 'of all jobs'}{', closed' if self.closed else ''}>"
@@ -132,7 +141,9 @@ class Queue(QueueVerbs):
         if repeat is not None:
             if connection is not None:
                 raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
-            return await adding.store_schedule(backend, adding.schedule_from(job, repeat, job_id))
+            schedule = adding.schedule_from(job, repeat, job_id)
+            await self._scope.check_schedule(schedule)
+            return await adding.store_schedule(backend, schedule)
         (stored,) = await adding.store(backend, [job], connection)
         return self._scope.seen(stored)  # one of another queue has this id: then nothing was stored
 
@@ -167,6 +178,11 @@ class Queue(QueueVerbs):
         stream = JobStream(self.backend, self._dock, assignee_id, tags, max_assigned_jobs, lease=lease, queues=queues)
         self._streams.add(stream)
         return stream
+
+    def employ(self, worker: Employed) -> None:
+        """Has a worker closed with this queue; every Worker asks for it."""
+        self._refuse_if_closed()
+        self._workers.add(worker)
 
     # -- somebody looks
 
@@ -254,16 +270,19 @@ class Queue(QueueVerbs):
     # -- it is over
 
     async def close(self) -> None:
-        """Refuses new calls, ends its streams and listeners, and closes the backend if no other queue is open on it.
+        """Refuses new calls, ends its workers, streams and listeners, and closes the backend if it is the last queue.
 
-        Safe to call twice: whoever comes later waits for the first.
+        Workers hand back what they run, uncharged; close them first to let it finish. Safe to call twice: whoever
+        comes later waits for the first.
         """
         if self._ended is not None:
             await asyncio.wait([asyncio.wrap_future(self._ended)])
             return
         self._ended = Future()
         try:
-            ends = await asyncio.gather(*(each.end(_CLOSING) for each in list(self._streams)), return_exceptions=True)
+            workers = [worker.close(grace=0) for worker in list(self._workers)]
+            streams = [stream.end(_CLOSING) for stream in list(self._streams)]
+            ends = await asyncio.gather(*workers, *streams, return_exceptions=True)
             await self._drop_listeners()
             if self._dock.closed(self):
                 await self.backend.close()

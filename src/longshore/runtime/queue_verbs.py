@@ -308,7 +308,9 @@ class QueueVerbs:
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored."""
         backend = await self._open()
-        return await backend.put_schedule(self._scope.schedule(schedule))
+        arriving = self._scope.schedule(schedule)
+        await self._scope.check_schedule(arriving)
+        return await backend.put_schedule(arriving)
 
     async def get_schedules(self) -> list[Schedule]:
         """The schedules that make jobs for this queue, by id."""

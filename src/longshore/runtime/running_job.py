@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, Protocol
@@ -46,16 +46,18 @@ class RunningJob(_Fields):
     that somebody else has the job now, and that this run should end.
     """
 
-    __slots__ = ("_cancelled", "_desk", "checkpoint", "record")
+    __slots__ = ("_begun", "_cancelled", "_desk", "checkpoint", "record")
     record: Job
     """The record as it was claimed."""
     _desk: Desk
     _cancelled: bool
+    _begun: Callable[[], None] | None
 
     def __init__(self, record: Job, desk: Desk) -> None:
         _set(self, "record", record)
         _set(self, "_desk", desk)
         _set(self, "_cancelled", False)
+        _set(self, "_begun", None)
         _set(self, "checkpoint", record.checkpoint)
 
     if not TYPE_CHECKING:
@@ -70,6 +72,15 @@ class RunningJob(_Fields):
     def cancelled(self) -> bool:
         """Whether somebody asked for its end: by a cancellation, its timeout, a lost lease, or the worker's stop."""
         return self._cancelled
+
+    def call_when_begun(self, begun: Callable[[], None]) -> None:
+        """For the worker, of an executor that lets jobs wait: the time a job may take is counted from then."""
+        _set(self, "_begun", begun)
+
+    def begin(self) -> None:
+        """For such an executor: the processor begins now."""
+        if self._begun is not None:
+            self._begun()
 
     def request_cancel(self) -> None:
         """For the worker: the job should end soon."""

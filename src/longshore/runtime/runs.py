@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from longshore.backends.contract import Backend, Outcome
@@ -24,7 +24,7 @@ CalledOff = Literal["cancelled", "timeout", "lost", "stopping"]
 class Run:
     """A job that is being run, by one task of the worker's loop."""
 
-    __slots__ = ("called_off", "grace", "job", "record", "task", "timer", "under_way")
+    __slots__ = ("called_off", "grace", "job", "record", "task", "timer", "under_way", "when_begun")
 
     def __init__(self, record: Job) -> None:
         self.record = record
@@ -32,6 +32,8 @@ class Run:
         self.under_way = False
         """Whether the executor has it: before and after there is nothing to be interrupted."""
         self.task: asyncio.Task[None] | None = None
+        self.when_begun: Callable[[], None] | None = None
+        """To be called by the executor, if it lets the job wait."""
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
         self.called_off: CalledOff | None = None
@@ -54,6 +56,8 @@ class Run:
             return await self.without_an_answer(strategies)
         try:
             self.job = executor.take(self.record, backend)
+            if self.when_begun is not None:
+                self.job.call_when_begun(self.when_begun)
             self.under_way = True
             value = await executor.run(self.job)
         except BaseException as error:  # whatever it is, SystemExit and all, it is this job's end and not the worker's

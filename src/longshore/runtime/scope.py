@@ -67,6 +67,16 @@ class Scope:
             return schedule
         return dataclasses.replace(schedule, job=self.arriving(schedule.job))
 
+    async def check_schedule(self, schedule: Schedule) -> None:
+        """Raises if its id is that of a schedule of another queue, which is not to be changed from here."""
+        if self.name is None or not isinstance(schedule, Schedule):
+            return
+        for stored in await self.backend.get_schedules():
+            if stored.id == schedule.id and stored.job.queue != self.name:
+                raise InvalidArgument(
+                    "schedule.id", f"{stored.id!r} is a schedule of the queue {str(stored.job.queue)!r}; choose another"
+                )
+
     def seen(self, job: Job) -> Job:
         """The job itself, if this queue sees it."""
         if self.name is not None and job.queue != self.name:

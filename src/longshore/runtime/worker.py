@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
 from longshore.core.errors import InvalidArgument, QueueClosed
@@ -92,6 +92,7 @@ class Worker:
         self._queue = queue
         self._backend = queue.backend
         self._dock = dock_of(queue.backend)
+        queue.employ(self)
         self._outcomes: list[Outcome] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
@@ -110,11 +111,26 @@ class Worker:
         return 0 if self._work is None else len(self._crew)
 
     async def run(self) -> None:
-        """Works until it is closed; a second call waits for the same end, and one after the end returns at once."""
+        """Works until it is closed; a second call waits for the same end, and one after the end returns at once.
+
+        Cancelled, it closes the worker: running jobs are called off and handed back.
+        """
         if self._work is None and not self._closing:
             self._begin(asyncio.get_running_loop())
         if self._work is not None:
-            await asyncio.shield(self._work)
+            try:
+                await asyncio.shield(self._work)
+            except asyncio.CancelledError:  # whoever no longer waits for it wants no worker that nobody waits for
+                await self.close(grace=0)
+                raise
+
+    async def __aenter__(self) -> Self:
+        if self._work is None and not self._closing:
+            self._begin(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
         """Claims no more, lets running jobs end and records their outcomes; safe to call twice.
@@ -124,7 +140,7 @@ class Worker:
         """
         patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closing = True
-        if self._work is None or self._loop is None or self._work.done():
+        if self._work is None or self._loop is None or self._work.done() or self._loop.is_closed():
             return
         if asyncio.get_running_loop() is not self._loop:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), self._loop)
@@ -256,7 +272,14 @@ class Worker:
             self._alarm.ring()
             return
         for job in jobs:
-            self._crew.start(job)
+            if not self._crew.start(job):
+                self._hand_back(job)
+
+    def _hand_back(self, job: Job) -> None:
+        """It was lost and is ours again, while its processor still goes on: nobody is to run it beside that."""
+        reason = "an earlier run of this job has not ended yet in the worker that claimed it"
+        self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=max(self._grace, 1.0)))
+        self._alarm.ring()
 
     def _ended(self, job_id: str, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -345,9 +368,16 @@ def _renewal(lock_seconds: float, renew_time: Duration) -> float | None:
 
 
 def _queues_of(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
-    if queues is not None:
-        return check_names("queues", queues)
-    return None if queue.name is None else (queue.name,)
+    if queues is None:
+        return None if queue.name is None else (queue.name,)
+    names = check_names("queues", queues)
+    if not names:
+        raise InvalidArgument("queues", "must name at least one queue; leave it out to take from all")
+    if queue.name is not None and set(names) != {queue.name}:
+        raise InvalidArgument(
+            "queues", f"are others than {queue.name!r}, the one queue this Queue sees; use Queue(backend)"
+        )
+    return names
 
 
 def _executor_for(process: Processor, cancel_grace: float) -> Executor:

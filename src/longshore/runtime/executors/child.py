@@ -147,6 +147,7 @@ class Child:
         threading.Thread(target=self._listen, name="longshore-line", daemon=True).start()
         while (sent := self._jobs.get()) is not None:
             number, job = sent
+            self._line.tell({"begun": number})
             message, body = self._performed(job)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):  # the job may have closed or replaced it

@@ -96,7 +96,10 @@ class ChildProcess:
         try:
             while True:
                 message, body = await read_frame(self._reader)
-                if "note" in message:
+                if "begun" in message:
+                    if message["begun"] == self.jobs:
+                        job.begin()
+                elif "note" in message:
                     await self._write_note(job, message, body)
                 elif "unready" in message:
                     raise _failure(message)

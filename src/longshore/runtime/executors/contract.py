@@ -28,6 +28,10 @@ class Executor(ABC):
         whoever cancelled decides whether it still counts.
         """
 
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors that have to wait for room
+        """Whether a job may wait before it begins; then the executor calls `job.begin()` when it does."""
+        return False
+
     async def close(self) -> None:
         """Lets go of threads and processes; nothing runs any more."""
         return

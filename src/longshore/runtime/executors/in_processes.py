@@ -58,6 +58,10 @@ class ProcessExecutor(Executor):
         """The worker's side of the job: what the child notes is written through it."""
         return RunningJob(record, AwaitedDesk(backend))
 
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
+        """It waits for a child that is free, and has imported what it needs."""
+        return True
+
     async def run(self, job: RunningJob) -> Any:
         """In a child that has nothing else to do; waits for one if all are busy."""
         async with self._room:
