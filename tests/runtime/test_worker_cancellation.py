@@ -158,7 +158,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
             asyncio.get_running_loop().call_soon(lambda: worker._crew.call_off(worker._crew.runs_of(ids), "cancelled"))
         return answer
 
-    async with working(queue, gate) as worker:
+    async with working(queue, gate, cancel_grace=60) as worker:
         await queue.add("x", job_id="warm up")
         await gate.has_begun()
         gate.open.set()

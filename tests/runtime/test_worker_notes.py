@@ -61,8 +61,9 @@ async def test_progress_logs_and_checkpoints_are_kept_and_announced(
     ]
     events = await history(backend, "a")
     assert [event.queue for event in events] == ["default"] * len(events)
-    assert len(only(events, "job.progress")) == 2
-    assert [event.detail["level"] for event in only(events, "job.log_added")] == ["info", "warn"]
+    assert [event.detail["progress"] for event in only(events, "job.progress")] == [50, job.progress]
+    added = [(event.detail["level"], event.detail["message"]) for event in only(events, "job.log_added")]
+    assert added == [("info", "half way"), ("warn", "careful")]
     assert sorted(heard) == [("job.log_added", "a")] * 2 + [("job.progress", "a")] * 2
 
 
