@@ -35,6 +35,8 @@ GUARDS = {
     "claim_further_on": Guard(
         "jobs_claimable", "queue priority place uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
     ),
+    "next_due": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
+    "count_delayed": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
     "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
     "claimable_with_room": Guard(

@@ -22,13 +22,14 @@ OF_THEIR_OWN = {
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
-            "copy_events copy_jobs copy_tags jobs_behind_keys jobs_of_keys removed_jobs_of_keys tombstones_behind_keys"
+            "copy_events copy_jobs copy_tags count_delayed jobs_behind_keys jobs_of_keys removed_jobs_of_keys"
+            " tombstones_behind_keys"
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
         "the log is in the order of transactions, read up to the oldest one open": "horizon last_event",
         "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
-        "a search is put together around these; SQLite's has its own form": "carries_tag jobs_where",
+        "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
         "only here does anybody move in": (
             "any_belongings clear_job_dependencies clear_job_events clear_job_logs clear_job_tags clear_jobs"
             " clear_tombstones close_house fill_concurrency_keys fill_counts fill_job_dependencies fill_job_events"
@@ -38,8 +39,8 @@ OF_THEIR_OWN = {
     },
     "sqlite": {
         "one by one costs nothing in the same process": (
-            "any_open_edge claimable_by_uid job_behind_key job_by_uid job_of_key next_owner removed_job_of_key"
-            " tombstone_behind_key uid_with_room"
+            "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_parked job_behind_key job_by_uid"
+            " job_of_key next_owner removed_job_of_key tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "complete_job first_in_line insert_active_events insert_completed_events jobs_to_complete"

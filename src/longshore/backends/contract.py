@@ -307,8 +307,20 @@ class Backend(ABC):
         """The whole record, or JobNotFound."""
 
     @abstractmethod
-    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
-        """Jobs that match, newest first. A cursor stays good whatever comes or goes meanwhile."""
+    async def list_jobs(
+        self,
+        filter: JobFilter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        due: bool | None = None,
+    ) -> Page:
+        """Jobs that match, newest first or oldest first. A cursor stays good whatever comes or goes meanwhile.
+
+        Of jobs in an eligible status `due=True` shows only those that may start now, `due=False` only those whose time
+        is still to come; jobs in other statuses are shown either way.
+        """
 
     @abstractmethod
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
@@ -317,6 +329,18 @@ class Backend(ABC):
     @abstractmethod
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
         """Exact counts for every status, kept and never scanned."""
+
+    @abstractmethod
+    async def count_delayed(self, queue: str | None = None) -> int:
+        """How many jobs in an eligible status wait for their time."""
+
+    @abstractmethod
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        """When the time of the first delayed job of these queues comes; None if there is none.
+
+        It tells whoever waits for work when to look. A LIFO job is not counted: it stands before all others, where
+        nothing is found by its time. Nor is asked whether tags, limits or a pause keep the job from starting then.
+        """
 
     @abstractmethod
     async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:

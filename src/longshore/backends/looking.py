@@ -8,13 +8,13 @@ from datetime import datetime
 
 from longshore.backends.contract import Page, QueueInfo
 from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
-from longshore.backends.view import LogEnds, Tally, View
+from longshore.backends.view import LogEnds, Search, Tally, View
 from longshore.core.change import EventRow
 from longshore.core.errors import JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, LogEntry
 from longshore.core.lifecycle import FINAL, JobStatus
-from longshore.core.moments import from_micros
+from longshore.core.moments import from_micros, optional_moment
 from longshore.core.record import job_of
 
 S = JobStatus
@@ -33,9 +33,12 @@ def get_job(view: View, job_id: str) -> Job:
     return job_of(record)
 
 
-def list_jobs(view: View, wanted: JobFilter, limit: int, cursor: str | None) -> Page:
+def list_jobs(
+    view: View, wanted: JobFilter, limit: int, cursor: str | None, oldest_first: bool, due: bool | None
+) -> Page:
     """One page, and the cursor of the next if there is one."""
-    records = view.page(wanted, job_number(cursor), limit + 1)
+    now = 0 if due is None else view.time()
+    records = view.page(Search(wanted, job_number(cursor), limit + 1, oldest_first, due, now))
     more = len(records) > limit
     shown = records[:limit]
     return Page([job_of(record) for record in shown], job_cursor(shown[-1].uid) if more else None)
@@ -68,6 +71,16 @@ def count_jobs(view: View, queue: str | None) -> dict[JobStatus, int]:
             for status, jobs in counts.items():
                 totals[status] += jobs
     return totals
+
+
+def count_delayed(view: View, queue: str | None) -> int:
+    """Those in line before their time."""
+    return view.count_delayed(None if queue is None else [queue], view.time())
+
+
+def next_due(view: View, queues: Sequence[str] | None) -> datetime | None:
+    """When the first of those comes."""
+    return optional_moment(view.next_due(queues, view.time()))
 
 
 def list_queues(view: View) -> list[QueueInfo]:

@@ -21,12 +21,12 @@ from longshore.backends.transaction import (
     Tombstone,
     Transaction,
 )
-from longshore.backends.view import LogEnds, Tally, View
+from longshore.backends.view import LogEnds, Search, Tally, View
 from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, micros_of
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, QueueClosed
-from longshore.core.filtering import JobFilter, matches
+from longshore.core.filtering import matches
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros, to_micros
@@ -372,9 +372,25 @@ class _Store:
     def job(self, job_id: str) -> Record | None:
         return self._jobs.get(job_id)
 
-    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
-        found = [r for r in self._jobs.values() if (before is None or r.uid < before) and matches(wanted, r)]
-        return sorted(found, key=lambda record: -record.uid)[:limit]
+    def page(self, search: Search) -> list[Record]:
+        wanted, past, limit, oldest_first, due, now = search
+
+        def shown(record: Record) -> bool:
+            beyond = past is None or (record.uid > past if oldest_first else record.uid < past)
+            timely = due is None or record.status not in ELIGIBLE or record.comes(now) is not due
+            return beyond and timely and matches(wanted, record)
+
+        found = [record for record in self._jobs.values() if shown(record)]
+        return sorted(found, key=lambda record: record.uid, reverse=not oldest_first)[:limit]
+
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        return len(self._coming(queues, now))
+
+    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+        return min([record.eligible_at for record in self._coming(queues, now) if not record.lifo], default=None)
+
+    def _coming(self, queues: Sequence[str] | None, now: int) -> list[Record]:
+        return self._where(lambda record: record.comes(now) and (queues is None or record.queue in queues))
 
     def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
         tallies: dict[JobStatus, Tally] = defaultdict(lambda: Tally(0, 0))

@@ -255,14 +255,30 @@ class StoredBackend(Backend):
     async def get_job(self, job_id: str) -> Job:
         return await self._read(looking.get_job, check_name("job_id", job_id))
 
-    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
-        return await self._read(looking.list_jobs, check_filter(filter), checks.limit(limit), cursor)
+    async def list_jobs(
+        self,
+        filter: JobFilter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        due: bool | None = None,
+    ) -> Page:
+        order = checks.flag("oldest_first", oldest_first)
+        only = None if due is None else checks.flag("due", due)
+        return await self._read(looking.list_jobs, check_filter(filter), checks.limit(limit), cursor, order, only)
 
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
         return await self._read(looking.job_stats, check_names("tags", tags), checks.optional_queue(queue))
 
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
         return await self._read(looking.count_jobs, checks.optional_queue(queue))
+
+    async def count_delayed(self, queue: str | None = None) -> int:
+        return await self._read(looking.count_delayed, checks.optional_queue(queue))
+
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        return await self._read(looking.next_due, None if queues is None else check_names("queues", queues))
 
     async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
         return await self._read(looking.read_logs, check_name("job_id", job_id), check_number("after", after))

@@ -39,6 +39,19 @@ class LogEnds(NamedTuple):
     """No cursor of this log lies beyond this."""
 
 
+class Search(NamedTuple):
+    """Which jobs a page shall show."""
+
+    wanted: JobFilter
+    past: int | None
+    """The uid of the last one on the page before."""
+    limit: int
+    oldest_first: bool = False
+    due: bool | None = None
+    """Of eligible jobs only those whose time has come (True) or is still to come (False)."""
+    now: int = 0
+
+
 class View(Protocol):
     """A consistent look at the store."""
 
@@ -58,8 +71,16 @@ class View(Protocol):
         """Those of the ids that exist."""
         ...
 
-    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
-        """Up to `limit` jobs that match, newest first, older than the uid `before`."""
+    def page(self, search: Search) -> list[Record]:
+        """The jobs of one page, in order of uid."""
+        ...
+
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        """Jobs in line whose time is still to come."""
+        ...
+
+    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+        """When the time of the first of those comes, LIFO jobs left out."""
         ...
 
     def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:

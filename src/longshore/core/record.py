@@ -13,7 +13,7 @@ from typing import Any, cast
 from longshore.core.backoff import backoff_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job, Lease
-from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus, check_status
+from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus, check_status
 from longshore.core.moments import (
     check_datetime,
     check_duration,
@@ -27,8 +27,8 @@ from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 from longshore.core.removal import check_removal
 
-_FRONT = -(2**60)
-"""Before every time there is: the year 1 is -2**56 microseconds."""
+FRONT = -(2**60)
+"""The place of LIFO jobs begins here. Before every time there is: the year 1 is -2**56 microseconds."""
 _POLICIES = ("wait", "stop", "ignore")
 
 
@@ -94,12 +94,16 @@ class Record:
         """Whether its time is still to come."""
         return self.run_at is not None and self.run_at > now
 
+    def comes(self, now: int) -> bool:
+        """Whether it is in line before its time."""
+        return self.status in ELIGIBLE and self.eligible_at > now
+
     def stand_in_line(self, now: int) -> None:
         """Takes its place for the next claim, from its present `run_at` and history."""
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
         came = min(came, now)
         self.eligible_at = came if self.run_at is None else max(self.run_at, came)
-        self.place = _FRONT - self.uid if self.lifo else self.eligible_at
+        self.place = FRONT - self.uid if self.lifo else self.eligible_at
         self.parked = False
 
 

@@ -11,7 +11,8 @@ from longshore.backends.postgres.session import Session
 from longshore.backends.postgres.view import PostgresView
 from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
 from longshore.backends.sql.columns import Row, key_of_row, queue_of_row
-from longshore.backends.sql.line import BEFORE_ALL, SQLLine
+from longshore.backends.sql.line import SQLLine
+from longshore.backends.sql.view import BEFORE_ALL
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.job import Job

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from longshore.backends.sql.claims import in_standing_order
 from longshore.backends.sql.columns import Row
-from longshore.backends.sql.line import BEFORE_ALL
+from longshore.backends.sql.view import BEFORE_ALL
 
 LOOK_AGAIN = 1.0
 """Seconds for which a mark is good: the longest a job that stands before it may wait."""

@@ -271,21 +271,24 @@ coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_claima
 -- within one transaction the difference is true.
 SELECT {entries_of_line}
 
+-- name: priorities_of_lines
+SELECT line.queue, (
+    SELECT first.priority FROM {schema}.jobs AS first
+    WHERE first.queue = line.queue AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
+) AS priority
+FROM unnest($1::text[]) AS line (queue)
+UNION ALL
+SELECT priorities.queue, (
+    SELECT following.priority FROM {schema}.jobs AS following
+    WHERE following.queue = priorities.queue AND following.priority > priorities.priority
+    AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
+)
+FROM priorities WHERE priorities.priority IS NOT NULL
+
 -- name: heads_of_lines
 -- The first in line of several queues, to tell how many of each are among the first of all.
 WITH RECURSIVE priorities AS (
-    SELECT line.queue, (
-        SELECT first.priority FROM {schema}.jobs AS first
-        WHERE first.queue = line.queue AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
-    ) AS priority
-    FROM unnest($1::text[]) AS line (queue)
-    UNION ALL
-    SELECT priorities.queue, (
-        SELECT following.priority FROM {schema}.jobs AS following
-        WHERE following.queue = priorities.queue AND following.priority > priorities.priority
-        AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
-    )
-    FROM priorities WHERE priorities.priority IS NOT NULL
+{priorities_of_lines}
 )
 SELECT head.queue FROM priorities CROSS JOIN LATERAL (
     SELECT due.queue, due.priority, due.place, due.uid FROM {schema}.jobs AS due
@@ -294,6 +297,44 @@ SELECT head.queue FROM priorities CROSS JOIN LATERAL (
     ORDER BY due.place, due.uid LIMIT $3
 ) AS head
 ORDER BY head.priority, head.place, head.uid LIMIT $3
+
+-- name: coming
+-- Of one priority of one queue, those whose time is still to come; LIFO jobs, whose place is no time, are left out.
+coming.queue = priorities.queue AND coming.priority = priorities.priority AND coming.place > $2
+AND coming.{eligible} AND NOT coming.parked
+
+-- name: lifo_places
+-- LIFO jobs stand in their own order, before all times there are.
+place <= -1152921504606846976
+
+-- name: count_delayed
+-- Those who are parked had come in time, but a clock may have been set back since.
+WITH RECURSIVE priorities AS (
+{priorities_of_lines}
+)
+SELECT coalesce(sum(here.jobs), 0)::bigint FROM (
+    SELECT (SELECT count(*) FROM {schema}.jobs AS coming WHERE {coming}) AS jobs FROM priorities
+    UNION ALL
+    SELECT (
+        SELECT count(*) FROM {schema}.jobs AS coming
+        WHERE coming.queue = priorities.queue AND coming.priority = priorities.priority
+        AND coming.{lifo_places} AND coming.eligible_at > $2 AND coming.{eligible} AND NOT coming.parked
+    ) FROM priorities
+    UNION ALL
+    SELECT (
+        SELECT count(*) FROM {schema}.jobs AS parked
+        WHERE parked.queue = line.queue AND parked.parked
+        AND (parked.place > $2 OR (parked.{lifo_places} AND parked.eligible_at > $2))
+    ) FROM unnest($1::text[]) AS line (queue)
+) AS here
+
+-- name: next_due
+WITH RECURSIVE priorities AS (
+{priorities_of_lines}
+)
+SELECT min(first.place) FROM priorities CROSS JOIN LATERAL (
+    SELECT coming.place FROM {schema}.jobs AS coming WHERE {coming} ORDER BY coming.place, coming.uid LIMIT 1
+) AS first
 
 -- name: carries_others
 -- Written so that it can only be answered job by job: else all tags of all jobs would be gathered first.

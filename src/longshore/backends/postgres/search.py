@@ -1,4 +1,4 @@
-"""Finding jobs by a filter, newest first: SQL put together from fixed pieces, values always bound."""
+"""Finding jobs by a filter, in order of uid: SQL put together from fixed pieces, values always bound."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Any
 from longshore.backends.postgres.session import Session
 from longshore.backends.sql.columns import Row
 from longshore.backends.statements import Statements
-from longshore.core.filtering import JobFilter
+from longshore.backends.view import Search
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import to_micros
 
 _READ_AT_ONCE = 500
 
 
-def search(session: Session, sql: Statements, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
-    """Rows that match all but `wanted.data`, read a page at a time, newest first."""
-    enough = max(limit, _READ_AT_ONCE) if wanted.data else limit
+def found(session: Session, sql: Statements, search: Search) -> Iterator[Row]:
+    """Rows that match all but `wanted.data`, read a page at a time."""
+    enough = max(search.limit, _READ_AT_ONCE) if search.wanted.data else search.limit
+    order = f"ORDER BY uid {'ASC' if search.oldest_first else 'DESC'} LIMIT {enough:d}"
     while True:
         conditions = _Conditions()
-        _add(conditions, wanted, before, sql)
-        rows = session.rows(f"{sql.jobs_where} {conditions.text} ORDER BY uid DESC LIMIT {enough:d}", conditions.values)
+        _add(conditions, search, sql)
+        rows = session.rows(f"{sql.jobs_where} {conditions.text} {order}", conditions.values)
         yield from rows
         if len(rows) < enough:
             return
-        before = rows[-1][0]
+        search = search._replace(past=rows[-1][0])
 
 
 class _Conditions:
@@ -45,9 +46,12 @@ class _Conditions:
         return " AND ".join(self._texts) or "true"
 
 
-def _add(conditions: _Conditions, wanted: JobFilter, before: int | None, sql: Statements) -> None:
-    if before is not None:
-        conditions.add("uid < {}", before)
+def _add(conditions: _Conditions, search: Search, sql: Statements) -> None:
+    wanted = search.wanted
+    if search.past is not None:
+        conditions.add("uid > {}" if search.oldest_first else "uid < {}", search.past)
+    if search.due is not None:
+        conditions.add(f"(NOT {sql.eligible} OR eligible_at {'<=' if search.due else '>'} {{}})", search.now)
     lists = (
         ("status", [JobStatus(status).value for status in wanted.statuses]),
         ("queue", list(wanted.queues)),
@@ -70,8 +74,8 @@ def _add(conditions: _Conditions, wanted: JobFilter, before: int | None, sql: St
         conditions.add("position({}::bytea IN convert_to(error_message, 'UTF8')) > 0", _bytes(wanted.error))
     if wanted.text:
         places = ("convert_to(id, 'UTF8')", "convert_to(type, 'UTF8')", "convert_to(error_message, 'UTF8')", "payload")
-        found = " OR ".join(f"position({{}}::bytea IN {place}) > 0" for place in places)
-        conditions.add(f"({found})", _bytes(wanted.text))
+        anywhere = " OR ".join(f"position({{}}::bytea IN {place}) > 0" for place in places)
+        conditions.add(f"({anywhere})", _bytes(wanted.text))
 
 
 def _bytes(text: str) -> bytes:

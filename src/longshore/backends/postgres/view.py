@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from longshore.backends.postgres.search import search
+from longshore.backends.postgres.search import found
 from longshore.backends.postgres.session import Session
 from longshore.backends.sql.columns import Row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Tombstone
-from longshore.backends.view import LogEnds
+from longshore.backends.view import LogEnds, Search
 from longshore.core.clock import Clock
-from longshore.core.filtering import JobFilter
 from longshore.core.moments import to_micros
 from longshore.core.record import Record
 
@@ -90,15 +89,26 @@ class PostgresView(SQLView):
 
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
         wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
-        found: dict[tuple[str, str], Record | Tombstone] = {}
+        known: dict[tuple[str, str], Record | Tombstone] = {}
         for tombstone in map(tombstone_of_row, self._rows(self._sql.tombstones_behind_keys, *wanted, since)):
-            found[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
+            known[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
         for record in self._records(self._rows(self._sql.jobs_behind_keys, *wanted)):
-            found[record.queue, record.idempotency_key or ""] = record
-        return found
+            known[record.queue, record.idempotency_key or ""] = record
+        return known
 
-    def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
-        return search(self._session, self._sql, wanted, before, limit)
+    def _found(self, search: Search) -> Iterator[Row]:
+        return found(self._session, self._sql, search)
+
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        ((delayed,),) = self._rows(self._sql.count_delayed, self._listed(self._queues_in_line(queues)), now)
+        return int(delayed)
+
+    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+        ((first,),) = self._rows(self._sql.next_due, self._listed(self._queues_in_line(queues)), now)
+        return None if first is None else int(first)
+
+    def _queues_in_line(self, queues: Sequence[str] | None) -> Iterable[str]:
+        return {name for (name,) in self._rows(self._sql.queues_ever_seen)} if queues is None else queues
 
     def log_ends(self, queue: str | None) -> LogEnds:
         ((log, next_xid),) = self._rows(self._sql.meta)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from longshore.backends.sql.columns import Row, key_of_row, row_of_queue
 from longshore.backends.sql.transaction import SQLTransaction
+from longshore.backends.sql.view import BEFORE_ALL
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.limits import Window
 from longshore.core.record import Record
 
-BEFORE_ALL = -(2**63)
-"""Before every priority and every place there is."""
 _ENOUGH_TO_TELL = (16, 128, 1024, 8192)
 
 
@@ -86,13 +85,6 @@ class SQLLine(SQLTransaction):
         full = [uid for uid, is_full in looked_at if is_full]
         self._park(full)
         return len(full)
-
-    def _priorities(self, queue: str) -> Iterator[int]:
-        """The priorities that anybody in line has, one index seek each."""
-        priority = self._one(self._sql.next_priority, queue, BEFORE_ALL)
-        while priority is not None:
-            yield priority[0]
-            priority = self._one(self._sql.next_priority, queue, priority[0])
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:
         """Those that anybody in line with this tag has."""

@@ -11,15 +11,17 @@ from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sql.columns import STATUS, Row, event_of_row, queue_of_row, record_of_row
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import QueueState, Tombstone
-from longshore.backends.view import LogEnds, Tally
+from longshore.backends.view import LogEnds, Search, Tally
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
-from longshore.core.filtering import JobFilter, matches_data
+from longshore.core.filtering import matches_data
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros
 from longshore.core.record import Record
 
+BEFORE_ALL = -(2**63)
+"""Before every priority and every place there is."""
 _FOLLOWERS_REMEMBERED = 1_000
 
 Seen = dict[tuple[str, int], int]
@@ -58,12 +60,27 @@ class SQLView(ABC):
         """A row of `event_columns` as its position and the rest."""
 
     @abstractmethod
-    def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
-        """Rows that match all but `wanted.data`, newest first, read as they are asked for."""
+    def _found(self, search: Search) -> Iterator[Row]:
+        """Rows that match all but `wanted.data`, in the order asked for, read as they are asked for."""
+
+    @abstractmethod
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        """Jobs in line whose time is still to come."""
+
+    @abstractmethod
+    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+        """When the time of the first of those comes, LIFO jobs left out."""
 
     @abstractmethod
     def log_ends(self, queue: str | None) -> LogEnds:
         """Where the event log stands."""
+
+    def _priorities(self, queue: str) -> Iterator[int]:
+        """The priorities that anybody in line has, one index seek each."""
+        priority = self._one(self._sql.next_priority, queue, BEFORE_ALL)
+        while priority is not None:
+            yield priority[0]
+            priority = self._one(self._sql.next_priority, queue, priority[0])
 
     def _one(self, statement: str, *values: Any) -> Row | None:
         return next(iter(self._rows(statement, *values)), None)
@@ -97,13 +114,13 @@ class SQLView(ABC):
         row = self._one(self._sql.job_by_id, job_id)
         return None if row is None else self._whole(record_of_row(row))
 
-    def page(self, wanted: JobFilter, before: int | None, limit: int) -> list[Record]:
+    def page(self, search: Search) -> list[Record]:
         found: list[Record] = []
-        for row in self._found(wanted, before, limit):
+        for row in self._found(search):
             record = record_of_row(row)
-            if matches_data(wanted, record.payload):
+            if matches_data(search.wanted, record.payload):
                 found.append(self._whole(record))
-                if len(found) == limit:
+                if len(found) == search.limit:
                     break
         return found
 

@@ -98,6 +98,31 @@ WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_ke
 SELECT uid, concurrency_key IS NOT NULL AND concurrency_key IN ({full_keys})
 FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid LIMIT ?7
 
+-- name: lifo_places
+-- LIFO jobs stand in their own order, before all times there are.
+place <= -1152921504606846976
+
+-- name: delayed_in_line
+SELECT count(*) FROM jobs INDEXED BY jobs_claimable
+WHERE queue = ?1 AND priority = ?2 AND place > ?3
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+
+-- name: delayed_lifo
+SELECT count(*) FROM jobs INDEXED BY jobs_claimable
+WHERE queue = ?1 AND priority = ?2 AND {lifo_places} AND eligible_at > ?3
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+
+-- name: delayed_parked
+-- Their time had come when they were parked; but a clock may have been set back since.
+SELECT count(*) FROM jobs INDEXED BY jobs_parked
+WHERE queue = ?1 AND (place > ?2 OR ({lifo_places} AND eligible_at > ?2)) AND parked = 1
+
+-- name: next_due
+SELECT place FROM jobs INDEXED BY jobs_claimable
+WHERE queue = ?1 AND priority = ?2 AND place > ?3
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+ORDER BY place LIMIT 1
+
 -- name: next_tagged_priority
 SELECT priority FROM job_tags INDEXED BY job_tags_claimable
 WHERE tag = ? AND queue = ? AND priority > ? AND claimable = 1 ORDER BY priority LIMIT 1

@@ -1,4 +1,4 @@
-"""Finding jobs by a filter, newest first: SQL put together from fixed pieces, values always bound."""
+"""Finding jobs by a filter, in order of uid: SQL put together from fixed pieces, values always bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from longshore.backends.sqlite.statements import SQL
-from longshore.core.filtering import JobFilter
+from longshore.backends.view import Search
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import to_micros
 
@@ -19,7 +19,8 @@ _FEW = 20_000
 """Up to here all jobs in a status are fetched through its index and sorted; beyond, the newest are met soon enough."""
 
 # which index leads straight to the jobs of a queue in a status; a partial index is used only if told its own words
-_IN_LINE = "status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0"
+_ELIGIBLE = "('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')"
+_IN_LINE = f"status IN {_ELIGIBLE} AND parked = 0"
 _UNSTARTED = f"queue = ? AND status = 'INITIAL_PENDING' AND {_IN_LINE}"
 _PARKED = "queue = ? AND status = 'INITIAL_PENDING' AND parked = 1"
 _RUNNING = "queue = ? AND status = 'RUNNING' AND lease_token IS NOT NULL"
@@ -39,41 +40,39 @@ class _Conditions(NamedTuple):
 Counts = Mapping[str, Mapping[JobStatus, int]]
 
 
-def search(
-    connection: apsw.Connection, wanted: JobFilter, before: int | None, counts: Counts, limit: int
-) -> Iterator[tuple[Any, ...]]:
-    """Rows that match all but `wanted.data`, read one by one, newest first."""
-    enough = max(limit, _READ_AT_ONCE) if wanted.data else limit
+def found(connection: apsw.Connection, search: Search, counts: Counts) -> Iterator[tuple[Any, ...]]:
+    """Rows that match all but `wanted.data`, read one by one."""
+    if search.wanted.data:
+        search = search._replace(limit=max(search.limit, _READ_AT_ONCE))
     while True:
-        uids = _newest(connection, wanted, before, counts, enough)
+        uids = _first(connection, search, counts)
         for uid in uids:
             yield from connection.execute(SQL.job_by_uid, (uid,))
-        if len(uids) < enough:
+        if len(uids) < search.limit:
             return
-        before = uids[-1]
+        search = search._replace(past=uids[-1])
 
 
-def _newest(
-    connection: apsw.Connection, wanted: JobFilter, before: int | None, counts: Counts, limit: int
-) -> list[int]:
-    conditions = _conditions(wanted, before)
+def _first(connection: apsw.Connection, search: Search, counts: Counts) -> list[int]:
+    wanted = search.wanted
+    conditions = _conditions(search)
     if not wanted.statuses or wanted.ids or wanted.tags or wanted.parent_id or wanted.schedule_id:
         for column, names in (("status", wanted.statuses), ("queue", wanted.queues)):
             if names:
                 conditions.add(f"{column} {_LISTED}", json.dumps(list(names)))
-        return _uids(connection, "jobs", conditions, limit)
-    found: list[int] = []
+        return _uids(connection, "jobs", conditions, search)
+    uids: list[int] = []
     for queue, of in counts.items():
         for status in {JobStatus(status) for status in wanted.statuses}:
             if of.get(status) and (not wanted.queues or queue in wanted.queues):
-                found += _newest_in(connection, queue, status, of[status], conditions, limit)
-    return sorted(found, reverse=True)[:limit]
+                uids += _first_in(connection, queue, status, of[status], conditions, search)
+    return sorted(uids, reverse=not search.oldest_first)[: search.limit]
 
 
-def _newest_in(
-    connection: apsw.Connection, queue: str, status: JobStatus, count: int, conditions: _Conditions, limit: int
+def _first_in(
+    connection: apsw.Connection, queue: str, status: JobStatus, count: int, conditions: _Conditions, search: Search
 ) -> list[int]:
-    """The newest in one queue and status: by its index, or for a crowd by walking back from the newest of all."""
+    """The first in one queue and status: by its index, or for a crowd by walking on from the first of all."""
     if status is JobStatus.INITIAL_PENDING and count <= _FEW:
         places = [
             ("jobs INDEXED BY jobs_claimable", _UNSTARTED),
@@ -87,25 +86,29 @@ def _newest_in(
         places = [("jobs NOT INDEXED", f"queue = ? AND status = '{status}'")]
     else:
         places = [("jobs INDEXED BY jobs_by_status", _OTHER.format(status=status))]
-    found: list[int] = []
+    uids: list[int] = []
     for place, condition in places:
         here = _Conditions([condition, *conditions.texts], [queue, *conditions.values])
-        found += _uids(connection, place, here, limit)
-    return found
+        uids += _uids(connection, place, here, search)
+    return uids
 
 
-def _uids(connection: apsw.Connection, place: str, conditions: _Conditions, limit: int) -> list[int]:
+def _uids(connection: apsw.Connection, place: str, conditions: _Conditions, search: Search) -> list[int]:
     where = " AND ".join(conditions.texts) or "1"
+    order = "ASC" if search.oldest_first else "DESC"
     rows = connection.execute(
-        f"SELECT uid FROM {place} WHERE {where} ORDER BY uid DESC LIMIT ?", (*conditions.values, limit)
+        f"SELECT uid FROM {place} WHERE {where} ORDER BY uid {order} LIMIT ?", (*conditions.values, search.limit)
     )
     return [uid for (uid,) in rows]
 
 
-def _conditions(wanted: JobFilter, before: int | None) -> _Conditions:
+def _conditions(search: Search) -> _Conditions:
+    wanted = search.wanted
     conditions = _Conditions([], [])
-    if before is not None:
-        conditions.add("uid < ?", before)
+    if search.past is not None:
+        conditions.add("uid > ?" if search.oldest_first else "uid < ?", search.past)
+    if search.due is not None:
+        conditions.add(f"(status NOT IN {_ELIGIBLE} OR eligible_at {'<=' if search.due else '>'} ?)", search.now)
     for column, names in (("type", wanted.types), ("id", wanted.ids)):
         if names:
             conditions.add(f"{column} {_LISTED}", json.dumps(list(names)))
@@ -122,6 +125,6 @@ def _conditions(wanted: JobFilter, before: int | None) -> _Conditions:
         conditions.add("instr(CAST(error_message AS BLOB), ?) > 0", wanted.error.encode("utf-8", "surrogatepass"))
     if wanted.text:
         places = ("CAST(id AS BLOB)", "CAST(type AS BLOB)", "CAST(error_message AS BLOB)", "payload")
-        found = " OR ".join(f"instr({place}, ?) > 0" for place in places)
-        conditions.add(f"({found})", *[wanted.text.encode("utf-8", "surrogatepass")] * len(places))
+        anywhere = " OR ".join(f"instr({place}, ?) > 0" for place in places)
+        conditions.add(f"({anywhere})", *[wanted.text.encode("utf-8", "surrogatepass")] * len(places))
     return conditions

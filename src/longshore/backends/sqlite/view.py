@@ -10,11 +10,10 @@ import apsw
 
 from longshore.backends.sql.columns import Row, record_of_row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
-from longshore.backends.sqlite.search import search
+from longshore.backends.sqlite.search import found
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import Tombstone
-from longshore.backends.view import LogEnds
-from longshore.core.filtering import JobFilter
+from longshore.backends.view import LogEnds, Search
 from longshore.core.record import Record
 
 
@@ -47,16 +46,39 @@ class SQLiteView(SQLView):
         return row[0], row[1:]
 
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        found: dict[tuple[str, str], Record | Tombstone] = {}
+        known: dict[tuple[str, str], Record | Tombstone] = {}
         for pair in pairs:
             if row := self._one(SQL.job_behind_key, *pair):
-                found[pair] = self._whole(record_of_row(row))
+                known[pair] = self._whole(record_of_row(row))
             elif row := self._one(SQL.tombstone_behind_key, *pair, since):
-                found[pair] = tombstone_of_row(row)
-        return found
+                known[pair] = tombstone_of_row(row)
+        return known
 
-    def _found(self, wanted: JobFilter, before: int | None, limit: int) -> Iterator[Row]:
-        return search(self._connection, wanted, before, self.counts_by_queue(), limit)
+    def _found(self, search: Search) -> Iterator[Row]:
+        return found(self._connection, search, self.counts_by_queue())
+
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        delayed = 0
+        for queue in self._queues_in_line(queues):
+            for priority in self._priorities(queue):
+                for statement in (SQL.delayed_in_line, SQL.delayed_lifo):
+                    ((here,),) = self._rows(statement, queue, priority, now)
+                    delayed += here
+            ((parked,),) = self._rows(SQL.delayed_parked, queue, now)
+            delayed += parked
+        return delayed
+
+    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+        first = [
+            row[0]
+            for queue in self._queues_in_line(queues)
+            for priority in self._priorities(queue)
+            if (row := self._one(SQL.next_due, queue, priority, now)) is not None
+        ]
+        return min(first, default=None)
+
+    def _queues_in_line(self, queues: Sequence[str] | None) -> Sequence[str]:
+        return list(self.counts_by_queue()) if queues is None else queues
 
     def log_ends(self, queue: str | None) -> LogEnds:
         ((log, _, next_event),) = self._rows(SQL.meta)

@@ -47,6 +47,7 @@ from longshore.testing.conformance.submission import TestSubmission
 from longshore.testing.conformance.surface import TestSurface
 from longshore.testing.conformance.turnover import TestTurnover
 from longshore.testing.conformance.updates import TestUpdates
+from longshore.testing.conformance.waiting import TestWaiting
 from longshore.testing.conformance.workers import TestWorkers
 
 __all__ = [
@@ -78,5 +79,6 @@ __all__ = [
     "TestSurface",
     "TestTurnover",
     "TestUpdates",
+    "TestWaiting",
     "TestWorkers",
 ]

@@ -1,0 +1,194 @@
+"""Jobs that wait for their time: counted, listed apart, and when the first of them comes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.clock import HeldClock
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import ELIGIBLE
+from longshore.testing.conformance.staging import (
+    EVERY_STATUS,
+    S,
+    claim,
+    claimable,
+    enqueue,
+    job_in,
+    lease_of,
+    moment,
+    new_job,
+    refused,
+    seconds,
+)
+
+
+async def some_of_each(backend: Backend) -> None:
+    """Jobs that may start and jobs that may not yet, in every way there is, in two queues and several priorities."""
+    for number, queue in enumerate(["mail", "bills", "mail", "bills", "mail", "mail"]):
+        await backend.enqueue_job(new_job(f"now {number}", queue=queue, priority=number % 3 - 1, lifo=number == 4))
+        later = new_job(f"later {number}", queue=queue, priority=number % 2, lifo=number == 3)
+        await backend.enqueue_job(later.replace(run_at=seconds(60 + number)))
+    for number in range(2):
+        await enqueue(backend, f"again {number}", queue="mail", tags=["again"])
+    for job in await backend.dequeue_jobs("worker-1", ["again"], limit=2):
+        await backend.fail_job(job.id, "later, please", retry_at=30 if job.id == "again 0" else None)
+    await job_in(backend, S.COMPLETED, "over", queue="mail")
+
+
+async def ids(backend: Backend, **options: object) -> list[str]:
+    """Every job there is, in the order asked for, three to a page."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await backend.list_jobs(JobFilter(), limit=3, cursor=cursor, **options)  # type: ignore[arg-type]  # any
+        found += [job.id for job in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+class TestWaiting:
+    """`count_delayed`, `next_due`, and `list_jobs` by time and the other way round."""
+
+    async def test_delayed_jobs_are_counted_until_their_time_comes(self, backend: Backend, clock: HeldClock) -> None:
+        # M-QUE-06
+        assert await backend.count_delayed() == await backend.count_delayed("mail") == 0
+        await some_of_each(backend)
+        assert [await backend.count_delayed(queue) for queue in (None, "mail", "bills", "none")] == [7, 5, 2, 0]
+        clock.advance(62)
+        assert [await backend.count_delayed(queue) for queue in (None, "mail", "bills")] == [3, 2, 1]
+        clock.advance(10)
+        assert await backend.count_delayed() == 0
+
+    @pytest.mark.parametrize("status", EVERY_STATUS)
+    async def test_only_jobs_that_wait_for_nothing_but_their_time_are_delayed(
+        self, backend: Backend, status: S
+    ) -> None:
+        job = await job_in(backend, status)
+        assert await backend.count_delayed() == 0
+        assert await backend.next_due() is None
+        if status is S.INITIAL_PENDING:
+            await backend.update_job_status(job.id, S.RUNNING)
+            await backend.fail_job(job.id, "later", retry_at=60)
+            assert await backend.count_delayed() == 1
+
+    async def test_jobs_are_listed_by_whether_their_time_has_come(self, backend: Backend, clock: HeldClock) -> None:
+        # M-QUE-05
+        await some_of_each(backend)
+        everything = await ids(backend)
+        delayed = [job_id for job_id in everything if job_id.startswith("later") or job_id == "again 0"]
+        assert await ids(backend, due=False) == [job_id for job_id in everything if job_id in [*delayed, "over"]]
+        assert await ids(backend, due=True) == [job_id for job_id in everything if job_id not in delayed]
+        for queue in ("mail", "bills"):
+            wanted = JobFilter(queues=[queue], statuses=tuple(ELIGIBLE))
+            page = await backend.list_jobs(wanted, due=False)
+            assert len(page.items) == await backend.count_delayed(queue)
+        assert set(await claimable(backend)) == {job for job in everything if job not in [*delayed, "over"]}
+        clock.advance(60)
+        assert "later 0" in await ids(backend, due=True)
+        assert "later 1" in await ids(backend, due=False)
+
+    @pytest.mark.parametrize("status", EVERY_STATUS)
+    async def test_what_is_not_eligible_is_listed_either_way(self, backend: Backend, status: S) -> None:
+        job = await job_in(backend, status)
+        for due in (True, False):
+            found = (await backend.list_jobs(JobFilter(statuses=[status]), due=due)).items
+            assert found == ([job] if due or status not in ELIGIBLE else [])
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            JobFilter(),
+            JobFilter(queues=["mail"]),
+            JobFilter(statuses=EVERY_STATUS),
+            JobFilter(statuses=[S.INITIAL_PENDING], queues=["mail", "bills"]),
+            JobFilter(tags=["again"]),
+            JobFilter(data={"n": None}),
+            JobFilter(text="later"),
+        ],
+        ids=repr,
+    )
+    async def test_oldest_first_is_the_same_the_other_way_round(self, backend: Backend, wanted: JobFilter) -> None:
+        await some_of_each(backend)
+        newest = (await backend.list_jobs(wanted)).items
+        assert (await backend.list_jobs(wanted, oldest_first=True)).items == newest[::-1]
+
+    async def test_pages_go_on_in_their_order_whatever_comes_and_goes(self, backend: Backend) -> None:
+        await backend.enqueue_jobs([new_job(f"job {number}") for number in range(5)])
+        page = await backend.list_jobs(JobFilter(), limit=2, oldest_first=True)
+        assert [job.id for job in page.items] == ["job 0", "job 1"]
+        await backend.cancel_jobs(job_ids=["job 1", "job 3"])
+        await backend.delete_jobs(job_ids=["job 1", "job 3"])
+        await enqueue(backend, "new")
+        page = await backend.list_jobs(JobFilter(), limit=2, oldest_first=True, cursor=page.next_cursor)
+        assert [job.id for job in page.items] == ["job 2", "job 4"]
+        page = await backend.list_jobs(JobFilter(), limit=2, oldest_first=True, cursor=page.next_cursor)
+        assert ([job.id for job in page.items], page.next_cursor) == (["new"], None)
+
+    async def test_the_order_and_the_time_are_asked_for_in_plain_words(self, backend: Backend) -> None:
+        async with refused(backend, InvalidArgument, field="oldest_first"):
+            await backend.list_jobs(JobFilter(), oldest_first=1)  # type: ignore[arg-type]  # that it is no bool
+        async with refused(backend, InvalidArgument, field="due"):
+            await backend.list_jobs(JobFilter(), due="now")  # type: ignore[arg-type]  # as above
+        async with refused(backend, InvalidArgument, field="queue"):
+            await backend.count_delayed("")
+        async with refused(backend, InvalidArgument, field="queues"):
+            await backend.next_due("mail")
+
+    async def test_the_first_delayed_job_of_these_queues_tells_when_to_look(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        assert await backend.next_due() is None
+        assert await backend.next_due([]) is None
+        await some_of_each(backend)
+        start = clock.now()
+
+        async def due_in(*queues: str) -> timedelta | None:
+            first: datetime | None = await backend.next_due(queues or None)
+            return None if first is None else first - start
+
+        assert [await due_in(), await due_in("mail")] == [seconds(30), seconds(30)]
+        assert [await due_in("bills"), await due_in("bills", "mail"), await due_in("none")] == [
+            *(seconds(61), seconds(30)),
+            None,
+        ]
+        clock.advance(30)
+        assert await due_in() == seconds(60)
+        clock.advance(60)
+        assert await due_in() is None
+
+    async def test_a_job_that_goes_back_for_later_tells_when(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "a")
+        job = await claim(backend)
+        await backend.release_lease(job.id, lease_of(job), run_at=5)
+        assert await backend.next_due() == clock.now() + seconds(5)
+        await backend.promote_job(job.id)
+        assert await backend.next_due() is None
+
+    async def test_a_lifo_job_waits_unannounced(self, backend: Backend, clock: HeldClock) -> None:
+        await enqueue(backend, "last", lifo=True, run_at=60)
+        assert await backend.next_due() is None
+        assert await backend.count_delayed() == 1
+        await enqueue(backend, "first", run_at=90)
+        assert await backend.next_due() == clock.now() + seconds(90)
+
+    async def test_jobs_whose_key_is_full_are_judged_by_their_time_too(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.set_limits("default", per_key=1)
+        for number in range(4):
+            await enqueue(backend, f"k {number}", concurrency_key="k", run_at=0 if number < 3 else 60)
+        assert [job.id for job in await backend.dequeue_jobs("worker-1", limit=4)] == ["k 0"]
+        assert await backend.count_delayed() == 1
+        clock.set(clock.now() - seconds(3600))
+        assert await backend.count_delayed() == 3
+        assert len((await backend.list_jobs(JobFilter(statuses=tuple(ELIGIBLE)), due=False)).items) == 3
+
+    async def test_the_first_of_many_is_the_first(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.enqueue_jobs([new_job(run_at=100 + number % 7, priority=number % 5) for number in range(200)])
+        assert moment(await backend.next_due()) == clock.now() + seconds(100)
+        assert await backend.count_delayed() == 200
