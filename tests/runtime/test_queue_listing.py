@@ -263,3 +263,20 @@ async def test_a_job_claimed_while_the_queue_is_being_emptied_is_left_to_its_wor
     with pytest.raises(InvalidTransition):
         await queue.remove_job(waiting.id)
     assert await status_of(backend, waiting.id) is S.RUNNING
+
+
+@pytest.mark.parametrize("asc", [False, True])
+async def test_a_word_and_a_status_that_mean_other_times_are_listed_together(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch, asc: bool
+) -> None:
+    # M-QUE-05
+    monkeypatch.setattr(listing, "_AT_ONCE", 2)
+    for number in range(9):
+        await queue.add("now" if number % 3 else "later", job_id=f"{number}", delay=0 if number % 3 else 60)
+    for status in (S.FAILED_RETRY, S.COMPLETED, S.DEAD):
+        await job_in(backend, status, str(status))
+    wanted = ["0", "3", "6", "FAILED_RETRY", "COMPLETED"]
+    found = await queue.get_jobs(["DELAYED", S.FAILED_RETRY, "COMPLETED"], asc=asc)
+    assert [job.id for job in found] == (wanted if asc else wanted[::-1])
+    assert [job.id for job in await queue.get_jobs("DELAYED", -2, -1, asc)] == (["3", "6"] if asc else ["3", "0"])
+    assert [job.id for job in await queue.get_jobs("PENDING", 1, 2, asc)] == (["2", "4"] if asc else ["8", "7"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,7 +14,6 @@ from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import Duration, check_duration
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.vocabulary import statuses_for, word_for
-from longshore.runtime.standing_in import now as store_time
 
 WORDS = ("PENDING", "DELAYED", "ACTIVE", "COMPLETED", "FAILED", "WAITING_CHILDREN", "CANCELLED")
 WAITING = "waiting"
@@ -52,27 +50,46 @@ def _due(word: str) -> bool:
     return word == "PENDING"
 
 
-async def jobs_standing(backend: Backend, queue: str | None, wanted: Standings) -> AsyncIterator[Job]:
-    """The jobs meant, newest first."""
-    if not wanted:
-        return
-    asks_for_time = any(due is not None for due in wanted.values())
-    now = await store_time(backend) if asks_for_time else None
-    filter = JobFilter(statuses=tuple(wanted), queues=() if queue is None else (queue,))
+async def jobs_standing(
+    backend: Backend, queue: str | None, wanted: Standings, *, oldest_first: bool = False
+) -> AsyncIterator[Job]:
+    """The jobs meant, newest first or oldest first."""
+    lines = [_line(backend, queue, statuses, due, oldest_first) for due, statuses in _by_time(wanted).items()]
+    heads = [(job, line) for line in lines if (job := await anext(line, None)) is not None]
+    while heads:
+        choose = min if oldest_first else max
+        job, line = head = choose(heads, key=lambda head: head[0].uid)
+        yield job
+        heads.remove(head)
+        following = await anext(line, None)
+        if following is not None:
+            heads.append((following, line))
+
+
+def _by_time(wanted: Standings) -> dict[bool | None, list[JobStatus]]:
+    """Statuses that one listing can show together: what is not eligible goes with whatever is."""
+    by_time: dict[bool | None, list[JobStatus]] = {}
+    for status, due in wanted.items():
+        if status in ELIGIBLE:
+            by_time.setdefault(due, []).append(status)
+    others = [status for status in wanted if status not in ELIGIBLE]
+    if others:
+        by_time.setdefault(next(iter(by_time), None), []).extend(others)
+    return by_time
+
+
+async def _line(
+    backend: Backend, queue: str | None, statuses: Sequence[JobStatus], due: bool | None, oldest_first: bool
+) -> AsyncIterator[Job]:
+    filter = JobFilter(statuses=statuses, queues=() if queue is None else (queue,))
     cursor: str | None = None
     while True:
-        page = await backend.list_jobs(filter, limit=_AT_ONCE, cursor=cursor)
+        page = await backend.list_jobs(filter, limit=_AT_ONCE, cursor=cursor, oldest_first=oldest_first, due=due)
         for job in page.items:
-            due = wanted[job.status]
-            if due is None or now is None or due is _is_due(job, now):
-                yield job
+            yield job
         cursor = page.next_cursor
         if cursor is None:
             return
-
-
-def _is_due(job: Job, now: datetime) -> bool:
-    return not isinstance(job.run_at, datetime) or job.run_at <= now
 
 
 async def jobs_in_range(
@@ -81,15 +98,16 @@ async def jobs_in_range(
     """Those from `start` to `end`, both included, newest first or oldest first; a negative one counts from the end."""
     check_number("start", start, least=SMALLEST)
     check_number("end", end, least=SMALLEST)
-    from_start = start >= 0 and end >= 0
-    if from_start and start > end:
+    if start < 0 and end < 0:  # from the other end, where they are soon met
+        return (await jobs_in_range(backend, queue, wanted, ~end, ~start, asc=not asc))[::-1]
+    enough = end + 1 if start >= 0 and end >= 0 else None
+    if enough is not None and start >= enough:
         return []
-    kept: deque[Job] = deque(maxlen=end + 1 if from_start and asc else None)
-    async for job in jobs_standing(backend, queue, wanted):
-        kept.append(job)
-        if from_start and not asc and len(kept) > end:
+    found: list[Job] = []
+    async for job in jobs_standing(backend, queue, wanted, oldest_first=asc):
+        found.append(job)
+        if len(found) == enough:
             break
-    found = list(reversed(kept) if asc else kept)
     first = max(start + len(found), 0) if start < 0 else start
     last = end + len(found) if end < 0 else end
     return found[first : last + 1] if last >= 0 else []
@@ -104,15 +122,8 @@ async def count_by_word(backend: Backend, queue: str | None) -> dict[str, int]:
             counts[word] += jobs
     delayed = 0
     if counts["PENDING"]:
-        delayed = min(await _count_delayed(backend, queue), counts["PENDING"])
+        delayed = min(await backend.count_delayed(queue), counts["PENDING"])  # some may have come meanwhile
     return counts | {"PENDING": counts["PENDING"] - delayed, "DELAYED": delayed, WAITING: counts["PENDING"] - delayed}
-
-
-async def _count_delayed(backend: Backend, queue: str | None) -> int:
-    delayed = 0
-    async for _ in jobs_standing(backend, queue, dict.fromkeys(ELIGIBLE, False)):
-        delayed += 1
-    return delayed
 
 
 # -- removing
@@ -150,7 +161,7 @@ async def clean(backend: Backend, queue: str | None, grace: Duration, status: St
     if HOLDS_CAPACITY & wanted.keys():
         raise InvalidArgument("status", f"{status} jobs are held by workers; cancel them first")
     most = check_number("limit", limit)
-    before = await store_time(backend) - timedelta(microseconds=check_duration("grace", grace, positive=False))
+    before = await backend.now() - timedelta(microseconds=check_duration("grace", grace, positive=False))
     old = [
         (since, job.uid, job) async for job in jobs_standing(backend, queue, wanted) if (since := _since(job)) <= before
     ]
