@@ -191,6 +191,18 @@ def test_the_second_signal_drops_everything_at_once_and_the_lease_brings_it_back
     assert stored["j"].crashes == 1
 
 
+def test_a_program_ends_although_a_job_it_gave_back_sits_in_a_thread(url: str) -> None:
+    """F20: nothing can end that thread, and nobody waits for it."""
+    add(url, [Job(id="j", type="sits in a thread")])
+    with Crew(url) as crew:
+        hand = hire(crew, "w", "served", grace=0.2)
+        hear(crew, lambda _, what: what == "started")
+        hand.signal(signal.SIGTERM)
+        assert hand.wait() == 0
+    stored, _ = checked(url)
+    assert (stored["j"].status, stored["j"].crashes) == (JobStatus.UNKNOWN_RETRY, 0)
+
+
 @pytest.mark.parametrize("poison", ["segfault", "exits", "aborts"])
 def test_a_poison_job_takes_down_its_own_process_only_and_is_buried_with_its_last_words(url: str, poison: str) -> None:
     """F17, F18."""

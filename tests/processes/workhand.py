@@ -1,7 +1,7 @@
 """A process with a real Worker in it, whose jobs tell on its output when they begin and end.
 
 Run as `python -m tests.processes.workhand KIND URL NAME CONCURRENCY LEASE GRACE`. KIND says where the jobs run: `loop`,
-`threads` or `processes`. What a job does stands in its type. SIGTERM closes the worker, as a deploy does.
+`threads` or `processes`; `served` is a whole program by `serve`. What a job does stands in its type. SIGTERM closes the worker, as a deploy does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from longshore.core.moments import Duration
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.signals import run_until_stopped
+from longshore.runtime.signals import run_until_stopped, serve
 
 _NEVER = threading.Event()
 
@@ -37,6 +37,8 @@ async def on_the_loop(job: RunningJob) -> str:
         await asyncio.sleep(0.02)
     elif job.type == "long" or (job.type == "until killed" and job.executions == 1):
         await asyncio.Event().wait()
+    elif job.type == "sits in a thread":
+        await asyncio.to_thread(_NEVER.wait)
     elif job.type == "blocks the loop":
         _NEVER.wait(job.data)
     elif job.type == "holds the interpreter" and job.executions == 1:
@@ -100,6 +102,8 @@ async def work(kind: str, url: str, name: str, concurrency: int, lease: float, g
 
 def main() -> None:
     kind, url, name, concurrency, lease, grace = sys.argv[1:]
+    if kind == "served":
+        sys.exit(serve(lambda: Worker(Queue(connect(url)), on_the_loop, cancel_grace=0.2), grace=float(grace)))
     asyncio.run(work(kind, url, name, int(concurrency), float(lease), float(grace)))
 
 

@@ -16,6 +16,8 @@ from longshore.core.moments import Duration
 
 STOP_GRACE = 30.0
 """Seconds running jobs have to end after the first signal, before they are called off and handed back."""
+_FOR_THREADS = 1.0
+"""Seconds for threads of the event loop to end, once the worker has."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger("longshore.worker")
@@ -124,12 +126,21 @@ async def _serve(make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration
     stop.attach()
     made = make()
     code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace)
-    if code:  # demanded: threads that are still busy would hold up an orderly exit
+    if code or not await _threads_have_ended():  # which would hold up an orderly exit for as long as they like
         with suppress(Exception):
             logging.shutdown()
             sys.stdout.flush()
         os._exit(code)
     return code
+
+
+async def _threads_have_ended() -> bool:
+    """Whether the loop's own threads have come to rest: a job that was given back may still sit in `to_thread`."""
+    ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
+    await asyncio.wait([ending], timeout=_FOR_THREADS)
+    if not ending.done():
+        _log.warning("threads of jobs that were given back are still busy; the process ends without them")
+    return ending.done()
 
 
 async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None) -> int:
