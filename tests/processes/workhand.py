@@ -1,7 +1,8 @@
 """A process with a real Worker in it, whose jobs tell on its output when they begin and end.
 
 Run as `python -m tests.processes.workhand KIND URL NAME CONCURRENCY LEASE GRACE`. KIND says where the jobs run: `loop`,
-`threads` or `processes`; `served` is a whole program by `serve`. What a job does stands in its type. SIGTERM closes the worker, as a deploy does.
+`threads` or `processes`; `served` is a whole program by `serve`. What a job does stands in its type. SIGTERM closes the
+worker, as a deploy does.
 """
 
 from __future__ import annotations
