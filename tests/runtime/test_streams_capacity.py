@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
@@ -279,6 +280,23 @@ async def test_a_job_that_another_stream_got_meanwhile_frees_the_first_one(backe
             await add(queue, "b", "c")
             assert await receive_ids(first) == ["b"]
             await others_get(queue, "c")
+
+
+async def test_a_job_claimed_anew_while_its_end_is_on_its_way_to_the_stream_is_still_held(
+    backend: Backend, queue: Queue
+) -> None:
+    # Q-STREAM-08 Q-INV-01 X-22
+    await add(queue, "a")
+    dock = dock_of(backend)
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=2) as stream:
+        [job] = await receive(stream)
+        telling = threading.Thread(target=dock.freed, args=([job.id],))
+        telling.start()
+        telling.join()  # with the loop blocked: the stream has not heard of it yet
+        dock.holds(stream, [job])
+        await add(queue, "b", "c")
+        assert await receive_ids(stream) == ["b"]
+        await others_get(queue, "c")
 
 
 async def test_many_streams_in_many_threads_do_everything_once_and_hold_no_more_than_they_may(
