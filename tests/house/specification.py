@@ -1,5 +1,6 @@
 """Which ids of docs/specification.md the tests cite; `python -m tests.house.specification` prints the missing ones."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ CITING = (ROOT / "tests", ROOT / "src" / "longshore" / "testing")
 IDENTIFIER = re.compile(r"\b[BQTOMX]-(?:[A-Z0-9]+-)?\d{2,3}[a-z]?\b")
 # only the first cell of a row defines an id; elsewhere in the page an id refers to a row
 ROW = re.compile(rf"^\| ({IDENTIFIER.pattern}) \|", re.MULTILINE)
+
+STORE_FIXTURES = ("store_url", "open_backend", "backend", "other_backend", "queue", "mail")
+"""Of tests/runtime/conftest.py: whoever asks for one of these runs on every store."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,33 @@ def citations() -> Iterator[tuple[str, Path]]:
         for path in sorted(folder.rglob("*.py")):
             for cited in IDENTIFIER.findall(path.read_text(encoding="utf-8")):
                 yield cited, path.relative_to(ROOT)
+
+
+def cited_on_every_store() -> set[str]:
+    """Ids cited inside a test that runs on memory, SQLite and PostgreSQL: in the conformance kit, or by fixture."""
+    cited: set[str] = set()
+    for path in (ROOT / "src" / "longshore" / "testing" / "conformance").rglob("*.py"):
+        cited.update(IDENTIFIER.findall(path.read_text(encoding="utf-8")))
+    for path in (ROOT / "tests" / "runtime").glob("test_*.py"):
+        cited.update(_cited_by_tests_on_stores(path.read_text(encoding="utf-8")))
+    return cited
+
+
+def _cited_by_tests_on_stores(source: str) -> Iterator[str]:
+    """Ids within (or in the comment lines above) each test that asks, itself or by a fixture, for a store."""
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    asks = {function.name: {argument.arg for argument in function.args.args} for function in functions}
+    on_stores = set(STORE_FIXTURES)
+    while more := {name for name, wanted in asks.items() if wanted & on_stores} - on_stores:
+        on_stores |= more
+    for function in functions:
+        if function.name.startswith("test_") and function.name in on_stores:
+            first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)]) - 1
+            while first > 0 and lines[first - 1].lstrip().startswith("#"):
+                first -= 1
+            yield from IDENTIFIER.findall("\n".join(lines[first : function.end_lineno]))
 
 
 def tally() -> dict[str, Tally]:
