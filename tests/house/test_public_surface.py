@@ -49,7 +49,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "get_job_stats": ({"tags": ()}, {"queue": None}),
     "count_jobs": ({"queue": None}, {}),
     "count_delayed": ({"queue": None}, {}),
-    "next_due": ({"queues": None}, {}),
+    "next_due": ({"queues": None}, {"after": None}),
     "retry_job": ({"job_id": NEEDED}, {"reset": True, "actor": ""}),
     "promote_job": ({"job_id": NEEDED}, {}),
     "set_progress": ({"job_id": NEEDED, "value": NEEDED}, {"lease": None}),

@@ -335,10 +335,11 @@ class Backend(ABC):
         """How many jobs in an eligible status wait for their time."""
 
     @abstractmethod
-    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+    async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
         """When the time of the first delayed job of these queues comes; None if there is none.
 
-        It tells whoever waits for work when to look. A LIFO job is not counted: it stands before all others, where
+        It tells whoever waits for work when to look; `after` is the moment up to which they have looked (None: up to
+        now), so that no job comes unnoticed in between. A LIFO job is not counted: it stands before all others, where
         nothing is found by its time. Nor is asked whether tags, limits or a pause keep the job from starting then.
         """
 

@@ -78,9 +78,9 @@ def count_delayed(view: View, queue: str | None) -> int:
     return view.count_delayed(None if queue is None else [queue], view.time())
 
 
-def next_due(view: View, queues: Sequence[str] | None) -> datetime | None:
-    """When the first of those comes."""
-    return optional_moment(view.next_due(queues, view.time()))
+def next_due(view: View, queues: Sequence[str] | None, after: int | None) -> datetime | None:
+    """When the first of those comes, or came after this moment."""
+    return optional_moment(view.next_due(queues, view.time() if after is None else after))
 
 
 def list_queues(view: View) -> list[QueueInfo]:

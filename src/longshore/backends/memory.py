@@ -386,8 +386,8 @@ class _Store:
     def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
         return len(self._coming(queues, now))
 
-    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
-        return min([record.eligible_at for record in self._coming(queues, now) if not record.lifo], default=None)
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
+        return min([record.eligible_at for record in self._coming(queues, after) if not record.lifo], default=None)
 
     def _coming(self, queues: Sequence[str] | None, now: int) -> list[Record]:
         return self._where(lambda record: record.comes(now) and (queues is None or record.queue in queues))

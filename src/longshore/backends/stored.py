@@ -42,7 +42,7 @@ from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.limits import Rate, check_limit, check_rate
-from longshore.core.moments import SECOND, Duration, Moment, check_duration
+from longshore.core.moments import SECOND, Duration, Moment, check_datetime, check_duration
 from longshore.core.names import check_name, check_names
 from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
@@ -277,8 +277,10 @@ class StoredBackend(Backend):
     async def count_delayed(self, queue: str | None = None) -> int:
         return await self._read(looking.count_delayed, checks.optional_queue(queue))
 
-    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
-        return await self._read(looking.next_due, None if queues is None else check_names("queues", queues))
+    async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
+        names = None if queues is None else check_names("queues", queues)
+        moment = None if after is None else check_datetime("after", after)
+        return await self._read(looking.next_due, names, moment)
 
     async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
         return await self._read(looking.read_logs, check_name("job_id", job_id), check_number("after", after))
@@ -387,7 +389,7 @@ class StoredBackend(Backend):
         return await self._write(upkeep.apply_retention, checks.limit(limit))
 
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        await self._write_urgently(_put_worker, checks.worker(worker))
+        await self._write(_put_worker, checks.worker(worker))  # for people: it must not hold up a renewal
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._read(_workers)

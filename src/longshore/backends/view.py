@@ -79,8 +79,8 @@ class View(Protocol):
         """Jobs in line whose time is still to come."""
         ...
 
-    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
-        """When the time of the first of those comes, LIFO jobs left out."""
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
+        """The first time after this one that comes for a job in line, LIFO jobs left out."""
         ...
 
     def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
@@ -15,6 +17,12 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _UNAVAILABLE_PAUSE = 0.5
 _WHILE_BUSY = 0.1
 """Seconds between two looks for cancellations while there is more work than room."""
+
+_AHEAD_AGAIN = 0.1
+"""Seconds between two looks at what is still to come."""
+_BEFORE_THE_FIRST = timedelta(seconds=1)
+_SLACK = 0.002
+"""Seconds by which a timer may be early."""
 
 _log = logging.getLogger("longshore.stream")
 
@@ -35,6 +43,9 @@ class Alarm:
         self._scarce = asyncio.Event()
         self._scarce.set()
         self._watch: asyncio.Task[None] | None = None
+        self._ahead: asyncio.Task[None] | None = None
+        self._ahead_again = False
+        self._told_until: datetime | None = None
         self._closed: QueueClosed | None = None
         self.changed = False
         """Whether the store changed since this was last set to False."""
@@ -45,9 +56,10 @@ class Alarm:
 
     async def stop(self) -> None:
         """Watches no longer."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        tasks = [task for task in (self._watch, self._ahead) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def ring(self) -> None:
         """There may be something to do."""
@@ -71,6 +83,30 @@ class Alarm:
             self._scarce.clear()
         else:
             self._scarce.set()
+
+    def look_ahead(self, queues: Sequence[str] | None) -> None:
+        """After a look that found nothing: rings when the time of a delayed job comes, be it before the next poll."""
+        self._ahead_again = True
+        if self._ahead is None or self._ahead.done():
+            self._ahead = asyncio.create_task(self._ring_when_due(queues))
+
+    async def _ring_when_due(self, queues: Sequence[str] | None) -> None:
+        while self._ahead_again:
+            self._ahead_again = False
+            with suppress(Exception):  # nothing depends on it: the next poll finds the job, too
+                await self._ask_when(queues)
+            await asyncio.sleep(_AHEAD_AGAIN)
+
+    async def _ask_when(self, queues: Sequence[str] | None) -> None:
+        """From where it last asked, not from now: a job may have come since the look that did not find it."""
+        if self._told_until is None:
+            self._told_until = await self._backend.now() - _BEFORE_THE_FIRST
+        first = await self._backend.next_due(queues, after=self._told_until)
+        if first is not None:
+            self._told_until = await self._backend.now()
+            seconds = (first - self._told_until).total_seconds()
+            if seconds < self._poll_seconds:
+                self.ring_in(max(seconds, 0) + _SLACK)
 
     async def _ring_on_changes(self) -> None:
         while True:

@@ -258,6 +258,7 @@ class JobStream:
             jobs = await self._insist(self._claim, room)
             self._alarm.found(len(jobs))
             if not jobs:
+                self._alarm.look_ahead(self._queues)
                 return
 
     async def _claim(self, room: int) -> list[Job]:

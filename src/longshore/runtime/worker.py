@@ -254,6 +254,8 @@ class Worker:
             self._settled(outcomes, report)
         if limit:
             self._alarm.found(len(jobs), plenty=len(jobs) == limit)
+            if not jobs:
+                self._alarm.look_ahead(self._queues)
         if jobs:
             self._claimed(jobs, asked_at)
             if room > len(jobs) == limit:

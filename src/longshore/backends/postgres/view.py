@@ -103,8 +103,8 @@ class PostgresView(SQLView):
         ((delayed,),) = self._rows(self._sql.count_delayed, self._listed(self._queues_in_line(queues)), now)
         return int(delayed)
 
-    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
-        ((first,),) = self._rows(self._sql.next_due, self._listed(self._queues_in_line(queues)), now)
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
+        ((first,),) = self._rows(self._sql.next_due, self._listed(self._queues_in_line(queues)), after)
         return None if first is None else int(first)
 
     def _queues_in_line(self, queues: Sequence[str] | None) -> Iterable[str]:

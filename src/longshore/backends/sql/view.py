@@ -68,8 +68,8 @@ class SQLView(ABC):
         """Jobs in line whose time is still to come."""
 
     @abstractmethod
-    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
-        """When the time of the first of those comes, LIFO jobs left out."""
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
+        """The first time after this one that comes for a job in line, LIFO jobs left out."""
 
     @abstractmethod
     def log_ends(self, queue: str | None) -> LogEnds:

@@ -68,12 +68,12 @@ class SQLiteView(SQLView):
             delayed += parked
         return delayed
 
-    def next_due(self, queues: Sequence[str] | None, now: int) -> int | None:
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
         first = [
             row[0]
             for queue in self._queues_in_line(queues)
             for priority in self._priorities(queue)
-            if (row := self._one(SQL.next_due, queue, priority, now)) is not None
+            if (row := self._one(SQL.next_due, queue, priority, after)) is not None
         ]
         return min(first, default=None)
 

@@ -161,6 +161,19 @@ class TestWaiting:
         clock.advance(60)
         assert await due_in() is None
 
+    async def test_whoever_looked_a_while_ago_hears_of_what_came_since(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        looked_at = clock.now()
+        for delay in (10, 20):
+            await enqueue(backend, f"in {delay}", run_at=delay)
+        clock.advance(10)
+        assert await backend.next_due() == looked_at + seconds(20)
+        assert await backend.next_due(after=looked_at) == looked_at + seconds(10)
+        assert await backend.next_due(["default"], after=looked_at + seconds(20)) is None
+        async with refused(backend, InvalidArgument, field="after"):
+            await backend.next_due(after=7)  # type: ignore[arg-type]  # that it is no time is the point
+
     async def test_a_job_that_goes_back_for_later_tells_when(self, backend: Backend, clock: HeldClock) -> None:
         await enqueue(backend, "a")
         job = await claim(backend)
