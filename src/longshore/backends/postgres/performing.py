@@ -133,10 +133,13 @@ class Performer:
                     try:
                         horizon = find_horizon(taken.session, self._sql) if follows else None
                         taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        return look(PostgresView(taken.session, self._sql, self._seen, horizon, self._clock))
-                    finally:
+                        answer = look(PostgresView(taken.session, self._sql, self._seen, horizon, self._clock))
+                    except BaseException:
                         taken.roll_back()
                         stale = taken.reused and taken.lost
+                        raise
+                    taken.end_look()
+                    return answer
             except _LOST:
                 if not stale or monotonic() > until:
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -19,19 +20,25 @@ from longshore.core.errors import BackendUnavailable
 
 _NUDGED_EVERY = 1.0
 """Seconds after which a pool that has given up on the server is asked to try it again."""
+_KEPT_AT_HAND = 300.0
+"""Seconds for which a connection is kept at hand; then the pool is asked whether it is too old, or one too many."""
 
 
 class _OurConnection(psycopg.Connection[Any]):
-    """A connection that remembers whether it has served before."""
+    """A connection that remembers whether it has served before, and since when it is at hand."""
 
     served = False
+    since = 0.0
+    session: OwnSession | None = None
 
 
 class Taken:
     """A connection while somebody has it."""
 
     def __init__(self, connection: _OurConnection, watchdog: Watchdog) -> None:
-        self.session = OwnSession(connection, watchdog)
+        if connection.session is None:
+            connection.session = OwnSession(connection, watchdog)
+        self.session = connection.session
         self.reused = connection.served
         self._connection = connection
 
@@ -42,21 +49,35 @@ class Taken:
 
     def roll_back(self) -> None:
         """Takes back whatever is under way; a connection that cannot do even that is given up."""
+        self._end("ROLLBACK")
+
+    def end_look(self) -> None:
+        """Ends what changed nothing. By a commit: after a rollback the driver forgets all that it has prepared."""
+        self._end("COMMIT")
+
+    def _end(self, command: str) -> None:
         if self._connection.info.transaction_status is TransactionStatus.IDLE:
             return
         try:
-            self.session.run("ROLLBACK")
+            self.session.run(command)
         except psycopg.Error:
             self._connection.close()
 
 
 class Pool:
-    """At most so many connections; whoever finds none waits."""
+    """At most so many connections; whoever finds none waits.
+
+    The one that was given back last is taken first: it has planned our statements, and what they read is at hand.
+    """
 
     def __init__(self, server: Server, watchdog: Watchdog, schema: str, most: int) -> None:
         self._server = server
         self._watchdog = watchdog
         self._schema = schema
+        self._at_hand: list[_OurConnection] = []
+        self._waiting = 0
+        """How many ask the pool itself: whatever is given back meanwhile goes there."""
+        self._lock = threading.Lock()
         self._connections = ConnectionPool(
             server.conninfo,
             connection_class=_OurConnection,
@@ -76,6 +97,10 @@ class Pool:
 
     def close(self) -> None:
         """Closes what is not in use; nobody may be using any."""
+        with self._lock:
+            at_hand, self._at_hand = self._at_hand, []
+        for connection in at_hand:
+            self._put(connection)
         self._connections.close()
 
     @contextmanager
@@ -105,10 +130,39 @@ class Pool:
                 return connection
 
     def _give_back(self, connection: _OurConnection) -> None:
+        too_long = monotonic() - _KEPT_AT_HAND
+        with self._lock:
+            keeps = (
+                not self._waiting
+                and connection.since > too_long
+                and connection.info.transaction_status is TransactionStatus.IDLE
+            )
+            # those below are hardly ever used
+            idle = self._at_hand.pop(0) if self._at_hand and self._at_hand[0].since <= too_long else None
+            if keeps:
+                self._at_hand.append(connection)
+        for given in (idle, None if keeps else connection):
+            if given is not None:
+                self._put(given)
+
+    def _put(self, connection: _OurConnection) -> None:
         with contextlib.suppress(psycopg.Error):
             self._connections.putconn(connection)
 
     def _take(self, until: float) -> _OurConnection:
+        with self._lock:
+            if self._at_hand:
+                return self._at_hand.pop()
+            self._waiting += 1
+        try:
+            connection = self._from_pool(until)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        connection.since = monotonic()
+        return connection
+
+    def _from_pool(self, until: float) -> _OurConnection:
         while True:
             left = until - monotonic()
             try:
