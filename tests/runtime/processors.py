@@ -72,6 +72,12 @@ def note_until_refused(job: RunningJob) -> Any:
     return "nothing was refused"
 
 
+async def asks_and_tells_much(job: RunningJob) -> Any:
+    large = "x" * 900_000
+    await asyncio.gather(*(job.dependency_results() for _ in range(3)), job.save_checkpoint(large))
+    return "done"
+
+
 def note_nonsense(job: RunningJob) -> Any:
     job.update_progress({1, 2})
 
@@ -202,17 +208,17 @@ def kills_itself(job: RunningJob) -> Any:
 
 
 def closes_everything(job: RunningJob) -> Any:
-    os.closerange(0, 256)
+    os.closerange(0, 1024)
 
 
 def closes_everything_and_opens_files(job: RunningJob) -> Any:
-    os.closerange(0, 256)
+    os.closerange(0, 1024)
     for _ in range(100):
         os.open(job.data, os.O_RDWR | os.O_CREAT)
 
 
 def scribbles_on_the_line(job: RunningJob) -> Any:
-    for descriptor in range(3, 20):
+    for descriptor in range(3, 1024):  # the line has the number it has in the worker
         try:
             os.write(descriptor, b"scribble" * 100)
         except OSError:

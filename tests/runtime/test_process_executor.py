@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ from longshore.core.errors import Fatal, InvalidArgument, LeaseLost, LongshoreEr
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL, JobStatus
 from longshore.core.payload import LARGEST_PAYLOAD, LONGEST_TEXT
+from longshore.runtime.executors import child_process
+from longshore.runtime.executors.contract import CannotStart, Pauses
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.executors.target import Target
 from longshore.runtime.executors.wire import job_from, refusal_from, told_job, told_refusal
@@ -250,11 +253,127 @@ def test_what_a_child_could_not_find_is_refused_with_the_way_out() -> None:
             ProcessExecutor(processors.double, **wrong)
 
 
-async def test_a_target_that_cannot_be_imported_fails_the_job_with_the_reason(bench: Bench) -> None:
+async def test_a_target_that_cannot_be_imported_is_no_fault_of_the_jobs(bench: Bench) -> None:
     executor = bench.executor(Target("tests.runtime.no_such_module", "f"))
-    with pytest.raises(RemoteFailure, match="ModuleNotFoundError: No module named") as failed:
+    with pytest.raises(CannotStart, match="ModuleNotFoundError: No module named"):
         await bench.run(executor)
-    assert is_a(failed.value, ModuleNotFoundError)
+
+
+@pytest.mark.parametrize("how", ["its module", "no process", "no thread", "no files"])
+async def test_what_the_worker_cannot_start_goes_back_uncharged_with_the_reason(
+    bench: Bench, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> Any:
+        raise {"no thread": RuntimeError, "no files": OSError}.get(how, BlockingIOError)("the system has no more")
+
+    target = Target("tests.runtime.processors", "double")
+    if how == "its module":
+        (tmp_path / "deadly_to_import.py").write_text("import os; os.write(2, b'bye'); os.abort()", encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        target = Target("deadly_to_import", "f")
+    elif how == "no process":
+        monkeypatch.setattr(subprocess, "Popen", refused)
+    elif how == "no files":
+        monkeypatch.setattr(socket, "socketpair", refused)
+    else:
+        start = threading.Thread.start
+        monkeypatch.setattr(
+            threading.Thread, "start", lambda self: refused() if "longshore-child" in self.name else start(self)
+        )
+    worker = Worker(Queue(bench.backend), bench.executor(target))
+    job = Job(type="t", payload=b"1", max_attempts=1)
+    await bench.backend.enqueue_job(job)
+    until = time.perf_counter() + PATIENCE
+    while (given_back := await bench.backend.get_job(job.id)).status is not JobStatus.UNKNOWN_RETRY:
+        assert time.perf_counter() < until
+        await bench.backend.wait_for_change(1)
+    assert (given_back.max_attempts, given_back.crashes) == (1, 0)
+    (reason, *_) = [
+        event.detail["reason"] for event in await bench.backend.read_events() if event.event == "job.released"
+    ]
+    assert reason.startswith("this worker cannot run it now: ")
+    expected = ("killed by SIGABRT", "bye") if how == "its module" else ("the system has no more",)
+    assert all(one in reason for one in expected)
+    await worker.close()
+
+
+def test_what_cannot_be_started_stays_away_longer_each_time() -> None:
+    pauses = Pauses()
+    assert [pauses.after("x").delay for _ in range(3)] == [1, 1, 1]  # at once: it is one failure
+    for expected in (2, 4, 8, 16, 32, 60, 60):
+        pauses._until = 0
+        assert pauses.after("x").delay == expected
+    pauses.end()
+    assert pauses.after("x").delay == 1
+
+
+async def test_an_import_that_hangs_is_ended_and_the_job_goes_back(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hangs_at_import.py").write_text("import threading; threading.Event().wait()", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(child_process, "_LONGEST_IMPORT", 0.5)
+    with pytest.raises(CannotStart, match=r"still importing after 0\.5 seconds"):
+        await bench.run(bench.executor(Target("hangs_at_import", "f")))
+
+
+async def test_called_off_before_its_process_has_imported_a_job_never_runs_and_the_process_is_kept(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "waits_at_import.py").write_text(
+        "from pathlib import Path\n"
+        "import os, threading\n"
+        f"here = Path({str(tmp_path)!r})\n"
+        "(here / 'pid').write_text(f'{os.getpid()}\\n')\n"
+        "while not (here / 'go').exists(): threading.Event().wait(0.01)\n"
+        "def f(job):\n"
+        "    (here / job.data).touch()\n"
+        "    return os.getpid()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    executor = bench.executor(Target("waits_at_import", "f"), cancel_grace=PATIENCE)
+    _, task = bench.started(executor, await bench.claimed("first"))
+    (pid,) = await told_in(tmp_path / "pid")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, PATIENCE)
+    (tmp_path / "go").touch()
+    assert await bench.run(executor, "second") == pid
+    assert (tmp_path / "second").exists()
+    assert not (tmp_path / "first").exists()
+
+
+async def test_a_job_that_asks_and_tells_much_at_once_does_not_block_its_line(bench: Bench) -> None:
+    other = await bench.claimed()
+    await bench.backend.complete_job(other.id, b'"' + b"y" * 5_000_000 + b'"')
+    record = await bench.claimed(depends_on=[other.id])
+    executor = bench.executor(processors.asks_and_tells_much)
+    assert await asyncio.wait_for(executor.run(executor.take(record, bench.backend)), PATIENCE) == "done"
+
+
+def test_a_child_leaves_nothing_open_where_warnings_are_errors(tmp_path: Path) -> None:
+    script = tmp_path / "strict.py"
+    script.write_text(
+        "import asyncio\n"
+        "from longshore import connect, Job\n"
+        "from longshore.runtime.executors.in_processes import ProcessExecutor\n"
+        "def handler(job): pass\n"
+        "async def main():\n"
+        "    backend = connect('memory://')\n"
+        "    executor = ProcessExecutor(handler)\n"
+        "    await backend.enqueue_job(Job(type='t'))\n"
+        "    (record,) = await backend.dequeue_jobs('w')\n"
+        "    await executor.run(executor.take(record, backend))\n"
+        "    await executor.close()\n"
+        "    await backend.close()\n"
+        "if __name__ == '__main__': asyncio.run(main())\n",
+        encoding="utf-8",
+    )
+    over = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (over.returncode, over.stderr) == (0, "")
 
 
 # --- its notes ---

@@ -36,6 +36,26 @@ async def test_as_many_threads_run_at_once_as_may(backend: Backend, queue: Queue
     assert most_at_once(await log_of(backend)) == 4
 
 
+async def test_a_machine_without_threads_gives_jobs_back_uncharged(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "longshore-processor":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as sick:
+        sick.setattr(threading.Thread, "start", refused)
+        await queue.add("x", job_id="a", attempts=1)
+        async with working(queue, lambda _: "done"):
+            await comes_to(backend, "a", S.UNKNOWN_RETRY)
+            sick.undo()
+            await comes_to(backend, "a", S.COMPLETED)
+    assert "can't start new thread" in str([event.detail for event in await log_of(backend)])
+
+
 async def test_threads_are_used_again_and_end_with_the_worker(backend: Backend, queue: Queue) -> None:
     # M-WRK-18
     before = threads_of_processors()

@@ -42,7 +42,9 @@ class Line:
         self._connection = connection
         self._file = self._identity()
         self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        # another one: whoever sends may wait until the worker reads, and the worker until an answer of its is taken
+        self._asking = threading.Lock()
         self._asked = 0
         self._waiting: dict[int, Future[Any]] = {}
         self.incoming = cast(BinaryIO, connection.makefile("rb"))
@@ -50,7 +52,7 @@ class Line:
     def tell(self, message: dict[str, Any], body: bytes = b"") -> None:
         """Sends a message, or ends this process: what cannot report is of no use."""
         said = frame(message, body)
-        with self._lock:
+        with self._sending:
             # a job may have forked, or closed the line and got its number for a file of its own
             if os.getpid() != self._process or self._identity() != self._file:
                 os._exit(_LINE_LOST)
@@ -62,7 +64,7 @@ class Line:
     def ask(self, message: dict[str, Any], body: bytes = b"") -> Future[Any]:
         """Sends a question; the future has its answer, or raises what was refused."""
         answer: Future[Any] = Future()
-        with self._lock:
+        with self._asking:
             self._asked += 1
             number = self._asked
             self._waiting[number] = answer
@@ -71,7 +73,7 @@ class Line:
 
     def answered(self, message: dict[str, Any]) -> None:
         """Passes an answer on to who asked."""
-        with self._lock:
+        with self._asking:
             waiting = self._waiting.pop(message["answer"])
         if not waiting.set_running_or_notify_cancel():
             return
@@ -79,6 +81,11 @@ class Line:
             waiting.set_exception(refusal_from(message["refused"]))
         else:
             waiting.set_result(message["value"])
+
+    def close(self) -> None:
+        """Hangs up, at the end of this process."""
+        self.incoming.close()
+        self._connection.close()
 
     def _identity(self) -> tuple[int, int]:
         try:
@@ -145,10 +152,12 @@ class Child:
     def serve(self) -> None:
         """Until the worker hangs up."""
         threading.Thread(target=self._listen, name="longshore-line", daemon=True).start()
+        self._line.tell({"ready": True})
         while (sent := self._jobs.get()) is not None:
             number, job = sent
             self._line.tell({"begun": number})
-            message, body = self._performed(job)
+            # called off while it was on its way: nothing of it is run
+            message, body = (told_failure(asyncio.CancelledError()), b"") if job.cancelled else self._performed(job)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):  # the job may have closed or replaced it
                     stream.flush()
@@ -189,7 +198,8 @@ class Child:
             if self._running is not None:
                 self._running.request_cancel()
             if self._cancel is not None:
-                self._cancel()
+                with suppress(RuntimeError):  # its loop has closed: the job has just ended by itself
+                    self._cancel()
 
     def _performed(self, job: RunningJob) -> Frame:
         """Runs the job once; whatever it does, there is something to say."""
@@ -298,5 +308,6 @@ def main(descriptor: int) -> None:
         function = Target(**order["target"]).find()
     except BaseException as error:
         line.tell({**told_failure(error), "unready": True})
-        return
-    Child(line, function, order["memory_limit"]).serve()
+    else:
+        Child(line, function, order["memory_limit"]).serve()
+    line.close()

@@ -25,6 +25,12 @@ _SOON = 2.0
 """Seconds for what the system does by itself: a dead process is reaped, its last words arrive."""
 _SHOWN_STDERR = 64 * 1024
 """Of each job, passed on to the worker's own: enough for its log lines, and no job can fill a disk by it."""
+_LONGEST_IMPORT = 300.0
+"""Seconds after which a child that is still importing is taken for one that hangs."""
+
+
+class NeverReady(Exception):
+    """The child cannot run jobs, whichever they are."""
 
 
 class ChildProcess:
@@ -36,6 +42,7 @@ class ChildProcess:
         self.loop = asyncio.get_running_loop()
         self._reader, self._writer = reader, writer
         self._exited: asyncio.Future[int] = self.loop.create_future()
+        self._imported: asyncio.Future[None] = self.loop.create_future()
         self._lock = threading.Lock()
         self._reaped = False
         self._process = subprocess.Popen(
@@ -48,11 +55,18 @@ class ChildProcess:
         self.pid = self._process.pid
         assert self._process.stderr is not None
         self._stderr = LastWords(self._process.stderr.fileno(), self.loop)
-        threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
+        try:
+            threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
+        except RuntimeError:  # there are no more threads to be had, and nobody would notice its end
+            _kill_group(self.pid)
+            self._process.wait()
+            self._stderr.close()
+            self._process.stderr.close()
+            raise
 
     @classmethod
     async def start(cls, target: Target, memory_limit: int | None) -> Self:
-        """A child that imports its target while the first job is on its way."""
+        """A child that imports its target; `ready` waits for it."""
         refuse_while_importing()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -64,7 +78,33 @@ class ChildProcess:
                 raise
         order = {"target": target.told(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
         writer.write(frame(order))
+        child._imported = asyncio.create_task(child._import())
+        child._imported.add_done_callback(_looked_at)
         return child
+
+    async def ready(self) -> None:
+        """Waits until it has imported its target, or raises NeverReady; whoever stops waiting stops nothing else."""
+        await asyncio.wait({self._imported})
+        self._imported.result()
+
+    async def _import(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_IMPORT):
+                message, _ = await read_frame(self._reader)
+        except TimeoutError:
+            reason = f"its process was still importing after {_LONGEST_IMPORT:g} seconds"
+        except (EOFError, ConnectionError):
+            await asyncio.wait({self._exited}, timeout=_SOON)
+            code = self._exited.result() if self._exited.done() else None
+            reason = "its process closed its line" if code is None else how_it_ended(code, "while it was importing")
+        except Unreadable as problem:
+            reason = f"its process sent something unreadable to the worker: {problem}"
+        else:
+            if "ready" in message:
+                return
+            self.usable = False
+            raise NeverReady(str(message.get("failed", message)))
+        raise NeverReady(str(await self._death(reason)))
 
     # -- one job
 
@@ -101,8 +141,6 @@ class ChildProcess:
                         job.begin()
                 elif "note" in message:
                     await self._write_note(job, message, body)
-                elif "unready" in message:
-                    raise _failure(message)
                 elif message["run"] == self.jobs:
                     break
             if "failed" not in message:
@@ -155,6 +193,7 @@ class ChildProcess:
     async def end(self) -> None:
         """Lets it go, without a job: it has a moment to leave in order."""
         self.usable = False
+        self._imported.cancel()
         self._writer.close()
         await asyncio.wait({self._exited}, timeout=_SOON)
         self.kill()
@@ -185,7 +224,6 @@ class ChildProcess:
         self._stderr.close()
         assert self._process.stderr is not None
         self._process.stderr.close()
-        self._writer.close()
 
 
 class LastWords:
@@ -227,6 +265,12 @@ class LastWords:
             self._shown += len(written)
             _show(written if self._shown < _SHOWN_STDERR else written + b"\n[longshore: the rest is not shown]\n")
         return True
+
+
+def _looked_at(imported: asyncio.Future[None]) -> None:
+    """A child that nobody waited for may fail without a word: the next job will have another one."""
+    if not imported.cancelled():
+        imported.exception()
 
 
 def _show(written: bytes) -> None:

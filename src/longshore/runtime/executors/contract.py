@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from time import monotonic
 from typing import Any
 
 from longshore.backends.contract import Backend
+from longshore.core.errors import Snooze
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
 
 CANCEL_GRACE = 5.0
 """Seconds a job that is called off may take to end by itself, before it is ended by force."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+_log = logging.getLogger("longshore.worker")
+
+
+class CannotStart(Snooze):
+    """Not the job but this worker is at fault: no thread or process is to be had, or the job's module is not.
+
+    The job goes back uncharged, so that a sick machine does not bury what others could run.
+    """
+
+
+class Pauses:
+    """How long jobs that could not be started stay away: each time longer, until one is started again."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._until = 0.0
+
+    def after(self, reason: str) -> CannotStart:
+        """The error to raise. Many jobs that fail at the same time are one failure."""
+        if monotonic() >= self._until:
+            self._seconds = min(max(_FIRST_PAUSE, 2 * self._seconds), _LONGEST_PAUSE)
+            self._until = monotonic() + self._seconds
+            _log.error("jobs cannot be started here and go back for %g seconds: %s", self._seconds, reason)
+        return CannotStart(self._seconds, f"this worker cannot run it now: {reason}")
+
+    def end(self) -> None:
+        """A job was started."""
+        self._seconds = self._until = 0.0
 
 
 class Executor(ABC):

@@ -12,8 +12,8 @@ from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import Job
 from longshore.core.moments import Duration, check_duration
 from longshore.core.numbers import check_number
-from longshore.runtime.executors.child_process import ChildProcess
-from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
+from longshore.runtime.executors.child_process import ChildProcess, NeverReady
+from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
 from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 
@@ -50,6 +50,7 @@ class ProcessExecutor(Executor):
         self._jobs_per_process = check_number("jobs_per_process", jobs_per_process, least=1)
         self._room = asyncio.Semaphore(processes)
         self._idle: list[ChildProcess] = []
+        self._pauses = Pauses()
         self._busy: set[ChildProcess] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -68,6 +69,7 @@ class ProcessExecutor(Executor):
             child = await self._free_child()
             self._busy.add(child)
             try:
+                await self._ready(child)  # called off meanwhile, the job never begins, and the child is the next one's
                 return await self._guided(child, job)
             finally:
                 self._busy.discard(child)
@@ -97,7 +99,17 @@ class ProcessExecutor(Executor):
                 return child
             else:
                 self._dismiss(child)
-        return await ChildProcess.start(self.target, self._memory_limit)
+        try:
+            return await ChildProcess.start(self.target, self._memory_limit)
+        except (OSError, RuntimeError, MemoryError) as error:  # no more processes, files, threads or memory
+            raise self._pauses.after(f"{type(error).__name__}: {error}") from error
+
+    async def _ready(self, child: ChildProcess) -> None:
+        try:
+            await child.ready()
+        except NeverReady as error:
+            raise self._pauses.after(str(error)) from error
+        self._pauses.end()
 
     async def _guided(self, child: ChildProcess, job: RunningJob) -> Any:
         work = asyncio.create_task(child.perform(job))

@@ -14,7 +14,7 @@ from typing import Any
 
 from longshore.backends.contract import Backend
 from longshore.core.job import Job
-from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
+from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
 from longshore.runtime.running_job import BlockingDesk, RunningJob, running
 
 _INTERRUPT_GRACE = 1.0
@@ -38,6 +38,7 @@ class ThreadExecutor(Executor):
         self._grace = cancel_grace
         self._desk: BlockingDesk | None = None
         self._idle: list[_Hand] = []
+        self._pauses = Pauses()
         self._closed = False
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
@@ -48,7 +49,7 @@ class ThreadExecutor(Executor):
 
     async def run(self, job: RunningJob) -> Any:
         """In a thread that has nothing else to do."""
-        hand = self._idle.pop() if self._idle else _Hand()
+        hand = self._free_hand()
         work = hand.begin(contextvars.copy_context(), self._call, job)
         try:
             await asyncio.shield(work)
@@ -65,6 +66,14 @@ class ThreadExecutor(Executor):
         if error is not None:
             raise error
         return value
+
+    def _free_hand(self) -> _Hand:
+        try:
+            hand = self._idle.pop() if self._idle else _Hand()
+        except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
+            raise self._pauses.after(f"{type(error).__name__}: {error}") from error
+        self._pauses.end()
+        return hand
 
     def _call(self, job: RunningJob) -> Any:
         with running(job):
