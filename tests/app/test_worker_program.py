@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from longshore import Harbor, JobStatus
 
 PROGRAM = """
@@ -76,3 +78,38 @@ async def test_several_processes_under_one_parent_work_for_a_harbor(tmp_path: Pa
         assert await program.wait() == 0
         assert program.pid not in workers
         assert len(workers) <= 2
+
+
+PREFORKING = """
+import os, sys
+from longshore import Harbor
+
+harbor = Harbor(sys.argv[1])
+
+
+@harbor.task
+def hello(name: str) -> str:
+    return name
+
+
+child = os.fork()
+if child == 0:
+    hello.enqueue_sync("from the child")
+    harbor.close_sync()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+hello.enqueue_sync("from the parent")
+harbor.close_sync()
+"""
+
+
+async def test_a_harbor_made_before_a_fork_and_not_used_until_then_serves_parent_and_child(
+    store_url: str, tmp_path: Path
+) -> None:  # as in gunicorn --preload
+    if store_url.startswith("memory:"):
+        pytest.skip("nobody else can open this store")
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", PREFORKING, store_url)
+    assert await asyncio.wait_for(program.wait(), 40) == 0
+    async with Harbor(store_url) as harbor:
+        jobs = await harbor.queue().get_jobs("waiting", asc=True)
+        assert [job.data["name"] for job in jobs] == ["from the child", "from the parent"]

@@ -16,22 +16,25 @@ class OneProcessBackend(StoredBackend):
 
     def __init__(self) -> None:
         self._closed = False
-        self._process = os.getpid()
+        self._process: int | None = None
+        """Whose it is: that of its first use, for only then are there threads and connections to be left behind."""
         self._releasing = threading.Lock()
         self._released = False
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise QueueClosed("this backend was closed; open a new one with connect(url)")
+        if self._process is None:
+            self._process = os.getpid()
         if os.getpid() != self._process:
             raise BackendUnavailable(
-                "this backend was made before a fork, and its threads and connections stayed behind; "
+                "this backend was used before a fork, and its threads and connections stayed behind; "
                 "call connect(url) anew"
             )
 
     async def close(self) -> None:
         self._closed = True
-        if os.getpid() != self._process:  # the threads, locks and connections are those of the process that forked
+        if self._process not in (None, os.getpid()):  # threads, locks and connections are of the process that forked
             return
         self._bell.ring()
         await asyncio.get_running_loop().run_in_executor(None, self._release)
