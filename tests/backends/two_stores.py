@@ -493,6 +493,18 @@ class TwoStores:
             if job.idempotency_key is not None:
                 self.check_key((job.queue, job.idempotency_key), job_id)
 
+    @step(2)
+    def add(self, chance: Random) -> None:
+        jobs = [new_job(chance) for _ in range(chance.randint(1, 4))]
+        answer = self.ask("add_jobs", jobs)
+        if isinstance(answer, LongshoreError):
+            return
+        for job, known in zip(jobs, answer, strict=True):
+            pair = (job.queue, job.idempotency_key)
+            assert job.id == known.id or pair == (known.queue, known.idempotency_key), f"{job} is answered with {known}"
+            if job.idempotency_key is not None and pair == (known.queue, known.idempotency_key):
+                self.check_key((job.queue, job.idempotency_key), known.id)
+
     def check_key(self, pair: tuple[str, str], job_id: str) -> None:
         removed = self.keys_removed.get(pair)
         if pair in self.keys_given and (removed is None or removed > self.clock.now() - KEY_TTL):
@@ -734,9 +746,11 @@ class TwoStores:
             concurrency_key="k" if rarely(chance) else None,
             assignee_id="w1" if rarely(chance) else None,
         )
+        how = {"oldest_first": rarely(chance), "due": chance.choice((None, None, True, False))}
         cursor = None
         for _ in range(3):
-            if self.look("list_jobs", wanted, limit=chance.randint(1, 3), cursor=cursor).next_cursor is None:
+            page = self.look("list_jobs", wanted, limit=chance.randint(1, 3), cursor=cursor, **how)
+            if page.next_cursor is None:
                 break
             memory, second = self.answers
             cursor = Cursors((memory.next_cursor, second.next_cursor))
@@ -753,8 +767,12 @@ class TwoStores:
         counts = self.look("count_jobs")
         recount = Counter(job.status for job in jobs)
         assert all(count == recount[status] for status, count in counts.items()), f"{counts} are really {recount}"
+        coming = self.look("list_jobs", JobFilter(statuses=tuple(ELIGIBLE)), due=False).items
+        assert self.look("count_delayed") == len(coming), f"delayed are really {[job.id for job in coming]}"
         for queue in QUEUES:
             self.look("count_jobs", queue)
+            self.look("count_delayed", queue)
+            self.look("next_due", [queue])
             self.look("get_job_stats", ["x"], queue=queue)
         for tagged in ([], ["x"], ["x", "y"]):
             self.look("get_job_stats", tagged)
