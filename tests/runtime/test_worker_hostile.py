@@ -1,0 +1,230 @@
+"""What a hostile reader found in the worker: each was red once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longshore import JobStatus, Lease, Queue, Repeat, connect
+from longshore.backends.contract import Backend
+from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.moments import Duration
+from longshore.runtime.executors.in_processes import ProcessExecutor
+from longshore.runtime.executors.target import Target
+from longshore.runtime.running_job import RunningJob
+from longshore.runtime.worker import Worker
+from longshore.testing.conformance.staging import status_of
+from tests.runtime import processors
+from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, working
+
+S = JobStatus
+LEASE = 0.6
+
+
+class Extensions:
+    """Counts how often leases are renewed; may spoil single renewals first."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.spoilt: list[Any] = []
+        """What the next ones give: an exception to raise, or a wrong answer."""
+        self._extend = backend.extend_leases
+        monkeypatch.setattr(backend, "extend_leases", self._counted)
+
+    async def _counted(self, leases: Mapping[str, Lease], duration: Duration) -> Any:
+        self.count += 1
+        if not self.spoilt:
+            return await self._extend(leases, duration)
+        wrong = self.spoilt.pop(0)
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
+
+
+# -- the heartbeat
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_heartbeat_that_fails_or_hangs_costs_no_lease(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    # M-WRK-13 M-WRK-14
+    async def unwell(*_: object, **__: object) -> None:
+        if hangs:
+            await asyncio.get_running_loop().create_future()
+        raise OSError("the package is not installed, or the host has no name")
+
+    monkeypatch.setattr(backend, "heartbeat_worker", unwell)
+    renewals = Extensions(backend, monkeypatch)
+    gate = Gate()
+    async with working(queue, gate, concurrency=2, lock_duration=LEASE):
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        before = renewals.count
+        await until(lambda: renewals.count >= before + 4)  # two leases long
+        gate.open.set()
+        job = await comes_to(backend, "a")
+        monkeypatch.undo()
+    assert (job.status, job.executions, job.crashes) == (S.COMPLETED, 1, 0)
+    assert gate.cancelled == []
+
+
+async def test_a_renewal_that_breaks_as_nobody_thought_of_is_begun_anew(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-WRK-14
+    renewals = Extensions(backend, monkeypatch)
+    renewals.spoilt = ["this is no answer"]
+    gate = Gate()
+    async with working(queue, gate, lock_duration=4, lock_renew_time=0.2):
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        await until(lambda: renewals.count >= 4)
+        gate.open.set()
+        job = await comes_to(backend, "a")
+    assert (job.status, job.executions) == (S.COMPLETED, 1)
+    assert "begins anew" in caplog.text
+
+
+async def test_a_batch_that_could_not_be_renewed_is_tried_again_soon_though_a_later_one_could(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-14
+    monkeypatch.setattr("longshore.runtime.heartbeat._AT_ONCE", 1)
+    renewals = Extensions(backend, monkeypatch)
+    gate = Gate()
+    async with working(queue, gate, concurrency=4, lock_duration=2, lock_renew_time=1):
+        await queue.add_bulk([{"type": "x", "job_id": name} for name in "ab"])
+        await gate.has_begun(2)
+        renewals.spoilt = [BackendUnavailable("not this one")]
+        before = renewals.count
+        await until(lambda: renewals.count >= before + 8)  # past the first deadline
+        gate.open.set()
+        for name in "ab":
+            job = await comes_to(backend, name)
+            assert (job.status, job.executions, job.crashes) == (S.COMPLETED, 1, 0)
+
+
+# -- a job runs once
+
+
+async def test_a_lost_job_is_not_run_again_beside_its_own_processor(backend: Backend, queue: Queue) -> None:
+    # M-WRK-09 M-WRK-15
+    over = asyncio.Event()
+    active = most = 0
+
+    async def process(job: RunningJob) -> int:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        try:
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:  # slow to let go
+                    continue
+        finally:
+            active -= 1
+        return job.executions
+
+    async with working(queue, process, concurrency=3, cancel_grace=30) as worker:
+        await queue.add("x", job_id="a", max_crashes=None)
+        await until(lambda: active == 1)
+        await queue.mark_worker_unresponsive(worker.id)
+        await happens(backend, "job.released")  # claimed again, and not run
+        assert (active, worker.running) == (1, 1)
+        over.set()
+        await until(lambda: worker.running == 0)
+        await backend.promote_job("a")
+        job = await comes_to(backend, "a")
+    assert (job.status, job.result) == (S.COMPLETED, b"3")
+    assert most == 1
+
+
+# -- the time of a job
+
+
+async def test_waiting_for_a_free_process_is_no_time_of_the_job_s() -> None:
+    # M-WRK-12
+    queue = Queue(connect("memory://"))
+    async with working(queue, ProcessExecutor(processors.spins), concurrency=4):
+        await queue.add_bulk([{"type": "x", "data": 0.6, "timeout": 1.5} for _ in range(4)])
+        await all_come_to(queue.backend, S.COMPLETED, count=4)
+    await queue.close()
+
+
+async def test_importing_is_no_time_of_the_job_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # M-WRK-12
+    slow = "import threading\nthreading.Event().wait(1.5)\ndef process(job):\n    return 'imported'\n"
+    (tmp_path / "slow_to_import.py").write_text(slow, encoding="ascii")
+    monkeypatch.syspath_prepend(tmp_path)
+    queue = Queue(connect("memory://"))
+    executor = ProcessExecutor(Target("slow_to_import", "process"), cancel_grace=0.1)
+    async with working(queue, executor, cancel_grace=0.1):
+        job = await queue.add("x", timeout=1)
+        assert (await comes_to(queue.backend, job.id)).result == b'"imported"'
+    await queue.close()
+
+
+# -- a worker and its queue
+
+
+async def test_a_worker_ends_with_its_queue_and_hands_back_what_it_runs(
+    backend: Backend, queue: Queue, mail: Queue
+) -> None:
+    # M-WRK-18
+    gate = Gate()
+    worker = Worker(mail, gate, poll_interval=0.05)
+    await mail.add("x", job_id="running")
+    await gate.has_begun()
+    await asyncio.wait_for(mail.close(), 10)  # another one is open on the backend
+    await asyncio.wait_for(worker.run(), 5)
+    job = await backend.get_job("running")
+    assert (job.status, job.crashes, job.retry_count) == (S.UNKNOWN_RETRY, 0, 0)
+    async with Queue(backend, "mail") as again:
+        await again.add("x", job_id="afterwards")
+    assert worker.running == 0
+    assert await status_of(backend, "afterwards") is S.INITIAL_PENDING
+
+
+@pytest.mark.parametrize("queues", [["other"], ["mail", "other"]])
+async def test_a_worker_on_a_named_queue_takes_from_no_other(mail: Queue, queues: list[str]) -> None:
+    # M-Q-01
+    with pytest.raises(InvalidArgument, match="queues"):
+        Worker(mail, Gate(), queues=queues)
+
+
+async def test_a_worker_takes_from_some_queue(queue: Queue) -> None:
+    with pytest.raises(InvalidArgument, match="at least one"):
+        Worker(queue, Gate(), queues=[])
+
+
+async def test_a_named_queue_does_not_change_the_schedule_of_another(queue: Queue, mail: Queue) -> None:
+    async with Queue(queue.backend, "other") as other:
+        await other.add("theirs", repeat=Repeat(every=3600), job_id="nightly")
+    with pytest.raises(InvalidArgument, match="schedule of the queue 'other'"):
+        await mail.add("mine", repeat=Repeat(every=5), job_id="nightly")
+    assert [(one.id, one.job.type, one.job.queue) for one in await queue.get_schedules()] == [
+        ("nightly", "theirs", "other")
+    ]
+
+
+async def test_a_worker_whose_run_is_cancelled_works_no_longer(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    gate = Gate()
+    worker = Worker(queue, gate, autorun=False, poll_interval=0.05, cancel_grace=0.5)
+    running = asyncio.create_task(worker.run())
+    await queue.add("x", job_id="a")
+    await gate.has_begun()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    job = await backend.get_job("a")
+    assert (job.status, job.crashes, job.retry_count) == (S.UNKNOWN_RETRY, 0, 0)
+    assert gate.cancelled == ["a"]
+    assert worker.running == 0
+    await happens(backend, "job.released")
