@@ -65,7 +65,6 @@ class TestAdding:
         assert await add(backend) == []
 
     async def test_jobs_that_are_held_back_or_wait_are_answered_so(self, backend: Backend) -> None:
-        # B-DEP-01
         created, child, parent = await add(
             backend,
             new_job("created", status=S.CREATED),
