@@ -90,7 +90,7 @@ def plan(connection: apsw.Connection, name: str) -> list[str]:
 
 def statements() -> list[str]:
     """All that can be run; the others are pieces of these."""
-    return sorted(name for name in SQL.names() if re.match("SELECT|INSERT|UPDATE|DELETE", getattr(SQL, name)))
+    return sorted(name for name in SQL.names() if re.match("SELECT|INSERT|UPDATE|DELETE|WITH", getattr(SQL, name)))
 
 
 @pytest.mark.parametrize("name", sorted(INDEXES))

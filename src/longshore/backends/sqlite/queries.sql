@@ -118,10 +118,31 @@ SELECT count(*) FROM jobs INDEXED BY jobs_parked
 WHERE queue = ?1 AND (place > ?2 OR ({lifo_places} AND eligible_at > ?2)) AND parked = 1
 
 -- name: next_due
-SELECT place FROM jobs INDEXED BY jobs_claimable
-WHERE queue = ?1 AND priority = ?2 AND place > ?3
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
-ORDER BY place LIMIT 1
+-- In one statement, because idle workers ask again and again: from one priority to the next, and of each the first.
+WITH RECURSIVE priorities (queue, priority) AS (
+    SELECT line.value, (
+        SELECT leading.priority FROM jobs AS leading INDEXED BY jobs_claimable
+        WHERE leading.queue = line.value
+        AND leading.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND leading.parked = 0
+        ORDER BY leading.priority LIMIT 1
+    )
+    FROM json_each(?1) AS line
+    UNION ALL
+    SELECT priorities.queue, (
+        SELECT following.priority FROM jobs AS following INDEXED BY jobs_claimable
+        WHERE following.queue = priorities.queue AND following.priority > priorities.priority
+        AND following.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND following.parked = 0
+        ORDER BY following.priority LIMIT 1
+    )
+    FROM priorities WHERE priorities.priority IS NOT NULL
+)
+SELECT min((
+    SELECT coming.place FROM jobs AS coming INDEXED BY jobs_claimable
+    WHERE coming.queue = priorities.queue AND coming.priority = priorities.priority AND coming.place > ?2
+    AND coming.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND coming.parked = 0
+    ORDER BY coming.place LIMIT 1
+))
+FROM priorities
 
 -- name: next_tagged_priority
 SELECT priority FROM job_tags INDEXED BY job_tags_claimable

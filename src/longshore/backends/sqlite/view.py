@@ -14,6 +14,7 @@ from longshore.backends.sqlite.search import found
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import Tombstone
 from longshore.backends.view import LogEnds, Search
+from longshore.core.lifecycle import ELIGIBLE
 from longshore.core.record import Record
 
 
@@ -69,16 +70,14 @@ class SQLiteView(SQLView):
         return delayed
 
     def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
-        first = [
-            row[0]
-            for queue in self._queues_in_line(queues)
-            for priority in self._priorities(queue)
-            if (row := self._one(SQL.next_due, queue, priority, after)) is not None
-        ]
-        return min(first, default=None)
+        names = self._queues_in_line(queues)
+        ((first,),) = self._rows(SQL.next_due, self._listed(names), after) if names else [(None,)]
+        return None if first is None else int(first)
 
     def _queues_in_line(self, queues: Sequence[str] | None) -> Sequence[str]:
-        return list(self.counts_by_queue()) if queues is None else queues
+        if queues is not None:
+            return queues
+        return [name for name, counts in self.counts_by_queue().items() if not ELIGIBLE.isdisjoint(counts)]
 
     def log_ends(self, queue: str | None) -> LogEnds:
         ((log, _, next_event),) = self._rows(SQL.meta)
