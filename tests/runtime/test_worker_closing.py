@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from longshore import Job, JobStatus, Outcome, Queue
 from longshore.backends.contract import Backend, SettleReport
-from longshore.core.errors import BackendUnavailable, InvalidArgument, LeaseLost
+from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, LeaseLost
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.testing.conformance.staging import log_of, nothing_changes, status_of, story
@@ -156,24 +157,66 @@ async def test_after_its_grace_running_jobs_are_handed_back_uncharged(backend: B
             assert (await comes_to(backend, name)).status is S.COMPLETED
 
 
-async def test_jobs_that_end_within_the_grace_are_recorded(backend: Backend, queue: Queue) -> None:
-    # M-WRK-18
-    async def process(job: RunningJob) -> str:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            if job.type == "fails":
-                raise ValueError("in the midst of it") from None
-        return "just in time"
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("ends", S.COMPLETED),
+        ("returns", S.UNKNOWN_RETRY),
+        ("fails", S.UNKNOWN_RETRY),
+        ("fatal", S.UNKNOWN_RETRY),
+    ],
+)
+@pytest.mark.parametrize("threads", [False, True])
+async def test_of_jobs_that_were_asked_to_stop_only_those_with_a_result_are_over(
+    backend: Backend, queue: Queue, kind: str, status: JobStatus, threads: bool
+) -> None:
+    # M-WRK-18 X-80
+    begun = threading.Event()
 
-    for kind, status in (("ends", S.COMPLETED), ("fails", S.DEAD)):
-        begun = asyncio.Event()
-        async with working(queue, process) as worker:
-            await queue.add(kind, job_id=kind)
-            await begun.wait()
-            await worker.close(grace=0)
-        assert await status_of(backend, kind) is status
+    def end() -> str | None:
+        if kind == "fails":
+            raise ValueError("in the midst of it") from None
+        if kind == "fatal":
+            raise Fatal("so it seems") from None
+        return "just in time" if kind == "ends" else None
+
+    async def on_loop(job: RunningJob) -> str | None:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return end()
+
+    def in_thread(job: RunningJob) -> str | None:
+        begun.set()
+        while not job.cancelled:
+            threading.Event().wait(0.005)
+        return end()
+
+    async with working(queue, in_thread if threads else on_loop, cancel_grace=20) as worker:
+        await queue.add("x", job_id="a", attempts=1)
+        assert await asyncio.to_thread(begun.wait, 10)
+        await worker.close(grace=0)
+    job = await backend.get_job("a")
+    assert (job.status, job.crashes, job.retry_count) == (status, 0, 0)
+
+
+async def test_a_job_that_did_not_notice_that_it_should_stop_has_done_its_work(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    begun, over = threading.Event(), threading.Event()
+
+    def process(job: RunningJob) -> None:
+        assert not job.cancelled
+        begun.set()
+        over.wait(20)
+
+    async with working(queue, process, cancel_grace=20) as worker:
+        await queue.add("x", job_id="a")
+        assert await asyncio.to_thread(begun.wait, 10)
+        closing = asyncio.create_task(worker.close(grace=0))
+        await until(lambda: any(run.called_off for run in worker._crew.runs_of(["a"])))
+        over.set()
+        await closing
+    assert await status_of(backend, "a") is S.COMPLETED
 
 
 async def test_a_thread_that_does_not_end_cannot_hold_up_the_close(backend: Backend, queue: Queue) -> None:

@@ -46,9 +46,11 @@ class RunningJob(_Fields):
     that somebody else has the job now, and that this run should end.
     """
 
-    __slots__ = ("_begun", "_cancelled", "_desk", "checkpoint", "record")
+    __slots__ = ("_begun", "_cancelled", "_desk", "checkpoint", "heeded", "record")
     record: Job
     """The record as it was claimed."""
+    heeded: bool
+    """Whether the processor knows that its end was asked for."""
     _desk: Desk
     _cancelled: bool
     _begun: Callable[[], None] | None
@@ -57,6 +59,7 @@ class RunningJob(_Fields):
         _set(self, "record", record)
         _set(self, "_desk", desk)
         _set(self, "_cancelled", False)
+        _set(self, "heeded", False)
         _set(self, "_begun", None)
         _set(self, "checkpoint", record.checkpoint)
 
@@ -71,7 +74,13 @@ class RunningJob(_Fields):
     @property
     def cancelled(self) -> bool:
         """Whether somebody asked for its end: by a cancellation, its timeout, a lost lease, or the worker's stop."""
+        self.heed()
         return self._cancelled
+
+    def heed(self) -> None:
+        """For executors: whatever was asked of the job so far, its processor has noticed."""
+        if self._cancelled:
+            _set(self, "heeded", True)
 
     def call_when_begun(self, begun: Callable[[], None]) -> None:
         """For the worker, of an executor that lets jobs wait: the time a job may take is counted from then."""

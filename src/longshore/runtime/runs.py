@@ -67,6 +67,8 @@ class Run:
             self.called_off = "timeout"
             return await self.without_an_answer(strategies)
         if value is None:
+            if self.called_off == "stopping" and self.job.heeded:  # it was asked to stop in the midst, and did
+                return await self.without_an_answer(strategies)
             return Outcome(self.record.id, self.record.lease)
         try:
             return Outcome(self.record.id, self.record.lease, result=check_json("result", value))
@@ -98,6 +100,8 @@ class Run:
                 return self._given_back(clean_text("reason", error.reason), error.delay)
             except InvalidArgument as refusal:  # nobody can say when it should run again: a failure like any other
                 error = refusal
+        if self.called_off == "stopping":  # whatever it is, it would not have come without our asking
+            return await self.without_an_answer(strategies)
         if isinstance(error, ProcessDied):
             return Outcome(self.record.id, self.record.lease, "crash", error=str(error))
         text = "CancelledError: the processor cancelled itself" if stopped else describe(error)

@@ -85,6 +85,7 @@ class ThreadExecutor(Executor):
         if not work.done():
             hand.interrupt()
             await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
+            job.heed()
         if not work.done():
             _log.warning(
                 "job %s does not end although it was called off, and its thread cannot be ended; look at job.cancelled "

@@ -27,4 +27,7 @@ class LoopExecutor(Executor):
     async def run(self, job: RunningJob) -> Any:
         """In the calling task, whose context is its own."""
         become_current(job)
-        return await self._process(job)
+        value = await self._process(job)
+        if value is None:
+            job.heed()  # it could not miss the CancelledError that was raised in it
+        return value
