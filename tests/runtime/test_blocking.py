@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
 import queue as plain_queues
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +24,7 @@ from longshore import Job, JobEvent, JobFilter, JobStatus, Queue, Repeat, connec
 from longshore.backends.contract import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
+from longshore.runtime import background
 from longshore.runtime.blocking import BlockingQueue
 from longshore.testing.conformance.staging import new_job
 
@@ -37,6 +42,7 @@ def blocking(store_url: str) -> Iterator[BlockingQueue]:
 def test_every_verb_of_a_queue_is_there_with_the_same_arguments() -> None:
     # Q-API-01
     verbs = [name for name, _ in inspect.getmembers(Queue, inspect.isfunction) if not name.startswith("_")]
+    verbs.remove("employ")  # which is for workers, and they need a loop
     for verb in verbs:
         ours, theirs = getattr(BlockingQueue, verb), getattr(Queue, verb)
         assert not inspect.iscoroutinefunction(ours), verb
@@ -116,6 +122,77 @@ def test_a_listener_is_a_plain_function_in_another_thread(blocking: BlockingQueu
         blocking.on("job.added", asynchronous)
     with pytest.raises(InvalidArgument, match="event"):
         blocking.on("job.bedded", print)
+
+
+def test_slow_listeners_hold_up_neither_one_another_nor_the_closing(store_url: str) -> None:
+    go_on, heard = threading.Event(), threading.Event()
+    with Queue(connect(store_url)).sync as queue:
+        slow = min(32, (os.cpu_count() or 1) + 4)  # as many threads as an event loop has of its own
+        unsubscribe = [queue.on("job.added", lambda _: go_on.wait(IN_TIME)) for _ in range(slow)]
+        queue.on("job.added", lambda _: heard.set())
+        queue.add("x")
+        assert heard.wait(IN_TIME)
+        closing = threading.Thread(target=queue.close)
+        closing.start()
+        closing.join(IN_TIME)
+        assert not closing.is_alive()
+        assert not go_on.is_set()
+        go_on.set()
+    pause, until = threading.Event(), time.perf_counter() + IN_TIME
+    while any(thread.name == "longshore-listener" for thread in threading.enumerate()):
+        assert time.perf_counter() < until, "the threads of listeners end with them"
+        pause.wait(0.01)
+    assert len(unsubscribe) == slow  # though these are kept
+
+
+class Interrupted(Exception):
+    """By a signal."""
+
+
+@contextmanager
+def interrupted_soon() -> Iterator[None]:
+    """The block is interrupted by a signal, as a web server's timeout does it."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_exception_raised_into_the_waiting_thread_calls_the_work_off() -> None:
+    called_off = threading.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            called_off.set()
+
+    with interrupted_soon():
+        background.run(waits())
+    assert called_off.wait(IN_TIME)
+
+
+def test_a_batch_nobody_stayed_to_take_is_handed_over_next_time_or_given_back(blocking: BlockingQueue) -> None:
+    with blocking.stream_jobs("w", max_assigned_jobs=5) as stream:
+        with interrupted_soon():
+            next(stream)
+        job = blocking.add("x")
+        assert [taken.id for taken in next(stream)] == [job.id]
+        blocking.complete_job(job.id)
+        with interrupted_soon():
+            next(stream)
+        other = blocking.add("y")
+        assert stream._coming is not None
+        stream._coming.result(IN_TIME)
+    assert blocking.get_job(other.id).status is S.FAILED_RETRY
 
 
 async def test_inside_an_event_loop_it_refuses_to_block(queue: Queue) -> None:

@@ -327,6 +327,7 @@ async def test_closing_a_queue_ends_its_own_listeners_only(backend: Backend, que
     gone, stays = Ear(), Ear()
     closing.on("*", gone)
     queue.on("*", stays)
+    await queue.count_jobs()  # a verb of its own queue waits until a listener has begun to hear
     await closing.add("email")
     await gone.of(1)
     await closing.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -120,6 +122,64 @@ async def test_an_error_of_the_backends_closing_is_told_and_the_queue_is_closed(
             await queue.close()
     assert queue.closed
     await queue.close()
+
+
+async def test_a_close_that_nobody_waits_for_any_more_goes_on_and_later_ones_wait_for_it(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Q-CLO-02 X-30
+    begun, go_on, close = asyncio.Event(), asyncio.Event(), backend.close
+
+    async def slow() -> None:
+        begun.set()
+        await go_on.wait()
+        await close()
+
+    queue = Queue(backend)
+    with monkeypatch.context() as slowed:
+        slowed.setattr(backend, "close", slow)
+        first = asyncio.create_task(queue.close())
+        await begun.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        later = asyncio.create_task(queue.close())
+        go_on.set()
+        await asyncio.wait_for(later, 20)
+    with pytest.raises(QueueClosed):
+        await backend.count_jobs()
+
+
+async def test_a_queue_whose_loop_ended_while_it_closed_is_closed_by_the_next(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Q-CLO-02 X-30
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def closes_in_vain(queue: Queue) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.close(), 0.05)
+
+    queue = Queue(backend)
+    with monkeypatch.context() as stuck:
+        stuck.setattr(backend, "close", never)
+        await asyncio.to_thread(asyncio.run, closes_in_vain(queue))
+    assert queue.closed
+    await asyncio.wait_for(queue.close(), 20)
+    with pytest.raises(QueueClosed):
+        await backend.count_jobs()
+
+
+async def test_a_backend_closes_though_all_threads_of_the_loop_are_busy(backend: Backend) -> None:
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as only:
+        asyncio.get_running_loop().set_default_executor(only)
+        busy = asyncio.create_task(asyncio.to_thread(over.wait))
+        await backend.count_jobs()
+        await asyncio.wait_for(backend.close(), 20)
+        over.set()
+        await busy
 
 
 async def test_a_stream_ends_without_an_error_and_gives_back_what_nobody_took(backend: Backend, queue: Queue) -> None:

@@ -311,9 +311,9 @@ class Harbor:
 
     async def close(self) -> None:
         """Closes all its queues, and with the last one the store; safe to call twice."""
-        queues, self._queues = self._queues, []
-        for queue in queues:
-            await queue.close()
+        for error in await asyncio.gather(*(queue.close() for queue in self._queues), return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
 
     def close_sync(self) -> None:
         """Like `close`, for code without an event loop."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from abc import abstractmethod
+from concurrent.futures import Future
 
 from longshore.backends.stored import StoredBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
@@ -37,7 +38,19 @@ class OneProcessBackend(StoredBackend):
         if self._process not in (None, os.getpid()):  # threads, locks and connections are of the process that forked
             return
         self._bell.ring()
-        await asyncio.get_running_loop().run_in_executor(None, self._release)
+        released: Future[None] = Future()
+        released.set_running_or_notify_cancel()
+        # not in the loop's own threads, which may be busy for as long as users like
+        threading.Thread(target=self._release_and_tell, args=(released,), name="longshore-closing").start()
+        await asyncio.wrap_future(released)
+
+    def _release_and_tell(self, released: Future[None]) -> None:
+        try:
+            self._release()
+        except BaseException as error:
+            released.set_exception(error)
+        else:
+            released.set_result(None)
 
     def _release(self) -> None:
         with self._releasing:

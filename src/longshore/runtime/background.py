@@ -23,10 +23,20 @@ def submit(work: Coroutine[Any, Any, R]) -> Future[R]:
 
 def run(work: Coroutine[Any, Any, R]) -> R:
     """Waits for the work in the calling thread, which must not be one that runs an event loop."""
+    begun = begin(work)
+    try:
+        return begun.result()
+    except BaseException:  # perhaps one raised into this thread, by a signal, say: then the work is called off
+        begun.cancel()
+        raise
+
+
+def begin(work: Coroutine[Any, Any, R]) -> Future[R]:
+    """Starts work whose outcome the calling thread will wait for: not one that runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return submit(work).result()
+        return submit(work)
     work.close()
     raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")
 

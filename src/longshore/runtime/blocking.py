@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import wraps
+from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, JobEvent
@@ -93,7 +98,8 @@ class BlockingQueue:
         lease: Duration | None = 30,
     ) -> BlockingStream:
         """Batches of jobs, pushed as they come: use it in a `with`, then in a `for`."""
-        return BlockingStream(self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease))
+        stream = self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease)
+        return BlockingStream(stream, self.queue.backend)
 
     dequeue_jobs = _blocking(Queue.dequeue_jobs)
     extend_leases = _blocking(Queue.extend_leases)
@@ -138,11 +144,8 @@ class BlockingQueue:
         if inspect.iscoroutinefunction(listener):
             raise InvalidArgument("listener", "must be a plain function here; an async one goes with queue.on()")
 
-        async def told(event: JobEvent) -> None:
-            await asyncio.to_thread(listener, event)
-
         async def listening() -> Callable[[], None]:
-            return self.queue.on(event, told if callable(listener) else listener)
+            return self.queue.on(event, _Ear(listener) if callable(listener) else listener)
 
         return background.run(listening())
 
@@ -185,11 +188,58 @@ class BlockingQueue:
         self.close()
 
 
+class _Ear:
+    """A listener in a thread of its own, which ends when nobody has this object any more."""
+
+    def __init__(self, listener: EventListener) -> None:
+        self._listener = listener
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        weakref.finalize(self, self._calls.put, None).atexit = False
+        threading.Thread(target=_call_each, args=(self._calls,), name="longshore-listener", daemon=True).start()
+
+    async def __call__(self, event: JobEvent) -> None:
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[None] = loop.create_future()
+        listener = self._listener
+
+        def call() -> None:
+            error: Exception | None = None
+            try:
+                listener(event)
+            except Exception as raised:
+                error = raised
+            except BaseException as raised:  # the thread goes on, and the listener, too
+                error = RuntimeError(f"the listener raised {type(raised).__name__}")
+            loop.call_soon_threadsafe(_settle, heard, error)
+
+        self._calls.put(call)
+        await heard
+
+
+def _call_each(calls: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (call := calls.get()) is not None:
+        call()
+        del call  # it knows its event, which may be large
+
+
+def _settle(heard: asyncio.Future[None], error: Exception | None) -> None:
+    if heard.done():
+        return
+    if error is None:
+        heard.set_result(None)
+    else:
+        heard.set_exception(error)
+
+
 class BlockingStream:
     """A JobStream for code without an event loop; it claims and renews in the background."""
 
-    def __init__(self, stream: JobStream) -> None:
+    def __init__(self, stream: JobStream, backend: Backend) -> None:
         self._stream = stream
+        self._backend = backend
+        self._turn = threading.Lock()
+        self._coming: Future[list[Job] | None] | None = None
+        """A batch that was asked for, by a thread that did not stay to take it."""
 
     def __enter__(self) -> Self:
         background.run(self._stream.__aenter__())
@@ -202,7 +252,15 @@ class BlockingStream:
         return self
 
     def __next__(self) -> list[Job]:
-        batch = background.run(self._next())
+        with self._turn:
+            coming, self._coming = self._coming or background.begin(self._next()), None
+            try:
+                batch = coming.result()
+            except BaseException:
+                # one raised into this thread, by a signal, say: the batch is left to the next call and not lost
+                if not (coming.done() and coming.exception()):
+                    self._coming = coming
+                raise
         if batch is None:
             raise StopIteration
         return batch
@@ -213,7 +271,14 @@ class BlockingStream:
 
     def end(self) -> None:
         """Claims no more, and gives back what was not handed over."""
-        background.run(self._stream.end())
+        background.run(self._end())
+
+    async def _end(self) -> None:
+        await self._stream.end()
+        coming, self._coming = self._coming, None
+        if coming is not None and (batch := await asyncio.wrap_future(coming)):
+            reason = "the stream ended before the job was handed over"
+            await self._backend.settle_jobs([Outcome(job.id, job.lease, "fail", error=reason) for job in batch])
 
 
 def _run_with(connection: object, work: Coroutine[Any, Any, R]) -> R:

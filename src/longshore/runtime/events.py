@@ -84,6 +84,7 @@ class Listener:
         self._begun: Future[str] = background.submit(backend.end_of_events())
         self._found_beginning = False
         self._work = self._loop.create_task(self._follow())
+        self._work.add_done_callback(self._let_go)
 
     def stop(self) -> None:
         """Hears nothing more; what it is doing with an event it may finish. From any thread."""
@@ -117,6 +118,10 @@ class Listener:
     def _leave(self) -> None:
         if not self._telling:
             self._work.cancel()
+
+    def _let_go(self, _: object) -> None:
+        """Whoever keeps the function that ends this listener need not keep what it called."""
+        self._call = _nobody
 
     async def _follow(self) -> None:
         place: str | None = None
@@ -178,6 +183,10 @@ class Listener:
             _log.exception("a listener for %s failed on %s", self._event, _name(event))
         finally:
             self._telling = False
+
+
+def _nobody(_: JobEvent) -> None:
+    """Hears nothing."""
 
 
 def _look_at(place: asyncio.Future[str]) -> None:

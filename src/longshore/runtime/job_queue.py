@@ -49,6 +49,7 @@ class Queue(QueueVerbs):
         super().__init__(backend, name)
         self._streams: WeakSet[JobStream] = WeakSet()
         self._workers: WeakSet[Employed] = WeakSet()
+        self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name or 'of all jobs'}{', closed' if self.closed else ''}>"
@@ -273,12 +274,19 @@ class Queue(QueueVerbs):
         """Refuses new calls, ends its workers, streams and listeners, and closes the backend if it is the last queue.
 
         Workers hand back what they run, uncharged; close them first to let it finish. Safe to call twice: whoever
-        comes later waits for the first.
+        comes later waits for the first. Whoever stops waiting for it does not stop it.
         """
-        if self._ended is not None:
-            await asyncio.wait([asyncio.wrap_future(self._ended)])
-            return
+        while (ended := self._ended) is not None:
+            await asyncio.wait([asyncio.wrap_future(ended)])
+            if not ended.cancelled():
+                return
+            if self._ended is ended:
+                break
         self._ended = Future()
+        self._closing = asyncio.create_task(self._end(self._ended))
+        await asyncio.shield(self._closing)
+
+    async def _end(self, ended: Future[None]) -> None:
         try:
             workers = [worker.close(grace=0) for worker in list(self._workers)]
             streams = [stream.end(_CLOSING) for stream in list(self._streams)]
@@ -286,8 +294,12 @@ class Queue(QueueVerbs):
             await self._drop_listeners()
             if self._dock.closed(self):
                 await self.backend.close()
+        except asyncio.CancelledError:  # its loop ends in the midst of it: the next one begins anew
+            ended.cancel()
+            raise
         finally:
-            self._ended.set_result(None)
+            if not ended.cancelled():
+                ended.set_result(None)
         for error in ends:
             if isinstance(error, BaseException):
                 raise error
