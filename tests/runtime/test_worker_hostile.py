@@ -193,7 +193,7 @@ async def test_a_worker_ends_with_its_queue_and_hands_back_what_it_runs(
 
 @pytest.mark.parametrize("queues", [["other"], ["mail", "other"]])
 async def test_a_worker_on_a_named_queue_takes_from_no_other(mail: Queue, queues: list[str]) -> None:
-    # M-Q-01
+    # M-QUE-01
     with pytest.raises(InvalidArgument, match="queues"):
         Worker(mail, Gate(), queues=queues)
 
