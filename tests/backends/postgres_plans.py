@@ -84,7 +84,9 @@ def make_schema(url: str, state: str) -> Statements:
     return Statements("longshore.backends.postgres", schema=quoted(state))
 
 
-PIECES = frozenset({"due_in_line", "full_keys", "jobs_where", "priorities_in_line", "priorities_of_lines"})
+PIECES = frozenset(
+    {"due_in_line", "first_outlived", "full_keys", "jobs_where", "priorities_in_line", "priorities_of_lines"}
+)
 """What only looks like a statement, and is a part of others."""
 
 

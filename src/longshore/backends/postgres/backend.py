@@ -15,6 +15,7 @@ import psycopg
 
 from longshore.backends import looking
 from longshore.backends.bell import Bell
+from longshore.backends.checks import ClaimTerms
 from longshore.backends.contract import Capabilities
 from longshore.backends.lifetime import OneProcessBackend
 from longshore.backends.postgres.callers import join
@@ -30,6 +31,8 @@ from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.claiming import dequeue_jobs
+from longshore.backends.verbs.turnover import settle_and_dequeue
 from longshore.backends.view import View
 from longshore.core.clock import Clock
 from longshore.core.errors import LongshoreError
@@ -41,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.end_of_events, looking.goes_on_after)
+_CLAIMING: tuple[Callable[..., Any], ...] = (dequeue_jobs, settle_and_dequeue)
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
@@ -103,17 +107,25 @@ class PostgresBackend(OneProcessBackend):
     # -- verbs and looks, each in a thread of ours
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._write_in(self._threads, lambda tx: verb(tx, *args, **kwargs))
+        holds: Sequence[str] | None = ()
+        if verb in _CLAIMING and isinstance(terms := args[-1], ClaimTerms) and terms.limit:
+            holds = terms.queues
+        return await self._write_in(self._threads, lambda tx: verb(tx, *args, **kwargs), holds)
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         return await self._write_in(self._urgent_threads, lambda tx: verb(tx, *args, **kwargs))
 
-    async def _write_in(self, threads: ThreadPoolExecutor, verb: Callable[[PostgresTransaction], R]) -> R:
+    async def _write_in(
+        self,
+        threads: ThreadPoolExecutor,
+        verb: Callable[[PostgresTransaction], R],
+        holds: Sequence[str] | None = (),
+    ) -> R:
         abandoned = threading.Event()
         try:
-            return await self._in_thread(threads, lambda: self._performer.perform(verb, abandoned))
+            return await self._in_thread(threads, lambda: self._performer.perform(verb, abandoned, holds))
         except asyncio.CancelledError:
             abandoned.set()  # what is not committed yet never will be
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from zlib import crc32
 
 from longshore.backends.postgres.marks import Marks
@@ -26,6 +26,11 @@ def lock_number(name: str) -> int:
     return crc32(name.encode()) - 2**31
 
 
+def lock_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers for several names, in the order in which everybody locks them."""
+    return sorted({lock_number(name) for name in names})
+
+
 class BeginAnew(Exception):
     """Something that this transaction had taken for granted changed meanwhile; done again, it will see that."""
 
@@ -41,7 +46,7 @@ class PostgresLine(PostgresView, SQLLine):
         self.tells_time = False
         """Whether the server's own clock judges here, rather than one that a test holds."""
         self._entries = 0
-        self._outlived = False
+        self._held: dict[str, QueueState] | None = None
         self._limited = limited
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
@@ -53,16 +58,9 @@ class PostgresLine(PostgresView, SQLLine):
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
-        wanted = self.queues_ever_seen() if names is None else names
-        alone_in = {name for name in wanted if alone or name in self._limited}
-        self._hold(self._sql.hold_queues_alone, alone_in)
-        self._hold(self._sql.hold_queues, set(wanted) - alone_in)
-        states = self._held_settings(wanted)
-        limited = {name for name, state in states.items() if state.limited}
-        self._limited.difference_update(states)
-        self._limited.update(limited)
-        if limited - alone_in:
-            raise BeginAnew
+        states, self._held = self._held, None
+        if states is None or alone or not (names is None or states.keys() == set(names)):
+            states = self._hold(self.queues_ever_seen() if names is None else names, alone=alone)
         for state in states.values():
             state.eligible = 1
             if state.running_limit is not None:
@@ -70,18 +68,43 @@ class PostgresLine(PostgresView, SQLLine):
                 state.holding = sum(jobs for status, jobs in counts.items() if status.holds_capacity)
         return states
 
-    def _hold(self, statement: str, names: Collection[str]) -> None:
-        if names:
-            self._rows(statement, self._room, self._listed(sorted({lock_number(name) for name in names})))
-
-    def _held_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
-        states = {name: QueueState(name) for name in names}
-        for outlived, entries, now, *row in self._rows(self._sql.held_settings, self._listed(names), self.now):
-            self._outlived, self._entries = outlived, entries
-            self.now = max(self.now, now) if self.tells_time else self.now  # it may have waited long for the locks
-            if row[0] is not None:
-                states[row[0]] = queue_of_row(tuple(row))
+    def _hold(self, names: Sequence[str], *, alone: bool) -> dict[str, QueueState]:
+        alone_in = {name for name in names if alone or name in self._limited}
+        self._lock(self._sql.hold_queues_alone, alone_in)
+        self._lock(self._sql.hold_queues, set(names) - alone_in)
+        states = self._settings_in(self._rows(self._sql.held_settings, self._listed(names)))
+        limited = {name for name, state in states.items() if state.limited}
+        self._limited.difference_update(states)
+        self._limited.update(limited)
+        if limited - alone_in:
+            raise BeginAnew
         return states
+
+    def _lock(self, statement: str, names: Collection[str]) -> None:
+        if names:
+            self._rows(statement, self._room, self._listed(lock_numbers(names)))
+
+    def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
+        states = {}
+        for entries, now, name, paused, *others in rows:
+            self._entries = entries
+            self.now = max(self.now, now) if self.tells_time else self.now  # it may have waited long for the locks
+            if name is not None:
+                states[name] = QueueState(name) if paused is None else queue_of_row((name, paused, *others))
+        return states
+
+    def held_from_the_start(self, rows: Iterable[Row], locked: Collection[str]) -> frozenset[str]:
+        """Takes these queues for held if they were locked as they should be, or they are held when somebody asks.
+
+        Returns their names.
+        """
+        states = self._settings_in(rows)
+        limited = {name for name, state in states.items() if state.limited}
+        self._limited.update(limited)
+        if not limited.isdisjoint(locked):
+            raise BeginAnew
+        self._held = states if states.keys() <= set(locked) else None
+        return frozenset(states)
 
     # -- the claim in one statement
 
@@ -90,12 +113,13 @@ class PostgresLine(PostgresView, SQLLine):
     ) -> list[Job] | None:
         if not queues:
             return []
-        if self._outlived:
-            return None  # they are ended on the way, which takes a closer look at each
         shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
         rows: list[Row] = []
         for queue in sorted(shares):
-            rows += self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
+            claimed = self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
+            if claimed is None and not rows:
+                return None
+            rows += claimed or ()
         rows.sort(key=in_standing_order)
         tagged = [uid for uid, *_, tags in moves_of(rows) if tags]
         if tagged:
@@ -108,25 +132,34 @@ class PostgresLine(PostgresView, SQLLine):
         """How many of the first in line are each queue's."""
         return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, self._listed(queues), self.now, limit))
 
-    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Row]:
+    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Row] | None:
         values = (queue, self.now, limit, *lease)
         marks = self._marks.of(queue)
         if marks is not None:
             further_on, _ = self._claimed(
                 self._sql.claim_further_on, *values, *map(self._listed, zip(*marks, strict=True))
             )
-            self._marks.went_on(queue, further_on)
+            if further_on is not None:
+                self._marks.went_on(queue, further_on)
             return further_on
         claimed, entries = self._claimed(self._sql.claim_in_line, *values)
-        self._marks.started_anew(queue, entries, limit, claimed, self.now)
+        if claimed is not None:
+            self._marks.started_anew(queue, entries, limit, claimed, self.now)
         return claimed
 
-    def _claimed(self, statement: str, *values: object) -> tuple[list[Row], int]:
-        """What a statement claimed, as rows of `claim_columns`, and how many entries of the claim's index it read."""
+    def _claimed(self, statement: str, *values: object) -> tuple[list[Row] | None, int]:
+        """What a statement claimed, as rows of `claim_columns`, and how many entries of the claim's index it read.
+
+        None means that somebody is past their time, and it claimed nobody.
+        """
         rows = list(self._rows(statement, *values))
-        ((entries, *_),) = rows[:1] or self._rows(self._sql.entries_read)
+        outlived = False
+        if rows:
+            entries = rows[0][0]
+        else:
+            ((entries, outlived),) = self._rows(self._sql.entries_read, self.now)
         read, self._entries = entries - self._entries, entries
-        return [row[1:] for row in rows], read
+        return None if outlived else [row[1:] for row in rows], read
 
     # -- the claim job by job, where limits or tags have a say
 

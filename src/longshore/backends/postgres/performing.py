@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
+from psycopg.sql import Literal
 
 from longshore.backends.postgres.connecting import Server
-from longshore.backends.postgres.line import BeginAnew
+from longshore.backends.postgres.line import BeginAnew, lock_number, lock_numbers
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.view import PostgresView, find_horizon
+from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
+from longshore.backends.sql.columns import Row
 from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
 from longshore.backends.view import View
@@ -31,7 +33,9 @@ R = TypeVar("R")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+# Each of our statements is right for any values it is given, so it is planned once: planning a claim takes longer than
+# the claim of a job.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL plan_cache_mode = force_generic_plan"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -62,17 +66,28 @@ class Performer:
         self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}"
         self._marks = Marks()
         self._limited: set[str] = set()
+        self._room = lock_number(f"longshore {schema}")
         self._known_queues: frozenset[str] = frozenset()
+        self._all_queues: frozenset[str] = frozenset()
+        """As the last claim from all of them found."""
         self._seen: Seen = {}
 
-    def perform(self, verb: Callable[[PostgresTransaction], R], abandoned: threading.Event | None = None) -> R:
-        """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead."""
+    def perform(
+        self,
+        verb: Callable[[PostgresTransaction], R],
+        abandoned: threading.Event | None = None,
+        holds: Sequence[str] | None = (),
+    ) -> R:
+        """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead.
+
+        `holds` are the queues that the verb claims from, or None for all: they are held from the start.
+        """
         until = monotonic() + self._wait_seconds
         careful = False
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful, abandoned)
+            attempt = _Attempt(careful, abandoned, holds)
             try:
                 return self._attempt(verb, attempt, until)
             except errors.UniqueViolation:
@@ -99,7 +114,7 @@ class Performer:
             attempt.reused = taken.reused
             session = taken.session
             try:
-                transaction = self._begin(session, careful=attempt.careful)
+                transaction = self._begin(session, attempt.holds, careful=attempt.careful)
                 answer = verb(transaction)
                 attempt.begin_to_commit()
                 session.run("COMMIT")
@@ -111,13 +126,34 @@ class Performer:
         self._on_commit(transaction)
         return answer
 
-    def _begin(self, session: OwnSession, *, careful: bool) -> PostgresTransaction:
+    def _begin(self, session: OwnSession, holds: Sequence[str] | None, *, careful: bool) -> PostgresTransaction:
         transaction = self.transaction_on(session, careful=careful, known_queues=self._known_queues)
-        ((transaction.now,),) = session.simply(f"{_BEGIN}; {self._not_for_ever}; {self._sql.now}")
         transaction.tells_time = self._clock is None
         if self._clock is not None:
             transaction.now = to_micros(self._clock.now())
+        locked = self._all_queues if holds is None else frozenset(holds)
+        # where limits have a say it is held alone, and no longer than it must be
+        if holds == () or (self._limited if holds is None else self._limited & locked):
+            ((now,),) = session.simply(f"{_BEGIN}; {self._not_for_ever}; {self._sql.now}")
+            transaction.now = now if self._clock is None else transaction.now
+            return transaction
+        found = transaction.held_from_the_start(self._hold_from_the_start(session, holds, locked), locked)
+        if holds is None:
+            self._all_queues = found
         return transaction
+
+    def _hold_from_the_start(
+        self, session: OwnSession, holds: Sequence[str] | None, locked: frozenset[str]
+    ) -> Iterator[Row]:
+        """Begins, locks queues and then reads their settings: three statements, and each sees what was there after the
+        one before, in one message."""
+        if holds is None:
+            settings = session.called(self._sql.held_settings_of_all)
+        else:
+            settings = session.called(self._sql.held_settings, Literal(array_text(holds)).as_string(session.connection))
+        numbers = ", ".join(f"({number})" for number in lock_numbers(locked))
+        shared = f"SELECT pg_advisory_xact_lock_shared({self._room}, lock) FROM (VALUES {numbers}) AS locks (lock); "
+        return session.simply(f"{_BEGIN}; {self._not_for_ever}; {shared if locked else ''}{settings}")
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
         """A transaction with all that this process remembers of the store."""
@@ -148,8 +184,9 @@ class Performer:
 class _Attempt:
     """How far one try of a transaction has come."""
 
-    def __init__(self, careful: bool, abandoned: threading.Event | None) -> None:
+    def __init__(self, careful: bool, abandoned: threading.Event | None, holds: Sequence[str] | None) -> None:
         self.careful = careful
+        self.holds = holds
         self._abandoned = abandoned
         self.reused = False
         """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""

@@ -50,6 +50,7 @@ class Taken:
     def roll_back(self) -> None:
         """Takes back whatever is under way; a connection that cannot do even that is given up."""
         self._end("ROLLBACK")
+        self.session.forget()
 
     def end_look(self) -> None:
         """Ends what changed nothing. By a commit: after a rollback the driver forgets all that it has prepared."""

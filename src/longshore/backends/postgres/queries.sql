@@ -209,8 +209,15 @@ idempotency_key, concurrency_key, parent_id, deps_total, on_dependency_failure, 
 crashes, epoch, created_at, place, started_at, finalized_at, last_retry_at, NULL, NULL, NULL, result, error_message,
 progress, checkpoint, schedule_id
 
+-- name: first_outlived
+-- One who waits and is past their time. The first in order is asked for rather than whether there is any: then no planner
+-- thinks that reading the whole table would find one soon.
+SELECT true FROM {schema}.jobs AS late
+WHERE late.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN') AND late.expires_at <=
+
 -- name: claiming
--- The rest of the claim: the rows of `chosen` are claimed, told and counted in the same statement. An array of uids
+-- The rest of the claim: the rows of `chosen` are claimed, told and counted in the same statement. If anybody is past
+-- their time, nobody is chosen: they are ended on the way, which takes a closer look at each. An array of uids
 -- rather than a join keeps the planner at the primary key, however many it thinks were chosen. That the claimed are
 -- counted makes sure that the whole line was read when the entries read are asked for.
 claimed AS (
@@ -244,6 +251,7 @@ chosen AS MATERIALIZED (
         {due_in_line}
         ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
     LIMIT $3
 ),
 {claiming}
@@ -259,6 +267,7 @@ chosen AS MATERIALIZED (
         {due_in_line} AND (due.place, due.uid) > (priorities.place, priorities.uid)
         ORDER BY due.place, due.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
     LIMIT $3
 ),
 {claiming}
@@ -268,8 +277,8 @@ coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_claima
 
 -- name: entries_read
 -- Entries of rows long gone are included. What is noted from one transaction to the next is noted at their ends only, so
--- within one transaction the difference is true.
-SELECT {entries_of_line}
+-- within one transaction the difference is true. And whether the claim took nobody because one is past their time.
+SELECT {entries_of_line}, ({first_outlived} $1 ORDER BY late.expires_at LIMIT 1) IS NOT NULL
 
 -- name: priorities_of_lines
 SELECT line.queue, (
@@ -601,17 +610,15 @@ SELECT {queue_columns} FROM {schema}.queues WHERE name = $1
 SELECT {queue_columns} FROM {schema}.queues
 
 -- name: held_settings
--- The settings of queues that are held by now; and what a claim has to know beside them: whether anybody who waits is past
--- their time, how many entries of the claim's index this session has read so far, and what time it is after the wait. The first in order is asked for
--- rather than whether there is any: then no planner thinks that reading the whole table would find one soon.
-SELECT
-    (
-        SELECT true FROM {schema}.jobs
-        WHERE expires_at <= $2 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITING_CHILDREN')
-        ORDER BY expires_at LIMIT 1
-    ) IS NOT NULL,
-    {entries_of_line}, ({now}), {queue_columns}
-FROM (SELECT 1) AS always LEFT JOIN {schema}.queues ON name = ANY($1::text[])
+-- The settings of queues that are held by now; and what a claim has to know beside them: how many entries of the claim's
+-- index this session has read so far, and what time it is after the wait.
+SELECT {entries_of_line}, ({now}), {queue_columns}
+FROM unnest($1::text[]) AS known (name) LEFT JOIN {schema}.queues USING (name)
+
+-- name: held_settings_of_all
+-- The same of every queue there is.
+SELECT {entries_of_line}, ({now}), {queue_columns}
+FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
 
 -- name: queues_ever_seen
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -42,6 +43,8 @@ class OwnSession:
         self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
         # one type for all integers, or each size would be prepared as a statement of its own
         self._cursor.adapters.register_dumper(int, Int8Dumper)
+        self._kept: dict[str, str] = {}
+        self._numbers = itertools.count()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         with self._watchdog.watching(self.connection):
@@ -64,6 +67,21 @@ class OwnSession:
         with self._watchdog.watching(self.connection), self._cursor.copy(statement) as copy:
             for row in rows:
                 copy.write_row(row)
+
+    def called(self, statement: str, values: str = "") -> str:
+        """A statement for `simply`, with its only value as SQL: parsed and planned once, where the session is ours."""
+        if self.connection.prepare_threshold is None:
+            return statement.replace("$1", values)
+        name = self._kept.get(statement)
+        if name is None:
+            name = f"longshore_{next(self._numbers)}"
+            self.simply(f"PREPARE {name} AS {statement}")
+            self._kept[statement] = name
+        return f"EXECUTE {name}({values})" if values else f"EXECUTE {name}"
+
+    def forget(self) -> None:
+        """After a rollback: the driver takes back all that was prepared, whoever did it."""
+        self._kept.clear()
 
     def simply(self, statements: str) -> Iterator[Row]:
         """Several statements without values in one message; the rows of the last, if it has any."""
