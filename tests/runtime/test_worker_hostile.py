@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longshore import JobStatus, Lease, Queue, Repeat, connect
+from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.moments import Duration
@@ -228,3 +228,57 @@ async def test_a_worker_whose_run_is_cancelled_works_no_longer(backend: Backend,
     assert gate.cancelled == ["a"]
     assert worker.running == 0
     await happens(backend, "job.released")
+
+
+# -- a store that does not do as it should
+
+
+async def test_one_outcome_that_cannot_be_written_holds_up_no_other(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-WRK-11 M-EV-13
+    settle = backend.settle_and_dequeue
+
+    async def choosy(outcomes: Sequence[Outcome], *args: Any, **more: Any) -> Any:
+        if any(outcome.job_id == "poison" and outcome.verb == "complete" for outcome in outcomes):
+            raise ValueError("this row cannot be written")
+        return await settle(outcomes, *args, **more)
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", choosy)
+    ran: list[str] = []
+
+    async def process(job: RunningJob) -> None:
+        ran.append(job.id)
+
+    async with working(queue, process, concurrency=4, lock_duration=LEASE):
+        await queue.add("x", job_id="poison", max_crashes=1)
+        await until(lambda: ran == ["poison"])
+        await queue.add_bulk([{"type": "x"} for _ in range(5)])
+        await all_come_to(backend, S.COMPLETED, count=5)
+        job = await comes_to(backend, "poison", S.DEAD)  # its lease is renewed no longer, and it is no crash for ever
+        await happens(backend, "worker.error")
+    assert (job.executions, job.crashes) == (2, 2)
+    assert "cannot be written and is given up" in caplog.text
+
+
+async def test_a_store_that_fails_for_a_moment_costs_no_outcome(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-11
+    settle = backend.settle_and_dequeue
+    left = 3
+
+    async def shaky(outcomes: Sequence[Outcome], *args: Any, **more: Any) -> Any:
+        nonlocal left
+        if outcomes and left:
+            left -= 1
+            raise ValueError("not now")
+        return await settle(outcomes, *args, **more)
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", shaky)
+    gate = Gate()
+    gate.open.set()
+    async with working(queue, gate):
+        await queue.add("x", job_id="a")
+        job = await comes_to(backend, "a", S.COMPLETED)
+    assert (job.executions, gate.begun) == (1, ["a"])

@@ -14,7 +14,8 @@ from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.runtime.running_job import RunningJob, current_job
-from longshore.runtime.worker import Processor, Worker
+from longshore.runtime.worker import Worker
+from longshore.runtime.worker_options import Processor
 from longshore.testing.conformance.staging import history, log_of, new_job, story
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
-from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name, check_names, new_id
@@ -22,19 +21,15 @@ from longshore.core.numbers import check_number
 from longshore.runtime.alarm import Alarm
 from longshore.runtime.crew import Crew
 from longshore.runtime.dock import dock_of
-from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
-from longshore.runtime.executors.in_threads import ThreadExecutor
-from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.executors.contract import CANCEL_GRACE
 from longshore.runtime.failures import describe
 from longshore.runtime.heartbeat import LeaseKeeper
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
-from longshore.runtime.running_job import RunningJob
 from longshore.runtime.runs import CalledOff, Run
+from longshore.runtime.settling import OneByOne
+from longshore.runtime.worker_options import RENEW_TIME, Processor, checked, executor_for, queues_of, renewal
 
-Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
-
-_RENEW_TIME = 15.0
 _LARGEST_CLAIM = 500
 """Jobs one transaction claims: more would hold up other writers and gain nothing."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -63,7 +58,7 @@ class Worker:
         *,
         concurrency: int = 1,
         lock_duration: Duration = 30,
-        lock_renew_time: Duration = _RENEW_TIME,
+        lock_renew_time: Duration = RENEW_TIME,
         autorun: bool = True,
         tags: Sequence[str] = (),
         strategies: Mapping[str, Strategy] | None = None,
@@ -81,19 +76,20 @@ class Worker:
         self.assignee_id = self.id
         self.concurrency = check_number("concurrency", concurrency, least=1)
         self._lock_seconds = check_duration("lock_duration", lock_duration) / SECOND
-        self._renew_seconds = _renewal(self._lock_seconds, lock_renew_time)
+        self._renew_seconds = renewal(self._lock_seconds, lock_renew_time)
         self._grace = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
         self._poll = check_duration("poll_interval", poll_interval) / SECOND
         self._tags = check_names("tags", tags)
-        self._queues = _queues_of(queue, queues)
-        self._strategies = _checked(strategies or {})
+        self._queues = queues_of(queue, queues)
+        self._strategies = checked(strategies or {})
         self._sweep = sweep
-        self._executor = _executor_for(process, self._grace)
+        self._executor = executor_for(process, self._grace)
         self._queue = queue
         self._backend = queue.backend
         self._dock = dock_of(queue.backend)
         queue.employ(self)
         self._outcomes: list[Outcome] = []
+        self._one_by_one = OneByOne(queue.backend, self.id)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
         self._closing = False
@@ -246,8 +242,7 @@ class Worker:
         except QueueClosed:
             raise
         except Exception as error:  # a store of one's own may raise anything: the worker outlives it
-            self._outcomes = outcomes + self._outcomes
-            await self._wait_for_better_times(error)
+            await self._turn_failed(outcomes, error)
             return
         self._pause = _FIRST_PAUSE
         if outcomes:
@@ -264,6 +259,20 @@ class Worker:
             await self._tell_drained()
         if self._trouble:
             await self._tell_trouble()
+
+    async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
+        left = outcomes
+        if outcomes and not isinstance(error, BackendUnavailable):  # one of them may be what the store cannot write
+            attempt = await self._one_by_one.settle(outcomes)
+            left = attempt.left
+            self._settled(attempt.settled, attempt.report)
+            self._let_go([outcome.job_id for outcome in attempt.hopeless])
+        self._outcomes = left + self._outcomes
+        if left or not outcomes:
+            await self._wait_for_better_times(error)
+        else:
+            self._trouble = describe(error).partition("\n")[0]
+        self._alarm.ring()
 
     def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
         self._idle_since = monotonic()
@@ -319,7 +328,6 @@ class Worker:
         await asyncio.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         await self._tell_trouble()
-        self._alarm.ring()
 
     async def _tell_trouble(self) -> None:
         with suppress(Exception):  # the store that failed may fail again: it is told when it can be
@@ -352,48 +360,3 @@ class Worker:
     async def _say_goodbye(self) -> None:
         with suppress(Exception):  # for people only
             await self._tell_of_us("stopped")
-
-
-def _renewal(lock_seconds: float, renew_time: Duration) -> float | None:
-    """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration.
-
-    The default fits the default lock; with a shorter one it is half of that.
-    """
-    seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
-    if seconds == _RENEW_TIME and lock_seconds <= seconds:
-        return lock_seconds / 2
-    if seconds >= lock_seconds:
-        _log.warning(
-            "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
-        )
-    return seconds if 0 < seconds < lock_seconds else None
-
-
-def _queues_of(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
-    if queues is None:
-        return None if queue.name is None else (queue.name,)
-    names = check_names("queues", queues)
-    if not names:
-        raise InvalidArgument("queues", "must name at least one queue; leave it out to take from all")
-    if queue.name is not None and set(names) != {queue.name}:
-        raise InvalidArgument(
-            "queues", f"are others than {queue.name!r}, the one queue this Queue sees; use Queue(backend)"
-        )
-    return names
-
-
-def _executor_for(process: Processor, cancel_grace: float) -> Executor:
-    if isinstance(process, Executor):
-        return process
-    if not callable(process):
-        raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")
-    if inspect.iscoroutinefunction(process) or inspect.iscoroutinefunction(getattr(process, "__call__", None)):  # noqa: B004  # an object whose call is async
-        return LoopExecutor(process)
-    return ThreadExecutor(process, cancel_grace=cancel_grace)
-
-
-def _checked(strategies: Mapping[str, Strategy]) -> dict[str, Strategy]:
-    for name, strategy in strategies.items():
-        if not callable(strategy):
-            raise InvalidArgument(f"strategies[{name!r}]", f"must be a function, not {type(strategy).__name__}")
-    return dict(strategies)

@@ -1,0 +1,72 @@
+"""What a worker was asked for, checked: each refusal names the option."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.names import check_names
+from longshore.runtime.executors.contract import Executor
+from longshore.runtime.executors.in_threads import ThreadExecutor
+from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.job_queue import Queue
+from longshore.runtime.retries import Strategy
+from longshore.runtime.running_job import RunningJob
+
+Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
+
+RENEW_TIME = 15.0
+
+_log = logging.getLogger("longshore.worker")
+
+
+def renewal(lock_seconds: float, renew_time: Duration) -> float | None:
+    """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration.
+
+    The default fits the default lock; with a shorter one it is half of that.
+    """
+    seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
+    if seconds == RENEW_TIME and lock_seconds <= seconds:
+        return lock_seconds / 2
+    if seconds >= lock_seconds:
+        _log.warning(
+            "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
+        )
+    return seconds if 0 < seconds < lock_seconds else None
+
+
+def queues_of(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
+    """The queues to take from, None for all."""
+    if queues is None:
+        return None if queue.name is None else (queue.name,)
+    names = check_names("queues", queues)
+    if not names:
+        raise InvalidArgument("queues", "must name at least one queue; leave it out to take from all")
+    if queue.name is not None and set(names) != {queue.name}:
+        raise InvalidArgument(
+            "queues", f"are others than {queue.name!r}, the one queue this Queue sees; use Queue(backend)"
+        )
+    return names
+
+
+def executor_for(process: Processor, cancel_grace: float) -> Executor:
+    """The one given, or the one that fits the function."""
+    if isinstance(process, Executor):
+        return process
+    if not callable(process):
+        raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")
+    if inspect.iscoroutinefunction(process) or inspect.iscoroutinefunction(getattr(process, "__call__", None)):  # noqa: B004  # an object whose call is async
+        return LoopExecutor(process)
+    return ThreadExecutor(process, cancel_grace=cancel_grace)
+
+
+def checked(strategies: Mapping[str, Strategy]) -> dict[str, Strategy]:
+    """The strategies by name, if they can be called."""
+    for name, strategy in strategies.items():
+        if not callable(strategy):
+            raise InvalidArgument(f"strategies[{name!r}]", f"must be a function, not {type(strategy).__name__}")
+    return dict(strategies)
