@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +14,8 @@ import pytest
 from longshore import JobStatus, Queue
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, LeaseLost, LongshoreError
-from longshore.core.job import JobEvent
-from longshore.runtime.running_job import RunningJob
+from longshore.core.job import Job, JobEvent
+from longshore.runtime.running_job import NO_DESK, RunningJob
 from longshore.testing.conformance.staging import history
 from tests.runtime.working import comes_to, until, working
 
@@ -172,6 +174,31 @@ async def test_a_job_that_was_taken_away_may_not_say_anything_more(
     assert job.progress is None
     assert len(refused) == 1
     assert issubclass(refused[0], LongshoreError)
+
+
+async def test_the_result_of_a_dependency_that_was_removed_is_missed_by_its_name(
+    backend: Backend, queue: Queue
+) -> None:
+    async def process(job: RunningJob) -> Any:
+        return await job.dependency_results() if job.type == "sum" else job.data
+
+    await queue.add("part", 1, job_id="gone", remove_on_complete=True)
+    await queue.add("sum", job_id="sum", depends_on=["gone"])
+    async with working(queue, process):
+        job = await comes_to(backend, "sum")
+    assert job.status is S.DEAD
+    assert job.error_message.startswith("JobNotFound: the dependency 'gone' was removed")
+    assert "remove_on_complete" in job.error_message
+
+
+def test_a_running_job_is_neither_copied_nor_pickled() -> None:
+    job = RunningJob(Job(type="x"), NO_DESK)
+    for take_away in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"take its record: job\.record"):
+            take_away(job)
+    assert pickle.loads(pickle.dumps(job.record)) == job.record
+    with pytest.raises(AttributeError):
+        _ = RunningJob.__new__(RunningJob).record
 
 
 async def test_a_note_that_cannot_be_kept_is_refused_where_it_is_made(backend: Backend, queue: Queue) -> None:

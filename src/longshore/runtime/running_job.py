@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import LeaseLost, LongshoreError
+from longshore.core.errors import JobNotFound, LeaseLost, LongshoreError
 from longshore.core.job import Job
 from longshore.core.payload import read_json
 from longshore.runtime import background
@@ -66,10 +66,15 @@ class RunningJob(_Fields):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name in RunningJob.__slots__:  # not set yet: the record has none of these either
+                raise AttributeError(name)
             return getattr(self.record, name)
 
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{name} of a running job cannot be set; use its verbs")
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a running job can be neither copied nor pickled; take its record: job.record")
 
     @property
     def cancelled(self) -> bool:
@@ -144,7 +149,14 @@ class AwaitedDesk:
         """To be awaited."""
         results = {}
         for job_id in record.depends_on:
-            result = (await self._backend.get_job(job_id)).result
+            try:
+                result = (await self._backend.get_job(job_id)).result
+            except JobNotFound as missing:
+                missing.args = (
+                    f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention "
+                    "or hand; keep jobs whose results others ask for",
+                )
+                raise
             results[job_id] = None if result is None else read_json("result", result)
         return results
 
