@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -20,6 +21,7 @@ from longshore.backends.opening import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.signals import StopSignals
 from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.supervisor import Supervisor
 from tests.processes.supervised import long_job
@@ -326,6 +328,25 @@ async def test_a_killed_worker_leaves_its_job_to_the_one_that_takes_its_place(
         assert (await backend.get_job("long")).crashes == 1
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0
+
+
+def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_work_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervisor = Supervisor("tests.processes.supervised:ends_by_itself", processes=2, first_pause=0.01)
+    start, starts = supervisor._start, 0
+
+    async def sometimes_refused() -> Any:
+        nonlocal starts
+        starts += 1
+        if starts in (1, 3):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return await start()
+
+    monkeypatch.setattr(supervisor, "_start", sometimes_refused)
+    assert asyncio.run(supervisor._supervise(StopSignals())) == 0
+    assert starts == 4
+    assert "could not be started: [Errno 11] Resource temporarily unavailable" in caplog.text
 
 
 def parent_of(pid: int) -> int:

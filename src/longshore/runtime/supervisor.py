@@ -92,16 +92,14 @@ class Supervisor:
         """One place, with one process after another in it."""
         deaths = 0
         while True:
-            process, line = await self._start()
-            self._running.add(process)
             started = monotonic()
-            if stop.asked.is_set():  # meanwhile
-                self._signal(signal.SIGTERM)
             try:
-                code = await process.wait()
-            finally:
-                self._running.discard(process)
-                os.close(line)
+                process, line = await self._start()
+            except OSError as error:  # no more processes, files or memory: it may pass, and the others work on
+                code, end = 1, f": it could not be started: {error}"
+            else:
+                code = await self._watch(process, line, stop)
+                end = f" (pid {process.pid}): {how_it_ended(code, 'before it was asked to stop')}"
             if code == CANNOT_START and deaths == 0 and not stop.asked.is_set():
                 self._hopeless = True  # it never ran at all: no use in trying for ever
                 stop.ask()
@@ -109,16 +107,21 @@ class Supervisor:
                 return max(code, 0)
             deaths = 1 if monotonic() - started > _SETTLED else deaths + 1
             pause = min(self._first_pause * 2 ** min(deaths - 1, 30), self._longest_pause)
-            _log.error(
-                "worker process %d (pid %d): %s; another one starts in %g seconds",
-                number,
-                process.pid,
-                how_it_ended(code, "before it was asked to stop"),
-                pause,
-            )
+            _log.error("worker process %d%s; another one starts in %g seconds", number, end, pause)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.asked.wait(), pause)
                 return 0
+
+    async def _watch(self, process: asyncio.subprocess.Process, line: int, stop: StopSignals) -> int:
+        """Waits for its end."""
+        self._running.add(process)
+        if stop.asked.is_set():  # meanwhile
+            self._signal(signal.SIGTERM)
+        try:
+            return await process.wait()
+        finally:
+            self._running.discard(process)
+            os.close(line)
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, int]:
         """A process, and the line by whose end it would know that it is left alone."""
