@@ -6,13 +6,22 @@ import asyncio
 import dataclasses
 import threading
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from longshore import Harbor, JobStatus, connect
+from longshore import Harbor, Job, JobStatus, connect
 from longshore.backends.contract import Page
 from longshore.backends.memory import MemoryBackend
-from longshore.core.errors import Fatal, InvalidArgument, JobCancelled, JobFailed, JobNotFound, QueueClosed
+from longshore.core.errors import (
+    BackendUnavailable,
+    Fatal,
+    InvalidArgument,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    QueueClosed,
+)
 from longshore.core.filtering import JobFilter
 
 
@@ -140,9 +149,9 @@ class CountingBackend(MemoryBackend):
 
     looks = 0
 
-    async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
+    async def list_jobs(self, filter: JobFilter, **more: Any) -> Page:
         self.looks += 1
-        return await super().list_jobs(filter, limit=limit, cursor=cursor)
+        return await super().list_jobs(filter, **more)
 
 
 async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
@@ -160,6 +169,51 @@ async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
         assert await waiting == [2 * number for number in range(1_000)]
         await worker.close()
         assert backend.looks < 500, "two for each look at a thousand, and looks are spaced out"
+
+
+class AbsentBackend(MemoryBackend):
+    """A store that can be away for a while."""
+
+    away = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missed = threading.Semaphore(0)  # the background's thread looks, too
+
+    async def list_jobs(self, filter: JobFilter, **more: Any) -> Page:
+        self._refuse_if_away()
+        return await super().list_jobs(filter, **more)
+
+    async def get_job(self, job_id: str) -> Job:
+        self._refuse_if_away()
+        return await super().get_job(job_id)
+
+    def _refuse_if_away(self) -> None:
+        if self.away:
+            self.missed.release()
+            raise BackendUnavailable("it restarts")
+
+
+async def test_a_store_that_is_away_for_a_while_is_waited_for() -> None:
+    backend = AbsentBackend()
+    async with Harbor(backend) as harbor:
+
+        @harbor.task
+        async def work() -> str:
+            return "done"
+
+        handle = await work.enqueue()
+        waiting = asyncio.create_task(handle.result(timeout=30))
+        await handle.job()
+        backend.away = True
+        late = asyncio.create_task(handle.result(timeout=30))
+        for _ in range(4):
+            assert await asyncio.to_thread(backend.missed.acquire, timeout=30)
+        with pytest.raises(BackendUnavailable):  # in place of a TimeoutError that could not say how the job stands
+            await handle.result(timeout=0)
+        backend.away = False
+        await harbor.run_until_empty()
+        assert (await waiting, await late) == ("done", "done")
 
 
 async def test_waiting_ends_with_an_error_when_the_store_is_closed(harbor: Harbor) -> None:

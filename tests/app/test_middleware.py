@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from longshore import Harbor, Job, JobStatus, current_job
-from longshore.app.middleware import Middleware
+from longshore.app.middleware import Middleware, run_within
 from longshore.core.errors import Fatal, InvalidArgument, JobFailed, Snooze
-from longshore.runtime.running_job import RunningJob
+from longshore.runtime.running_job import NO_DESK, RunningJob
 
 
 class Diary(Middleware):
@@ -202,6 +203,45 @@ def test_hooks_of_both_kinds_are_called_around_a_blocking_enqueue() -> None:
     ]
     run = ["a before run work", "b before run work", "b after run work None None", "a after run work None None"]
     assert seen == [*around, *around, *run]
+
+
+def test_awaited_hooks_around_a_blocking_enqueue_run_in_the_callers_own_thread() -> None:
+    threads: set[str] = set()
+
+    class Slow(Middleware):
+        async def before_enqueue(self, job: Job) -> None:
+            await asyncio.sleep(0)
+            threads.add(threading.current_thread().name)
+
+    with Harbor("memory://") as harbor:
+        harbor.add_middleware(Slow())
+
+        @harbor.task
+        def work() -> None: ...
+
+        work.enqueue_sync()
+    assert threads == {threading.current_thread().name}
+
+
+async def test_a_cancellation_inside_an_after_hook_skips_none_of_the_others() -> None:
+    seen: list[str] = []
+    waits = asyncio.Event()
+
+    class Hangs(Middleware):
+        async def after_run(self, job: RunningJob, result: Any, error: BaseException | None) -> None:
+            waits.set()
+            await asyncio.Event().wait()
+
+    async def run() -> str:
+        return "done"
+
+    job = RunningJob(Job(type="work"), NO_DESK)
+    running = asyncio.create_task(run_within([Diary("a", seen), Diary("b", seen), Hangs()], job, run))
+    await waits.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert seen[2:] == ["b after run work 'done' None", "a after run work 'done' None"]
 
 
 async def test_what_is_no_middleware_is_refused(harbor: Harbor) -> None:

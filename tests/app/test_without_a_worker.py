@@ -120,6 +120,22 @@ async def test_an_eager_task_still_has_its_arguments_and_result_checked(harbor: 
             await handle.result()
 
 
+@pytest.mark.parametrize(
+    "option", [{"priority": "high"}, {"timeout": "soon"}, {"queue": "a\nb"}, {"expires_at": "never"}]
+)
+async def test_an_option_that_no_store_would_take_is_refused_eagerly_too(
+    harbor: Harbor, option: dict[str, Any]
+) -> None:
+    @harbor.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument) as in_earnest:
+        await work.options(**option).enqueue()
+    with harbor.eager(), pytest.raises(InvalidArgument) as eagerly:
+        await work.options(**option).enqueue()
+    assert str(eagerly.value).partition(": ")[2] == str(in_earnest.value).partition(": ")[2]
+
+
 async def test_an_eager_failure_is_kept_for_the_handle(harbor: Harbor) -> None:
     @harbor.task(attempts=5)
     async def fail() -> None:

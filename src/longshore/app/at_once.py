@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
-from longshore.runtime import background
-
 R = TypeVar("R")
 
 
@@ -34,5 +32,9 @@ async def on_this_loop(answer: Awaitable[Any]) -> Any:
 
 
 async def blocking(answer: Awaitable[Any]) -> Any:
-    """Waits for it with the thread blocked, so that the caller's coroutine never waits."""
-    return background.run(on_this_loop(answer))
+    """Waits for it with the thread blocked, so that the caller's coroutine never waits.
+
+    On a loop of its own in this very thread: it is the user's code, which may take its time.
+    """
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves the thread's own loop, if any, alone
+        return runner.run(on_this_loop(answer))

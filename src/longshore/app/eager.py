@@ -17,6 +17,7 @@ from longshore.core.errors import JobFailed
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.payload import check_json, pack
+from longshore.core.record import record_of
 from longshore.runtime.failures import describe
 from longshore.runtime.running_job import Results, RunningJob, Written, running
 
@@ -71,6 +72,8 @@ class Eagerness:
         passed: list[Job] = []
 
         async def keep(jobs: Sequence[Job]) -> list[str]:
+            for job in jobs:
+                record_of(job, 0)  # what no store would take is refused here, too
             passed.extend(jobs)
             return [job.id for job in jobs]
 

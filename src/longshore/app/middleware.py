@@ -57,8 +57,7 @@ async def run_within(
     else:
         return result
     finally:
-        for layer in reversed(entered):
-            await _tolerated(layer, "after_run", wait, job, result, error)
+        await _leave("after_run", [(layer, (job, result, error)) for layer in reversed(entered)], wait)
 
 
 async def enqueue_within(
@@ -85,8 +84,7 @@ async def enqueue_within(
         error = raised
         raise
     finally:
-        for layer, position in reversed(entered):
-            await _tolerated(layer, "after_enqueue", wait, jobs[position], error)
+        await _leave("after_enqueue", [(layer, (jobs[at], error)) for layer, at in reversed(entered)], wait)
 
 
 def _job(given: object, layer: Middleware) -> Job:
@@ -99,8 +97,15 @@ async def _answer(answer: Any, wait: Wait) -> Any:
     return await wait(answer) if inspect.isawaitable(answer) else answer
 
 
-async def _tolerated(layer: Middleware, hook: str, wait: Wait, *told: Any) -> None:
-    try:
-        await _answer(getattr(layer, hook)(*told), wait)
-    except Exception:
-        _log.exception("%s.%s failed; the job is not touched by it", type(layer).__name__, hook)
+async def _leave(hook: str, entered: Sequence[tuple[Middleware, tuple[Any, ...]]], wait: Wait) -> None:
+    """Calls the hook of each, whatever another one did; a cancellation that came meanwhile is passed on at the end."""
+    stopped: BaseException | None = None
+    for layer, told in entered:
+        try:
+            await _answer(getattr(layer, hook)(*told), wait)
+        except Exception:
+            _log.exception("%s.%s failed; the job is not touched by it", type(layer).__name__, hook)
+        except BaseException as raised:
+            stopped = stopped or raised
+    if stopped is not None:
+        raise stopped

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from time import monotonic
 
-from longshore.core.errors import JobNotFound
+from longshore.core.errors import BackendUnavailable, JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL
@@ -19,6 +19,8 @@ _POLL = 1.0
 """Seconds after which a change that no hint told of is found by looking."""
 _SHORTEST_PAUSE = 0.005
 """Seconds between two looks at a store that is busy with other jobs."""
+_FIRST_PAUSE = 0.05
+"""Seconds between two looks at a store that cannot be used; they double up to a poll's."""
 _LOOKED_AT_ONCE = 500
 
 
@@ -32,14 +34,15 @@ class WaitingRoom:
         self._looking = False
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
-        """The job once it is final, or TimeoutError."""
+        """The job once it is final, or TimeoutError. A store that cannot be used for a while is waited for, too."""
         turn: Future[Job] = Future()
         with self._lock:  # before the first look, so that no end falls between the two
             self._waiting.setdefault(job_id, []).append(turn)
         try:
-            job = await self._queue.get_job(job_id)
-            if job.status in FINAL:
-                return job
+            with suppress(BackendUnavailable):
+                job = await self._queue.get_job(job_id)
+                if job.status in FINAL:
+                    return job
             self._begin_to_look()
             async with asyncio.timeout(timeout):
                 return await asyncio.wrap_future(turn)
@@ -62,6 +65,7 @@ class WaitingRoom:
 
     async def _look_until_nobody_waits(self) -> None:
         looked_for_removed = monotonic()
+        pause = _FIRST_PAUSE
         while ids := self._awaited():
             began = monotonic()
             removed_too = began - looked_for_removed >= _POLL
@@ -74,11 +78,16 @@ class WaitingRoom:
                 if removed_too:
                     looked_for_removed = monotonic()
                 await changed
-            except Exception as error:  # whoever waits must hear of it, whatever it is
+            except Exception as error:
                 changed.cancel()
                 await asyncio.gather(changed, return_exceptions=True)
-                self._tell_all(error)
+                if isinstance(error, BackendUnavailable):  # it may be back before they have waited enough
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _POLL)
+                else:  # whoever waits must hear of it, whatever it is
+                    self._tell_all(error)
             else:  # a busy store is looked at for no more than half of the time
+                pause = _FIRST_PAUSE
                 await asyncio.sleep(began + max(_SHORTEST_PAUSE, 2 * took) - monotonic())
 
     def _awaited(self) -> list[str]:
