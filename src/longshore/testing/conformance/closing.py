@@ -17,6 +17,7 @@ from longshore.testing.conformance.staging import STALE, S, enqueue, new_job
 EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "enqueue_job": lambda b: b.enqueue_job(new_job("j1")),
     "enqueue_jobs": lambda b: b.enqueue_jobs([new_job("j1"), new_job("j2")]),
+    "add_jobs": lambda b: b.add_jobs([new_job("j1"), new_job("j2")]),
     "accept_jobs": lambda b: b.accept_jobs(["created"]),
     "dequeue_jobs": lambda b: b.dequeue_jobs("worker-1", limit=5),
     "extend_leases": lambda b: b.extend_leases({"running": STALE}, 30),
@@ -42,6 +43,9 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "list_jobs": lambda b: b.list_jobs(JobFilter()),
     "get_job_stats": lambda b: b.get_job_stats(["eu"]),
     "count_jobs": lambda b: b.count_jobs(),
+    "count_delayed": lambda b: b.count_delayed(),
+    "next_due": lambda b: b.next_due(),
+    "now": lambda b: b.now(),
     "read_logs": lambda b: b.read_logs("running"),
     "read_events": lambda b: b.read_events(),
     "end_of_events": lambda b: b.end_of_events(),
