@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.moments import Duration
+from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_processes import ProcessExecutor
+from longshore.runtime.executors.in_threads import ThreadExecutor
+from longshore.runtime.executors.on_loop import LoopExecutor
 from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
@@ -282,3 +286,81 @@ async def test_a_store_that_fails_for_a_moment_costs_no_outcome(
         await queue.add("x", job_id="a")
         job = await comes_to(backend, "a", S.COMPLETED)
     assert (job.executions, gate.begun) == (1, ["a"])
+
+
+@pytest.mark.parametrize("answered", [0.6, 1.2])
+async def test_a_claim_whose_answer_took_long_is_renewed_at_once_or_not_begun(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, answered: float
+) -> None:
+    # M-WRK-13 M-WRK-14
+    renewals = Extensions(backend, monkeypatch)
+    settle = backend.settle_and_dequeue
+    slow = True
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        nonlocal slow
+        asked_at = monotonic()
+        answer = await settle(*args, **more)
+        if answer[1] and slow:
+            slow = False
+            await until(lambda: monotonic() - asked_at > answered)
+        return answer
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", slowly)
+    gate = Gate()
+    async with working(queue, gate, lock_duration=1, lock_renew_time=0.9, sweep=False):
+        await queue.add("x", job_id="a", max_crashes=None)
+        if answered < 1:
+            await gate.has_begun()
+            await until(lambda: renewals.count >= 2)
+            assert (gate.begun, gate.cancelled) == (["a"], [])
+        else:
+
+            async def begun_again() -> bool:
+                await backend.reclaim_expired_leases()
+                return bool(gate.begun)
+
+            await until(begun_again)
+            assert (await backend.get_job("a")).executions == 2
+        gate.open.set()
+        job = await comes_to(backend, "a", S.COMPLETED)
+    assert gate.begun == ["a"]
+    assert job.crashes <= job.executions - 1
+
+
+# -- executors
+
+
+async def test_an_executor_that_was_closed_with_its_worker_is_refused(queue: Queue) -> None:
+    for executor in (ThreadExecutor(lambda _: None), ProcessExecutor(processors.double)):
+        async with working(queue, executor):
+            pass
+        with pytest.raises(InvalidArgument, match="closed"):
+            Worker(queue, executor)
+
+
+async def test_an_executor_closed_by_another_worker_charges_no_job(backend: Backend, queue: Queue) -> None:
+    executor = ProcessExecutor(processors.double)
+    async with working(queue, executor):
+        async with working(queue, executor):
+            pass
+        await queue.add("x", job_id="a", attempts=1)
+        await happens(backend, "job.released")
+    job = await backend.get_job("a")
+    assert (job.status, job.crashes, job.retry_count) == (S.UNKNOWN_RETRY, 0, 0)
+
+
+@pytest.mark.parametrize("threads", [False, True])
+async def test_notes_go_to_the_store_their_job_is_from(backend: Backend, queue: Queue, threads: bool) -> None:
+    async def on_loop(job: RunningJob) -> None:
+        await job.update_progress(job.id)
+
+    def in_thread(job: RunningJob) -> None:
+        job.update_progress(job.id)
+
+    executor: Executor = ThreadExecutor(in_thread) if threads else LoopExecutor(on_loop)
+    async with Queue(connect("memory://")) as elsewhere, working(queue, executor), working(elsewhere, executor):
+        for one in (queue, elsewhere, queue):
+            job = await one.add("x")
+            ended = await comes_to(one.backend, job.id)
+            assert (ended.status, ended.progress) == (S.COMPLETED, job.id)

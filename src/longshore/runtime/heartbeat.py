@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -72,6 +73,11 @@ class LeaseKeeper:
         self._owner: asyncio.AbstractEventLoop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poke = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._wakes_at = 0.0
+        """When the next renewal is planned, by the monotonic clock."""
+        self._margin = 0.0 if duration is None or interval is None else (duration - interval) / 2
+        """Seconds before its deadline by which a lease should be renewed: a job just claimed never is that near."""
         self._work: asyncio.Task[None]
         self._started = False
         self._end: Future[None] | None = None
@@ -107,6 +113,8 @@ class LeaseKeeper:
                 if job.lease is not None:
                     self._kept[job.id] = _Kept(job.lease, deadline)
                     self._called_off.discard(job.id)
+            if deadline - self._margin < self._wakes_at and self._loop is not None:  # the answer took long to come
+                self._loop.call_soon_threadsafe(self._hurry.set)
 
     def keeps(self, job_id: str) -> bool:
         """Whether it keeps a lease of this job: not after it was lost, unless the job was claimed again."""
@@ -160,7 +168,10 @@ class LeaseKeeper:
 
     async def _renew_while_somebody_is_there(self) -> None:
         while not self._owner.is_closed():
-            await asyncio.sleep(self._pause())
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._hurry.wait()
             self._give_up_overdue()
             await self._renew()
 
@@ -188,12 +199,17 @@ class LeaseKeeper:
             self._learn(batch, {job_id: job.lease for job_id, job in found.items() if job.lease is not None})
 
     def _pause(self) -> float:
-        """Until the next renewal, or the next deadline if that comes first."""
+        """Until the next renewal, or until the first lease needs it, or ends."""
         pause = min(_BEAT, self._duration or _BEAT) if self._interval is None else self._interval
         if self._failed:
             pause = min(pause * _RETRY_SHARE, _RETRY_LONGEST)
-        deadline = min((kept.deadline for _, kept in self._everything()), default=_NEVER)
-        return min(pause, max(deadline - monotonic(), _SOONEST))
+        with self._lock:  # so that whatever is kept from now on is compared with this plan
+            now = monotonic()
+            deadline = min((kept.deadline for kept in self._kept.values()), default=_NEVER)
+            if not self._failed:
+                deadline -= self._margin
+            self._wakes_at = now + min(pause, max(deadline - now, _SOONEST))
+            return self._wakes_at - now
 
     def _give_up_overdue(self) -> None:
         now = monotonic()

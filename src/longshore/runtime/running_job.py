@@ -131,26 +131,26 @@ class AwaitedDesk:
     """For processors on the event loop."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
 
     def set_progress(self, record: Job, value: Any) -> Coroutine[Any, Any, None]:
         """To be awaited."""
-        return self._backend.set_progress(record.id, value, lease=record.lease)
+        return self.backend.set_progress(record.id, value, lease=record.lease)
 
     def append_log(self, record: Job, message: str, level: str) -> Coroutine[Any, Any, None]:
         """To be awaited."""
-        return self._backend.append_log(record.id, message, level, lease=record.lease)
+        return self.backend.append_log(record.id, message, level, lease=record.lease)
 
     def save_checkpoint(self, record: Job, data: Any) -> Coroutine[Any, Any, None]:
         """To be awaited."""
-        return self._backend.save_checkpoint(record.id, data, lease=record.lease)
+        return self.backend.save_checkpoint(record.id, data, lease=record.lease)
 
     async def dependency_results(self, record: Job) -> dict[str, Any]:
         """To be awaited."""
         results = {}
         for job_id in record.depends_on:
             try:
-                result = (await self._backend.get_job(job_id)).result
+                result = (await self.backend.get_job(job_id)).result
             except JobNotFound as missing:
                 missing.args = (
                     f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention "
@@ -165,6 +165,7 @@ class BlockingDesk:
     """For processors in threads: every note is written when the call returns."""
 
     def __init__(self, backend: Backend) -> None:
+        self.backend = backend
         self._desk = AwaitedDesk(backend)
 
     def set_progress(self, record: Job, value: Any) -> Written:

@@ -277,9 +277,12 @@ class Worker:
     def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
         self._idle_since = monotonic()
         self._dock.holds(self, jobs)
-        self._keeper.keep(jobs, asked_at)
-        if self._closing:  # it was closed while it claimed: they go back as if nothing had been
-            self._outcomes += [Outcome(job.id, job.lease, "release", error="the worker is closing") for job in jobs]
+        late = monotonic() - asked_at >= self._lock_seconds
+        if not late:
+            self._keeper.keep(jobs, asked_at)
+        if late or self._closing:  # they go back as if nothing had been
+            reason = "the answer to its claim came too late" if late else "the worker is closing"
+            self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
             self._alarm.ring()
             return
         for job in jobs:

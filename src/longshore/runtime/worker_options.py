@@ -56,6 +56,8 @@ def queues_of(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | Non
 def executor_for(process: Processor, cancel_grace: float) -> Executor:
     """The one given, or the one that fits the function."""
     if isinstance(process, Executor):
+        if process.closed:
+            raise InvalidArgument("process", "is an executor that was closed, with its worker; make a new one")
         return process
     if not callable(process):
         raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")

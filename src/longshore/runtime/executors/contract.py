@@ -49,6 +49,13 @@ class Pauses:
 class Executor(ABC):
     """Runs processors. A cancellation, a timeout and a lost lease all reach it as CancelledError in `run`."""
 
+    _closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, as it is with the worker it was given to: then it runs nothing any more."""
+        return self._closed
+
     @abstractmethod
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """The job as its processor will see it."""

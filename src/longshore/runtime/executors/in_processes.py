@@ -8,18 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job import Job
 from longshore.core.moments import Duration, check_duration
 from longshore.core.numbers import check_number
 from longshore.runtime.executors.child_process import ChildProcess, NeverReady
-from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
+from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
 from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 
 _UNTIL_INTERRUPTED = 0.75
 """Of the grace: until then the job may notice by itself that it was called off; in the rest it is shaken awake."""
 _SURELY_DEAD = 10.0
+_CLOSED_PAUSE = 5.0
+"""Seconds for which jobs stay away from a worker that can run nothing any more."""
 
 
 class ProcessExecutor(Executor):
@@ -90,7 +92,7 @@ class ProcessExecutor(Executor):
 
     async def _free_child(self) -> ChildProcess:
         if self._closed:
-            raise QueueClosed("this executor was closed; make a new one")
+            raise CannotStart(_CLOSED_PAUSE, "the executor of this worker was closed with another worker")
         while self._idle:
             child = self._idle.pop()
             if child.loop is not asyncio.get_running_loop():

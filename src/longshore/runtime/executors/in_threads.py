@@ -43,7 +43,7 @@ class ThreadExecutor(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are plain calls."""
-        if self._desk is None:
+        if self._desk is None or self._desk.backend is not backend:
             self._desk = BlockingDesk(backend)
         return RunningJob(record, self._desk)
 

@@ -20,7 +20,7 @@ class LoopExecutor(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are awaited."""
-        if self._desk is None:
+        if self._desk is None or self._desk.backend is not backend:
             self._desk = AwaitedDesk(backend)
         return RunningJob(record, self._desk)
 
