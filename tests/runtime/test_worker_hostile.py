@@ -364,3 +364,51 @@ async def test_notes_go_to_the_store_their_job_is_from(backend: Backend, queue: 
             job = await one.add("x")
             ended = await comes_to(one.backend, job.id)
             assert (ended.status, ended.progress) == (S.COMPLETED, job.id)
+
+
+# -- what a worker asks of a quiet store
+
+
+async def test_a_full_worker_asks_nothing_of_a_store_in_which_nothing_happens(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = waits = 0
+    count, wait = backend.count_jobs, backend.wait_for_change
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await count(*args, **more)
+
+    async def waited(*args: Any, **more: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait(*args, **more)
+
+    gate = Gate()
+    async with working(queue, gate, sweep=False):
+        await queue.add("x", job_id="a")
+        await gate.has_begun()
+        monkeypatch.setattr(backend, "count_jobs", counted)
+        monkeypatch.setattr(backend, "wait_for_change", waited)
+        await until(lambda: waits >= 10)
+        before = looks
+        await until(lambda: waits >= 30)
+        assert looks - before <= 1  # the heartbeat may be a change
+        await queue.cancel_jobs(job_ids=["a"])
+        assert (await comes_to(backend, "a")).status is S.STOPPED
+
+
+async def test_retries_far_away_leave_no_timers(backend: Backend, queue: Queue) -> None:
+    async def process(job: RunningJob) -> None:
+        raise ValueError
+
+    def timers() -> int:
+        loop: Any = asyncio.get_running_loop()
+        return sum(not handle.cancelled() for handle in loop._scheduled)
+
+    before = timers()
+    async with working(queue, process, concurrency=4):
+        await queue.add_bulk([{"type": "x", "attempts": 2, "backoff": 86_400} for _ in range(60)])
+        await all_come_to(backend, S.FAILED_RETRY, count=60)
+        assert timers() < before + 20

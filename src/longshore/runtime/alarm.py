@@ -42,6 +42,9 @@ class Alarm:
         self._fruitless = 0
         self._scarce = asyncio.Event()
         self._scarce.set()
+        self._restless = False
+        """Whether the store has changed, by us or others, since the last look of a watch that has no room."""
+        self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[None] | None = None
         self._ahead_again = False
@@ -56,6 +59,8 @@ class Alarm:
 
     async def stop(self) -> None:
         """Watches no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
         tasks = [task for task in (self._watch, self._ahead) if task is not None]
         for task in tasks:
             task.cancel()
@@ -66,8 +71,16 @@ class Alarm:
         self._raised.set()
 
     def ring_in(self, seconds: float) -> None:
-        """There will be something to do."""
-        asyncio.get_running_loop().call_later(seconds, self._raised.set)
+        """There will be something to do; the first such time is kept, and none that comes after the next poll."""
+        if seconds > self._poll_seconds:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
+        if self._timer is not None:
+            if loop.time() < self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._raised.set)
 
     async def wait(self) -> None:
         """Returns when there was any reason since the last time; raises QueueClosed when there will be no more."""
@@ -81,6 +94,7 @@ class Alarm:
         self._fruitless = 0 if jobs else self._fruitless + 1
         if plenty:
             self._scarce.clear()
+            self._restless = True
         else:
             self._scarce.set()
 
@@ -126,13 +140,17 @@ class Alarm:
 
     async def _something_to_see(self) -> bool:
         """Waits; tells whether the store has changed, or may have."""
-        if not self._scarce.is_set():  # more than can be taken: our own commits would wake us at every turn for nothing
+        full = not self._scarce.is_set()
+        if full and self._restless:  # more than can be taken: our own commits would wake us at every turn for nothing
+            self._restless = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WHILE_BUSY):
                     await self._scarce.wait()
             return True
         changed = await self._backend.wait_for_change(self._poll_seconds)
-        if changed:
+        if changed and full:
+            self._restless = True
+        elif changed:
             await self._space_out()
         else:  # looks at a quiet store are no sign of rivals: the next change is answered at once
             self._fruitless = 0
