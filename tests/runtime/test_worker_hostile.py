@@ -21,9 +21,9 @@ from longshore.runtime.executors.on_loop import LoopExecutor
 from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
-from longshore.testing.conformance.staging import status_of
+from longshore.testing.conformance.staging import all_jobs, log_of, status_of
 from tests.runtime import processors
-from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, working
+from tests.runtime.working import Gate, all_come_to, comes_to, happens, most_at_once, until, working
 
 S = JobStatus
 LEASE = 0.6
@@ -412,3 +412,87 @@ async def test_retries_far_away_leave_no_timers(backend: Backend, queue: Queue) 
         await queue.add_bulk([{"type": "x", "attempts": 2, "backoff": 86_400} for _ in range(60)])
         await all_come_to(backend, S.FAILED_RETRY, count=60)
         assert timers() < before + 20
+
+
+async def test_what_a_lost_answer_has_claimed_is_run_and_no_more_is_held_than_may(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-09 M-WRK-11
+    settle = backend.settle_and_dequeue
+    lost = 0
+
+    async def lossy(*args: Any, **more: Any) -> Any:
+        nonlocal lost
+        answer = await settle(*args, **more)
+        if answer[1] and lost < 3:
+            lost += 1
+            raise BackendUnavailable("connection reset")
+        return answer
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", lossy)
+
+    async def process(job: RunningJob) -> str:
+        return job.id
+
+    await queue.add_bulk([{"type": "x", "job_id": f"job {n}"} for n in range(12)])
+    async with working(queue, process, concurrency=2):
+        await all_come_to(backend, S.COMPLETED, count=12)
+    assert lost == 3
+    assert most_at_once(await log_of(backend)) <= 2
+    for job in await all_jobs(backend):
+        assert (job.executions, job.crashes) == (1, 0)
+
+
+# -- closing from within
+
+
+@pytest.mark.parametrize("options", [{}, {"grace": 0}, {"grace": 5}, {"force": True}])
+@pytest.mark.parametrize("threads", [False, True])
+async def test_a_job_may_close_its_own_worker(
+    backend: Backend, queue: Queue, threads: bool, options: dict[str, Any]
+) -> None:
+    # M-WRK-18
+    async def on_loop(job: RunningJob) -> str:
+        await worker.close(**options)
+        return "closed"
+
+    def in_thread(job: RunningJob) -> str:
+        asyncio.run(worker.close(**options))
+        return "closed"
+
+    worker = Worker(queue, in_thread if threads else on_loop, poll_interval=0.05)
+    await queue.add("x", job_id="a")
+    await queue.add("x", job_id="b")
+    await asyncio.wait_for(worker.run(), 10)
+    assert worker.running == 0
+    if not options.get("force"):
+        assert await status_of(backend, "a") is S.COMPLETED
+    assert await status_of(backend, "b") is S.INITIAL_PENDING
+
+
+async def test_a_worker_whose_loop_stands_still_is_closed_at_once(backend: Backend, queue: Queue) -> None:
+    # M-WRK-18
+    loop = asyncio.new_event_loop()
+    gate = Gate()
+
+    async def begin() -> Worker:
+        worker = Worker(queue, gate, lock_duration=LEASE)
+        await gate.has_begun()
+        return worker
+
+    await queue.add("x", job_id="a")
+    worker = await asyncio.to_thread(loop.run_until_complete, begin())
+    await asyncio.wait_for(worker.close(), 5)
+    other = Gate()
+    other.open.set()
+    async with working(queue, other):
+        assert (await comes_to(backend, "a", S.COMPLETED)).crashes == 1
+
+    async def end() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    await asyncio.to_thread(loop.run_until_complete, end())
+    loop.close()

@@ -10,6 +10,7 @@ from longshore.backends.contract import Backend, Outcome
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.retries import Strategy
+from longshore.runtime.running_job import job_of_the_caller
 from longshore.runtime.runs import CalledOff, Run
 
 _FORCE_SLACK = 3.0
@@ -82,6 +83,11 @@ class Crew:
     def runs_where(self, chosen: Callable[[Job], bool]) -> list[Run]:
         """The runs of these jobs; may be asked from any thread."""
         return [run for run in list(self._runs.values()) if chosen(run.record)]
+
+    def runs_the_caller(self) -> bool:
+        """Whether the calling code is part of a job that is run here."""
+        job = job_of_the_caller()
+        return job is not None and any(run.job is job for run in self.runs_of([job.record.id]))
 
     def call_off(self, runs: Iterable[Run], why: CalledOff) -> None:
         """Asks these runs to end, if they have not ended."""

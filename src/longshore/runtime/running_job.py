@@ -227,6 +227,11 @@ def current_job() -> RunningJob:
         raise LongshoreError("no job is being run here: current_job() is for code called by a worker") from None
 
 
+def job_of_the_caller() -> RunningJob | None:
+    """As above; None outside of jobs."""
+    return _current.get(None)
+
+
 def become_current(job: RunningJob) -> None:
     """Makes the job the current one for the rest of a context that is its own, as every task's is."""
     _current.set(job)

@@ -8,13 +8,16 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from importlib.metadata import version
 from time import monotonic
 from typing import Self
 
 from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
+from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.numbers import check_number
@@ -90,8 +93,12 @@ class Worker:
         queue.employ(self)
         self._outcomes: list[Outcome] = []
         self._one_by_one = OneByOne(queue.backend, self.id)
+        self._doubt_since = _NEVER
+        """Since when the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
+        self._alone_with_its_id = id is None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._closing = False
         self._silent = False
         self._idle_since = _NEVER
@@ -131,6 +138,8 @@ class Worker:
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
         """Claims no more, lets running jobs end and records their outcomes; safe to call twice.
 
+        Called by a job that it runs itself, it returns at once: the worker ends after that job.
+
         After `grace` seconds (None: however long it takes) running jobs are called off and handed back uncharged. With
         `force` they are dropped at once, and nothing is written any more: their leases run out.
         """
@@ -138,10 +147,21 @@ class Worker:
         self._closing = True
         if self._work is None or self._loop is None or self._work.done() or self._loop.is_closed():
             return
+        if not self._loop.is_running():  # nobody will ever answer there
+            self._keeper.abandon()
+            self._dock.left(self)
+            return
         if asyncio.get_running_loop() is not self._loop:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), self._loop)
             await asyncio.wrap_future(there)
             return
+        if self._crew.runs_the_caller():  # which ends before we do: it must not wait for us
+            self._ending = self._loop.create_task(self._end(force, patience), context=Context())
+            return
+        await self._end(force, patience)
+
+    async def _end(self, force: bool, patience: float | None) -> None:
+        assert self._work is not None
         if force:
             await self._abandon()
             return
@@ -229,6 +249,8 @@ class Worker:
 
     async def _turn(self) -> None:
         """Settles what has ended and claims as much as there is room for, in one transaction."""
+        if self._doubt_since < _NEVER and not await self._took_up_what_was_claimed():
+            return
         outcomes, self._outcomes = self._outcomes, []
         room = 0 if self._closing else self.concurrency - len(self._crew)
         limit = min(room, (self.concurrency + 1) // 2, _LARGEST_CLAIM)  # half of it at a time: the rest runs meanwhile
@@ -242,6 +264,8 @@ class Worker:
         except QueueClosed:
             raise
         except Exception as error:  # a store of one's own may raise anything: the worker outlives it
+            if limit and self._alone_with_its_id:  # another worker of the same name may hold jobs, too
+                self._doubt_since = min(self._doubt_since, asked_at)
             await self._turn_failed(outcomes, error)
             return
         self._pause = _FIRST_PAUSE
@@ -259,6 +283,23 @@ class Worker:
             await self._tell_drained()
         if self._trouble:
             await self._tell_trouble()
+
+    async def _took_up_what_was_claimed(self) -> bool:
+        """Runs what a claim has got us whose answer was lost; False if the store does not tell now."""
+        ours = JobFilter(assignee_id=self.id, statuses=[JobStatus.RUNNING])
+        try:
+            held = (await self._backend.list_jobs(ours, limit=_LARGEST_CLAIM)).items
+        except QueueClosed:
+            raise
+        except Exception as error:  # as in a turn
+            await self._wait_for_better_times(error)
+            self._alarm.ring()
+            return False
+        unheard = set(self._dock.not_held(self, [job.id for job in held]))
+        if unheard:
+            self._claimed([job for job in held if job.id in unheard], self._doubt_since)
+        self._doubt_since = _NEVER
+        return True
 
     async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
         left = outcomes
