@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
@@ -496,3 +497,26 @@ async def test_a_worker_whose_loop_stands_still_is_closed_at_once(backend: Backe
 
     await asyncio.to_thread(loop.run_until_complete, end())
     loop.close()
+
+
+async def test_threads_that_do_not_end_are_not_joined_by_ever_more(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-EV-13
+    monkeypatch.setattr("longshore.runtime.executors.in_threads._INTERRUPT_GRACE", 0.01)
+    hung: list[str] = []
+    lock = threading.Lock()
+    lock.acquire()
+
+    def process(job: RunningJob) -> None:
+        hung.append(job.id)
+        with lock:  # in C: nothing reaches it there
+            return
+
+    async with working(queue, process, cancel_grace=0):
+        await queue.add_bulk([{"type": "x", "timeout": 0.02} for _ in range(15)])
+        error = await happens(backend, "worker.error")
+        assert "10 runs go on" in error.detail["error"]
+        assert len(hung) == 10
+        lock.release()
+        await until(lambda: len(hung) == 15)

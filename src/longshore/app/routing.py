@@ -51,6 +51,11 @@ class Router(Executor):
         task = self._tasks.get(record.type)
         return RunningJob(record, AwaitedDesk(backend)) if task is None else self._for(task).take(record, backend)
 
+    @property
+    def left_behind(self) -> int:
+        """Those of the threads: a process can be ended."""
+        return self._in_threads.left_behind
+
     def begins_later(self, record: Job) -> bool:
         """As the task's executor does."""
         task = self._tasks.get(record.type)

@@ -42,6 +42,11 @@ class Crew:
     def __len__(self) -> int:
         return len(self._runs)
 
+    @property
+    def left_behind(self) -> int:
+        """How many runs still go on that were given up."""
+        return len(self._stray) + self._executor.left_behind
+
     def start(self, record: Job) -> bool:
         """Runs a job that was just claimed; False if an earlier run of it, whose lease was lost, has not ended yet."""
         if record.id in self._runs:

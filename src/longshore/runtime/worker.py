@@ -35,6 +35,8 @@ from longshore.runtime.worker_options import RENEW_TIME, Processor, checked, exe
 
 _LARGEST_CLAIM = 500
 """Jobs one transaction claims: more would hold up other writers and gain nothing."""
+_LEFT_BEHIND = 10
+"""Runs left behind, for each that may run at once, after which a worker begins no more until some have ended."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _SLACK = 0.002
 """Seconds by which the store's clock may be behind ours when a retry's time has come."""
@@ -101,6 +103,7 @@ class Worker:
         self._ending: asyncio.Task[None] | None = None
         self._closing = False
         self._silent = False
+        self._choked = False
         self._idle_since = _NEVER
         self._pause = _FIRST_PAUSE
         self._trouble = ""
@@ -252,9 +255,11 @@ class Worker:
         if self._doubt_since < _NEVER and not await self._took_up_what_was_claimed():
             return
         outcomes, self._outcomes = self._outcomes, []
-        room = 0 if self._closing else self.concurrency - len(self._crew)
+        room = 0 if self._closing or self._too_much_goes_on() else self.concurrency - len(self._crew)
         limit = min(room, (self.concurrency + 1) // 2, _LARGEST_CLAIM)  # half of it at a time: the rest runs meanwhile
         if not outcomes and not limit:
+            if self._trouble:
+                await self._tell_trouble()
             return
         asked_at = monotonic()
         try:
@@ -283,6 +288,15 @@ class Worker:
             await self._tell_drained()
         if self._trouble:
             await self._tell_trouble()
+
+    def _too_much_goes_on(self) -> bool:
+        """Whether so many runs were given up without having ended that this process should begin no more."""
+        too_much = self._crew.left_behind >= _LEFT_BEHIND * self.concurrency
+        if too_much and not self._choked:
+            self._trouble = f"{self._crew.left_behind} runs go on although they were called off; claiming no more"
+            _log.error("worker %s: %s until some have ended", self.id, self._trouble)
+        self._choked = too_much
+        return too_much
 
     async def _took_up_what_was_claimed(self) -> bool:
         """Runs what a claim has got us whose answer was lost; False if the store does not tell now."""

@@ -56,6 +56,11 @@ class Executor(ABC):
         """Whether it was closed, as it is with the worker it was given to: then it runs nothing any more."""
         return self._closed
 
+    @property
+    def left_behind(self) -> int:
+        """How many jobs that were called off still go on, as nothing could end them."""
+        return 0
+
     @abstractmethod
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """The job as its processor will see it."""

@@ -38,6 +38,7 @@ class ThreadExecutor(Executor):
         self._grace = cancel_grace
         self._desk: BlockingDesk | None = None
         self._idle: list[_Hand] = []
+        self._left: set[asyncio.Future[_Answer]] = set()
         self._pauses = Pauses()
         self._closed = False
 
@@ -46,6 +47,11 @@ class ThreadExecutor(Executor):
         if self._desk is None or self._desk.backend is not backend:
             self._desk = BlockingDesk(backend)
         return RunningJob(record, self._desk)
+
+    @property
+    def left_behind(self) -> int:
+        """Threads that do not end."""
+        return len(self._left)
 
     async def run(self, job: RunningJob) -> Any:
         """In a thread that has nothing else to do."""
@@ -62,6 +68,9 @@ class ThreadExecutor(Executor):
                 self._idle.append(hand)
             else:
                 hand.dismiss()
+            if not work.done():
+                self._left.add(work)
+                work.add_done_callback(self._left.discard)
         value, error = work.result()
         if error is not None:
             raise error
