@@ -9,11 +9,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from importlib.metadata import version
 from time import monotonic
 from typing import Self
 
-from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
+from longshore.backends.contract import Outcome, SettleReport
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
@@ -31,6 +30,7 @@ from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.runs import CalledOff, Run
 from longshore.runtime.settling import OneByOne
+from longshore.runtime.voice import Voice
 from longshore.runtime.worker_options import RENEW_TIME, Processor, checked, executor_for, queues_of, renewal
 
 _LARGEST_CLAIM = 500
@@ -94,9 +94,11 @@ class Worker:
         self._dock = dock_of(queue.backend)
         queue.employ(self)
         self._outcomes: list[Outcome] = []
+        self._voice = Voice(queue.backend, self.id, queue.name or "", self._queues or (), self._tags, self.concurrency)
         self._one_by_one = OneByOne(queue.backend, self.id)
-        self._doubt_since = _NEVER
-        """Since when the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
+        self._in_doubt = False
+        """Whether the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
+        self._given_up: set[str] = set()
         self._alone_with_its_id = id is None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
@@ -252,7 +254,7 @@ class Worker:
 
     async def _turn(self) -> None:
         """Settles what has ended and claims as much as there is room for, in one transaction."""
-        if self._doubt_since < _NEVER and not await self._took_up_what_was_claimed():
+        if self._in_doubt and not await self._took_up_what_was_claimed():
             return
         outcomes, self._outcomes = self._outcomes, []
         room = 0 if self._closing or self._too_much_goes_on() else self.concurrency - len(self._crew)
@@ -269,8 +271,10 @@ class Worker:
         except QueueClosed:
             raise
         except Exception as error:  # a store of one's own may raise anything: the worker outlives it
-            if limit and self._alone_with_its_id:  # another worker of the same name may hold jobs, too
-                self._doubt_since = min(self._doubt_since, asked_at)
+            # a store that answers has claimed nothing; and another worker of the same name may hold jobs, too
+            self._in_doubt = self._in_doubt or (
+                limit > 0 and self._alone_with_its_id and isinstance(error, BackendUnavailable)
+            )
             await self._turn_failed(outcomes, error)
             return
         self._pause = _FIRST_PAUSE
@@ -301,18 +305,22 @@ class Worker:
     async def _took_up_what_was_claimed(self) -> bool:
         """Runs what a claim has got us whose answer was lost; False if the store does not tell now."""
         ours = JobFilter(assignee_id=self.id, statuses=[JobStatus.RUNNING])
+        asked_at = monotonic()
         try:
             held = (await self._backend.list_jobs(ours, limit=_LARGEST_CLAIM)).items
+            now = await self._backend.now()
         except QueueClosed:
             raise
         except Exception as error:  # as in a turn
             await self._wait_for_better_times(error)
             self._alarm.ring()
             return False
-        unheard = set(self._dock.not_held(self, [job.id for job in held]))
-        if unheard:
-            self._claimed([job for job in held if job.id in unheard], self._doubt_since)
-        self._doubt_since = _NEVER
+        unheard = {*self._dock.not_held(self, [job.id for job in held])} - self._given_up
+        for job in held:
+            ends_at = None if job.lease is None else job.lease.expires_at
+            if job.id in unheard and ends_at is not None and ends_at > now:  # others we have lost ourselves
+                self._claimed([job], asked_at + (ends_at - now).total_seconds() - self._lock_seconds)
+        self._in_doubt = False
         return True
 
     async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
@@ -322,6 +330,7 @@ class Worker:
             left = attempt.left
             self._settled(attempt.settled, attempt.report)
             self._let_go([outcome.job_id for outcome in attempt.hopeless])
+            self._given_up.update(outcome.job_id for outcome in attempt.hopeless)
         self._outcomes = left + self._outcomes
         if left or not outcomes:
             await self._wait_for_better_times(error)
@@ -388,32 +397,16 @@ class Worker:
         await self._tell_trouble()
 
     async def _tell_trouble(self) -> None:
-        with suppress(Exception):  # the store that failed may fail again: it is told when it can be
-            await self._backend.record_worker_event(
-                "worker.error", self.id, queue=self._queue.name or "", detail={"error": self._trouble}
-            )
+        if await self._voice.has_trouble(self._trouble):
             self._trouble = ""
 
     async def _tell_drained(self) -> None:
         if monotonic() - self._idle_since > _DRAINED_AFTER:
             self._idle_since = _NEVER
-            with suppress(Exception):  # nothing depends on it
-                await self._backend.record_worker_event("worker.drained", self.id, queue=self._queue.name or "")
+            await self._voice.is_drained()
 
     async def _tell_of_us(self, state: str = "") -> None:
-        await self._backend.heartbeat_worker(
-            WorkerInfo(
-                id=self.id,
-                queues=tuple(self._queues or ()),
-                tags=tuple(self._tags),
-                concurrency=self.concurrency,
-                running=len(self._crew),
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=version("longshore"),
-                state=state or ("draining" if self._closing else "running"),
-            )
-        )
+        await self._voice.is_here(len(self._crew), state or ("draining" if self._closing else "running"))
 
     async def _say_goodbye(self) -> None:
         with suppress(Exception):  # for people only
