@@ -44,7 +44,7 @@ async def ids(backend: Backend, **options: object) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
-        page = await backend.list_jobs(JobFilter(), limit=3, cursor=cursor, **options)  # type: ignore[arg-type]  # any
+        page = await backend.list_jobs(JobFilter(), limit=3, cursor=cursor, **options)  # type: ignore[arg-type]  # its own options
         found += [job.id for job in page.items]
         cursor = page.next_cursor
         if cursor is None:
