@@ -33,9 +33,9 @@ R = TypeVar("R")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
-# Each of our statements is right for any values it is given, so it is planned once: planning a claim takes longer than
-# the claim of a job.
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL plan_cache_mode = force_generic_plan"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+# A claim is planned once: its plan is right for any values, and to plan it costs more than to claim ten jobs.
+_BEGIN_TO_CLAIM = f"{_BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -153,7 +153,7 @@ class Performer:
             settings = session.called(self._sql.held_settings, Literal(array_text(holds)).as_string(session.connection))
         numbers = ", ".join(f"({number})" for number in lock_numbers(locked))
         shared = f"SELECT pg_advisory_xact_lock_shared({self._room}, lock) FROM (VALUES {numbers}) AS locks (lock); "
-        return session.simply(f"{_BEGIN}; {self._not_for_ever}; {shared if locked else ''}{settings}")
+        return session.simply(f"{_BEGIN_TO_CLAIM}; {self._not_for_ever}; {shared if locked else ''}{settings}")
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
         """A transaction with all that this process remembers of the store."""
