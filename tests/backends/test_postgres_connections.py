@@ -22,8 +22,8 @@ from tests.postgres_server import Connection, Server, at_database
 from tests.postgres_server import connect as connect_to
 
 MOST = 12
-WAIT = 1.0
-"""Seconds these backends wait for a connection."""
+WAIT = 3.0
+"""Seconds these backends wait for a connection: longer than the pool pauses between two tries to make one."""
 
 
 # --- too few connections ---
