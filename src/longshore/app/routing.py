@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,11 @@ from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
+
+_MOST_TOLD = 100
+"""Unknown types told of in the log; after so many, more would tell nobody anything."""
+
+_log = logging.getLogger("longshore.worker")
 
 UNKNOWN_PAUSE = 60.0
 """Seconds for which a job that no task here is for goes back to the queue: another worker may know it."""
@@ -39,6 +45,7 @@ class Router(Executor):
         self._on_loop = LoopExecutor(self._awaited)
         self._in_threads = ThreadExecutor(self._called, cancel_grace=cancel_grace)
         self._in_processes: dict[str, Executor] = {}
+        self._told: set[str] = set()
         self.runs = 0
         """How many jobs it was given."""
         for task in tasks.values():
@@ -66,7 +73,7 @@ class Router(Executor):
         self.runs += 1
         task = self._tasks.get(job.record.type)
         if task is None:
-            raise Snooze(UNKNOWN_PAUSE, self._unknown(job.record.type))
+            raise Snooze(UNKNOWN_PAUSE, self._told_of_unknown(job.record.type))
         executor = self._for(task)
         if not self._layers:
             return await executor.run(job)
@@ -110,6 +117,13 @@ class Router(Executor):
             memory_limit=task.memory_limit,
             cancel_grace=self._cancel_grace,
         )
+
+    def _told_of_unknown(self, job_type: str) -> str:
+        reason = self._unknown(job_type)
+        if job_type not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(job_type)
+            _log.warning("%s; such jobs go back for %g seconds", reason, UNKNOWN_PAUSE)
+        return reason
 
     def _unknown(self, job_type: str) -> str:
         near = difflib.get_close_matches(job_type, self._tasks, 3)

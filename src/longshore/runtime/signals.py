@@ -151,7 +151,8 @@ async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None) -> 
     try:
         await asyncio.wait({run, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
-            _log.info("asked to stop: running jobs may end, and no more are taken; ask again to drop them")
+            # a warning, so that it is seen where no logging is set up: whoever waits would ask again
+            _log.warning("asked to stop: running jobs may end, and no more are taken; ask again to drop them")
             ended: asyncio.Future[Any] = asyncio.ensure_future(_ended(worker, run, grace))
             tasks.append(ended)
             await asyncio.wait({ended, demanded}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,8 @@
-"""What a worker tells of itself: that it is there, that it has trouble, that it has nothing to do."""
+"""What a worker tells of itself and its jobs: that it is there, has trouble or nothing to do; what did not go well."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -9,7 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
+from longshore.core.lifecycle import JobStatus
+
+_log = logging.getLogger("longshore.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +56,18 @@ class Voice:
                 state=state,
             )
         )
+
+
+def log_endings(outcomes: Sequence[Outcome], report: SettleReport) -> None:
+    """A line for each job that did not simply complete: a warning if it is over, or nobody may say how it ended."""
+    for outcome in outcomes:
+        if outcome.verb == "complete":
+            continue
+        status = report.settled.get(outcome.job_id)
+        if status is not None:
+            level = logging.WARNING if status is JobStatus.DEAD else logging.INFO
+            _log.log(
+                level, "job %s is %s: %s", outcome.job_id, status, outcome.error.partition("\n")[0] or outcome.verb
+            )
+    for refusal in report.refused.values():
+        _log.warning("an outcome was refused, it is somebody else's to report: %s", refusal)

@@ -30,7 +30,7 @@ from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.runs import CalledOff, Run
 from longshore.runtime.settling import OneByOne
-from longshore.runtime.voice import Voice
+from longshore.runtime.voice import Voice, log_endings
 from longshore.runtime.worker_options import RENEW_TIME, Processor, checked, executor_for, queues_of, renewal
 
 _LARGEST_CLAIM = 500
@@ -227,6 +227,12 @@ class Worker:
         self._work = loop.create_task(self._run(), name=f"longshore worker {self.id}")
 
     async def _run(self) -> None:
+        _log.info(
+            "worker %s begins: %s, %d jobs at a time",
+            self.id,
+            ", ".join(self._queues or ["all queues"]),
+            self.concurrency,
+        )
         self._dock.joined(self, self._backend, sweep=self._sweep)
         self._alarm.start()
         self._keeper.start()
@@ -383,8 +389,7 @@ class Worker:
     def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
         self._idle_since = monotonic()
         self._let_go([outcome.job_id for outcome in outcomes])
-        for refusal in report.refused.values():
-            _log.warning("an outcome was refused, it is somebody else's to report: %s", refusal)
+        log_endings(outcomes, report)
         delays = [outcome.retry_at for outcome in outcomes if isinstance(outcome.retry_at, int | float)]
         if delays:
             self._alarm.ring_in(min(delays) + _SLACK)
