@@ -160,11 +160,11 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str)
 
 def test_interrupted_from_the_keyboard_it_says_how_to_go_on(source: str, postgres_url: str) -> None:
     program = """
-import os, signal
+import signal
 from longshore.cli import main, moving
 real = moving.move
 def interrupted(*stores, on_step, **options):
-    return real(*stores, on_step=lambda _step: os.kill(os.getpid(), signal.SIGINT), **options)
+    return real(*stores, on_step=lambda _step: signal.raise_signal(signal.SIGINT), **options)
 moving.move = interrupted
 main.run()
 """
