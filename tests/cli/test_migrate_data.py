@@ -162,6 +162,7 @@ def test_interrupted_from_the_keyboard_it_says_how_to_go_on(source: str, postgre
     program = """
 import signal
 from longshore.cli import main, moving
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
 real = moving.move
 def interrupted(*stores, on_step, **options):
     return real(*stores, on_step=lambda _step: signal.raise_signal(signal.SIGINT), **options)

@@ -26,6 +26,8 @@ from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.supervisor import Supervisor
 from tests.processes.supervised import long_job
 
+ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
+"""All that an orderly end says, where no logging is set up."""
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
 """Seconds to wait for a line before something must be wrong."""
@@ -180,7 +182,7 @@ def test_a_signal_to_the_whole_group_is_one_request_and_leaves_no_traceback(
     os.killpg(parent.process.pid, number)
     assert parent.exit_code() == 0
     assert [line[2:] for line in parent.told if line[0] == "closing"] == [[False, 7.0]] * 2
-    assert parent.complained("") == ""
+    assert set(parent.complained("").splitlines()) <= {ASKED}
 
 
 def test_the_second_signal_kills(parents: list[Parent]) -> None:
@@ -254,7 +256,7 @@ def test_the_first_signal_ends_a_worker_in_order(parents: list[Parent], number: 
     parent.signal(number)
     assert parent.exit_code() == 0
     assert parent.told[-1][2:] == [False, 10]
-    assert parent.complained("") == ""
+    assert set(parent.complained("").splitlines()) <= {ASKED}
 
 
 def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
@@ -265,7 +267,7 @@ def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
     parent.signal(signal.SIGINT)
     assert parent.heard("closing")[1] is True
     assert parent.exit_code() == 128 + signal.SIGINT
-    assert parent.complained("") == ""
+    assert set(parent.complained("").splitlines()) <= {ASKED}
 
 
 def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent]) -> None:
@@ -284,7 +286,7 @@ def test_an_async_def_is_cancelled_by_the_first_signal(parents: list[Parent]) ->
     parent.signal(signal.SIGINT)
     parent.heard("cleaned up")
     assert parent.exit_code() == 0
-    assert parent.complained("") == ""
+    assert set(parent.complained("").splitlines()) <= {ASKED}
 
 
 # --- real workers with jobs ---

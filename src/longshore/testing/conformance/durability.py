@@ -160,6 +160,7 @@ class TestSharing:
         # B-INT-01
         second = open_backend()
         await second.count_jobs()
+        await shared.wait_for_change(0)  # from here on it listens: a change before that is found by whoever looks
         for cursor in (None, await last_cursor(shared)):
             waiting = asyncio.create_task(shared.wait_for_change(30, after=cursor))
             await asyncio.sleep(0)
