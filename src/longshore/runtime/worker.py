@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from time import monotonic
@@ -188,10 +188,6 @@ class Worker:
     def jobs_disowned(self, job_ids: list[str]) -> None:
         """As above."""
         self.jobs_freed(job_ids)
-
-    def jobs_freed_where(self, chosen: Callable[[Job], bool]) -> None:
-        """As above."""
-        self._call_off(self._crew.runs_where(chosen), "lost")
 
     def jobs_cancelled(self, job_ids: list[str]) -> None:
         """Their runs are called off."""
