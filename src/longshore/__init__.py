@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Dependency": "longshore.core.dependencies",
     "Harbor": "longshore.app.harbor",
     "Job": "longshore.core.job",
     "JobEvent": "longshore.core.job",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from longshore.backends.opening import connect
     from longshore.core.backoff import exponential, fixed
     from longshore.core.cron import Repeat
+    from longshore.core.dependencies import Dependency
     from longshore.core.filtering import JobFilter
     from longshore.core.job import Job, JobEvent, JobStats, Lease
     from longshore.core.lifecycle import JobStatus
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from longshore.runtime.worker import Worker
 
 __all__ = [
+    "Dependency",
     "Harbor",
     "Job",
     "JobEvent",

@@ -72,7 +72,7 @@ GUARDS = {
     "removed_jobs_of_keys": Guard("tombstones_by_key", "queue idempotency_key", (["q1"], ["gone 3"], 0)),
     "ids_taken": Guard("jobs_by_id", "id", (["job 5", "job 6"], [5])),
     "uids_with_tags": Guard("job_tags_by_tag", "tag", ("x", None, ["y"])),
-    "dependencies_of": Guard("job_dependencies_pkey", "dependent_uid", (5,)),
+    "dependencies_of": Guard("job_dependencies_pkey", "dependent_uid", ([5, 6],)),
     "logs": Guard("job_logs_pkey", "uid", (5, 0), in_order=True),
     # what was kept long enough
     "jobs_ended_before": Guard("jobs_by_end", "queue status finalized_at", ("q1", "COMPLETED", 500, 100)),

@@ -63,7 +63,7 @@ SORTED = {
     "jobs_held_by": "all that one worker holds, once",
     "open_edges": "those who wait for the jobs that just ended, from several walks of the index",
     "edges_from": "one job's own dependencies",
-    "dependencies_of": "one job's own dependencies",
+    "dependencies_of": "the dependencies of the few jobs that are read",
     "jobs_created_before": "jobs stored and never accepted: few, and looked for only by retention",
     "removed_statuses": "the few ids that were asked for",
     "tallies": "one row per queue and status",

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.flow import find_cycle
+from longshore.core.flow import find_cycle, never_ready
 
 NODES = "abcdef"
 GRAPHS = st.dictionaries(st.sampled_from(NODES), st.lists(st.sampled_from(NODES), unique=True, max_size=4))
@@ -72,3 +72,27 @@ def test_each_job_is_looked_at_once_however_many_paths_lead_to_it() -> None:
 
     assert find_cycle("0", dependencies_of) is None
     assert len(asked) == 31
+
+
+@given(GRAPHS)
+def test_whoever_is_never_ready_leads_to_a_circle(graph: dict[str, list[str]]) -> None:
+    def dependencies_of(node: str) -> list[str]:
+        return graph.get(node, [])
+
+    leads_to_a_circle = [
+        node
+        for node in NODES
+        if any(find_cycle(other, dependencies_of) and (node == other or reaches(graph, node, other)) for other in NODES)
+    ]
+    assert never_ready(NODES, dependencies_of) == leads_to_a_circle
+
+
+def test_a_long_chain_is_cleared_with_one_look_at_each() -> None:
+    asked: list[str] = []
+
+    def dependencies_of(node: str) -> list[str]:
+        asked.append(node)
+        return [] if node == "0" else [str(int(node) - 1)]
+
+    assert never_ready(map(str, range(20_000)), dependencies_of) == []
+    assert len(asked) == 20_000

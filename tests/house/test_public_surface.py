@@ -196,6 +196,7 @@ FIELDS: dict[type, dict[str, Any]] = {
 WRITTEN_BY_POSITION = (Lease, Outcome, Page, Rate, JobStats, JobEvent, SettleReport)
 
 IMPORTED_FROM_LONGSHORE = {
+    "Dependency",
     "Harbor",
     "Queue",
     "Worker",

@@ -10,8 +10,9 @@ from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from longshore.app.handles import JobHandle
+from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import DependencyPolicy, Job
+from longshore.core.job import Job
 from longshore.core.moments import Duration, Moment
 from longshore.core.names import check_names, new_id
 from longshore.core.record import record_of
@@ -49,7 +50,7 @@ class EnqueueOptions(TypedDict, total=False):
     idempotency_key: str | None
     concurrency_key: str | None
     tags: Sequence[str]
-    depends_on: Sequence[str | JobHandle[Any]]
+    depends_on: Dependencies
     on_dependency_failure: DependencyPolicy
     parent_id: str | None
     remove_on_complete: bool | int
@@ -253,6 +254,7 @@ def _checked(options: EnqueueOptions) -> dict[str, Any]:
             raise InvalidArgument(name, f"is no option of an enqueue; it has {', '.join(sorted(_KNOWN))}")
     if "tags" in given:
         given["tags"] = check_names("tags", given["tags"])
-    if "depends_on" in given and not isinstance(given["depends_on"], str | bytes):
-        given["depends_on"] = [other.id if isinstance(other, JobHandle) else other for other in given["depends_on"]]
+    others = given.get("depends_on", ())
+    if isinstance(others, Iterable) and not isinstance(others, str | bytes | Mapping):
+        given["depends_on"] = list(others)  # it may be used for many enqueues
     return given

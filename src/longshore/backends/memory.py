@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from longshore.backends.bell import Bell
@@ -236,6 +236,14 @@ class _Store:
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         wanted = set(depends_on)
         return sorted(edge for edge in self._edges.values() if edge.depends_on in wanted and edge.state != "satisfied")
+
+    def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
+        left = {}
+        for record in self._jobs.values():
+            if record.uid in fewer:
+                record.deps_left -= fewer[record.uid]
+                left[record.uid] = record.deps_left
+        return left
 
     def unsure_edges(self, _limit: int) -> list[Edge]:
         return []

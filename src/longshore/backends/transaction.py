@@ -7,7 +7,7 @@ it is saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -127,7 +127,10 @@ class Transaction(Protocol):
 
     # -- jobs
     def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        """Those of the ids that exist, locked until the end."""
+        """Those of the ids that exist, locked until the end.
+
+        Of jobs that are to be changed `depends_on` may be left out, here and below: it never changes.
+        """
         ...
 
     def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
@@ -222,6 +225,10 @@ class Transaction(Protocol):
 
     def edges_from(self, job_id: str) -> list[Edge]:
         """What this job depends on."""
+        ...
+
+    def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
+        """Takes so many from `deps_left` of jobs by uid; returns what is left, of those that exist, now locked."""
         ...
 
     def put_edges(self, edges: Sequence[Edge]) -> None:

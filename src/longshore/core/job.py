@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from longshore.core.dependencies import DependencyPolicy
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import Duration, Moment
 from longshore.core.names import new_id
 from longshore.core.payload import read_json
-
-DependencyPolicy = Literal["wait", "stop", "ignore"]
 
 
 class _Unnamed(str):

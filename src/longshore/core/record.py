@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
 from longshore.core.backoff import backoff_of
+from longshore.core.dependencies import check_edge_policies, check_policy
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job, Lease
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus, check_status
@@ -29,7 +30,6 @@ from longshore.core.removal import check_removal
 
 FRONT = -(2**60)
 """The place of LIFO jobs begins here. Before every time there is: the year 1 is -2**56 microseconds."""
-_POLICIES = ("wait", "stop", "ignore")
 
 
 @dataclass(slots=True)
@@ -132,10 +132,7 @@ def record_of(job: object, now: int) -> Record:
     status = job.status if type(job.status) is JobStatus else check_status("status", job.status)
     if status is not JobStatus.INITIAL_PENDING and status is not JobStatus.CREATED:
         raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {status}")
-    if job.on_dependency_failure not in _POLICIES:
-        raise InvalidArgument(
-            "on_dependency_failure", f"must be one of {', '.join(_POLICIES)}; got {job.on_dependency_failure!r}"
-        )
+    check_policy("on_dependency_failure", job.on_dependency_failure)
     run_at = None if job.run_at is None else check_moment("run_at", job.run_at, now)
     delay = None if job.delay is None else check_duration("delay", job.delay, positive=False)
     if run_at is None and delay:
@@ -153,7 +150,7 @@ def record_of(job: object, now: int) -> Record:
     if job.tags != ():
         record.tags = check_names("tags", job.tags)
     if job.options != {}:
-        record.options = _options_of(job.options)
+        record.options = _options_of(job.options, depends_on)
     record.priority = check_number("priority", job.priority, least=SMALLEST)
     record.lifo = job.lifo
     record.delay = delay
@@ -243,11 +240,12 @@ def job_of(record: Record) -> Job:
     return cast(Job, job)
 
 
-def _options_of(options: object) -> str:
+def _options_of(options: object, depends_on: Sequence[str]) -> str:
     if not isinstance(options, Mapping):
         raise InvalidArgument("options", f"must be a mapping, not {type(options).__name__}")
     plain: dict[str, Any] = dict(options)
     encoded = check_json("options", plain, limit=LARGEST_NOTE).decode()
     backoff_of(plain)
     check_removal(plain)
+    check_edge_policies(plain, depends_on)
     return encoded

@@ -12,8 +12,9 @@ from longshore.backends.checks import flag
 from longshore.backends.contract import Backend
 from longshore.core.backoff import Backoff, backoff_of, fixed
 from longshore.core.cron import Repeat, Schedule
+from longshore.core.dependencies import EDGE_POLICIES, Dependencies, DependencyPolicy, dependencies_from
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job
+from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import Duration, Moment
 from longshore.core.names import check_name, new_id
@@ -39,7 +40,7 @@ class AddOptions(TypedDict, total=False):
     idempotency_key: str | None
     tags: Sequence[str]
     timeout: Duration | None
-    depends_on: Sequence[str]
+    depends_on: Dependencies
     on_dependency_failure: DependencyPolicy
     parent_id: str | None
     remove_on_complete: bool | int
@@ -76,7 +77,7 @@ def job_from(
     idempotency_key: str | None = None,
     tags: Sequence[str] = (),
     timeout: Duration | None = None,
-    depends_on: Sequence[str] = (),
+    depends_on: Dependencies = (),
     on_dependency_failure: DependencyPolicy = "wait",
     parent_id: str | None = None,
     remove_on_complete: bool | int = False,
@@ -95,6 +96,11 @@ def job_from(
     for name, keep in (("remove_on_complete", remove_on_complete), ("remove_on_fail", remove_on_fail)):
         if keep is not False:
             options[name] = keep if keep is True else check_number(name, keep)
+    waited_for: Sequence[str] = ()
+    if depends_on != ():
+        waited_for, policies = dependencies_from(depends_on, on_dependency_failure)
+        if policies:
+            options[EDGE_POLICIES] = policies
     return Job(
         id=new_id() if job_id is None else check_name("job_id", job_id),
         type=type,
@@ -113,7 +119,7 @@ def job_from(
         idempotency_key=idempotency_key,
         concurrency_key=concurrency_key,
         parent_id=parent_id,
-        depends_on=depends_on,
+        depends_on=waited_for,
         on_dependency_failure=on_dependency_failure,
         options=options,
     )

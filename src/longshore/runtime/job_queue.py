@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 from longshore.backends.contract import Backend
 from longshore.core.cron import Repeat, Schedule
+from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.filtering import JobFilter
-from longshore.core.job import DEFAULT_QUEUE, DependencyPolicy, Job
+from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import Duration, Moment
 from longshore.runtime import adding, dead_letters, listing
@@ -94,7 +95,7 @@ class Queue(QueueVerbs):
         idempotency_key: str | None = None,
         tags: Sequence[str] = (),
         timeout: Duration | None = None,
-        depends_on: Sequence[str] = (),
+        depends_on: Dependencies = (),
         on_dependency_failure: DependencyPolicy = "wait",
         parent_id: str | None = None,
         remove_on_complete: bool | int = False,

@@ -594,7 +594,17 @@ SELECT {edge_columns} FROM {schema}.job_dependencies
 WHERE dependent_uid = (SELECT uid FROM {schema}.jobs WHERE id = $1) ORDER BY position
 
 -- name: dependencies_of
-SELECT depends_on FROM {schema}.job_dependencies WHERE dependent_uid = $1 ORDER BY position
+SELECT dependent_uid, depends_on FROM {schema}.job_dependencies WHERE dependent_uid = ANY($1::bigint[])
+ORDER BY dependent_uid, position
+
+-- name: count_down
+-- The rows are locked before they are counted down, in the order of their uids, as everywhere.
+WITH fewer AS MATERIALIZED (
+    SELECT held.uid, given.less FROM unnest($1::bigint[], $2::bigint[]) AS given (uid, less)
+    JOIN {schema}.jobs AS held ON held.uid = given.uid ORDER BY held.uid FOR UPDATE OF held
+)
+UPDATE {schema}.jobs SET deps_left = jobs.deps_left - fewer.less FROM fewer WHERE jobs.uid = fewer.uid
+RETURNING jobs.uid, jobs.deps_left
 
 -- name: delete_edges
 DELETE FROM {schema}.job_dependencies WHERE dependent_uid = ANY($1::bigint[])

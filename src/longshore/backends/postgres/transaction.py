@@ -11,7 +11,7 @@ from typing import Any
 from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
 from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of
-from longshore.backends.sql.columns import Row, deltas_of, inserted_row, saved_row, tag_rows
+from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState, Tombstone
 from longshore.backends.view import View
@@ -231,14 +231,18 @@ class PostgresTransaction(PostgresLine):
         rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._sure} for edge in edges]
         self._run(self._sql.put_edge, json.dumps(rows))
 
+    def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
+        uids = sorted(fewer)
+        return dict(self._rows(self._sql.count_down, self._listed(uids), self._listed(fewer[uid] for uid in uids)))
+
     def unsure_edges(self, limit: int) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
 
     # -- leases, events, schedules
 
     def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        rows = self._rows(self._sql.jobs_to_renew, self._listed(job_ids))
-        return {record.id: record for record in self._records(rows)}
+        found = map(record_of_row, self._rows(self._sql.jobs_to_renew, self._listed(job_ids)))
+        return {record.id: record for record in found}
 
     def write_leases(self, records: Sequence[Record]) -> None:
         ends = self._listed(record.lease_expires_at for record in records)

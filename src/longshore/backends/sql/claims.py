@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import cast
 
@@ -46,17 +46,23 @@ class Claimant:
         self._moment = from_micros(now)
         self._leases: dict[int, Lease] = {}
 
-    def jobs(self, rows: Iterable[Row], dependencies_of: Callable[[int], Sequence[str]]) -> list[Job]:
+    def jobs(
+        self, rows: Iterable[Row], dependencies_of: Callable[[Sequence[int]], Mapping[int, tuple[str, ...]]]
+    ) -> list[Job]:
         """The jobs as they are once this claim is written, from rows of `claim_columns`."""
         now = self._moment
         jobs = []
+        dependent = []
         for row in rows:
             job = JobInTheMaking(*row)
             job.status = JobStatus.RUNNING
             job.tags = tuple(json.loads(job.tags)) if job.tags else ()
             job.lifo = job.lifo == 1
             job.options = {} if job.options == "{}" else json.loads(job.options)
-            job.depends_on = tuple(dependencies_of(job.uid)) if job.depends_on else ()
+            if job.depends_on:  # how many they are, until here
+                dependent.append(job)
+            else:
+                job.depends_on = ()
             job.created_at = from_micros(job.created_at)
             job.updated_at = job.assigned_at = now
             job.started_at = now if job.started_at is None else from_micros(job.started_at)
@@ -80,6 +86,10 @@ class Claimant:
                 job.checkpoint = unpack(job.checkpoint)
             job.__class__ = Job
             jobs.append(cast(Job, job))
+        if dependent:
+            names = dependencies_of([job.uid for job in dependent])
+            for job in dependent:
+                object.__setattr__(job, "depends_on", names.get(job.uid, ()))
         return jobs
 
     def _lease(self, epoch: int) -> Lease:

@@ -9,7 +9,7 @@ from typing import Any
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_text, worker_text
-from longshore.backends.sql.columns import STATUS, Row
+from longshore.backends.sql.columns import STATUS, Row, record_of_row
 from longshore.backends.sql.view import SQLView
 from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
@@ -50,12 +50,12 @@ class SQLTransaction(SQLView):
     # -- jobs
 
     def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        rows = self._rows(self._sql.jobs_by_ids, self._listed(job_ids))
-        return {record.id: record for record in self._records(rows)}
+        found = map(record_of_row, self._rows(self._sql.jobs_by_ids, self._listed(job_ids)))
+        return {record.id: record for record in found}
 
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
-        rows = self._rows(self._sql.jobs_by_uids, self._listed(uids))
-        return {record.uid: record for record in self._records(rows)}
+        found = map(record_of_row, self._rows(self._sql.jobs_by_uids, self._listed(uids)) if uids else ())
+        return {record.uid: record for record in found}
 
     def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
         rows = self._rows(self._sql.uids_with_tags, tags[0], queue, self._listed(tags[1:]))

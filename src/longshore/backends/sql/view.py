@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from longshore.core.record import Record
 BEFORE_ALL = -(2**63)
 """Before every priority and every place there is."""
 _FOLLOWERS_REMEMBERED = 1_000
+_PAYLOAD = 4
+"""Where `job_columns` has it."""
 
 Seen = dict[tuple[str, int], int]
 """For followers of one queue, by queue and position: up to where the log has nothing more for them."""
@@ -86,15 +89,25 @@ class SQLView(ABC):
         return next(iter(self._rows(statement, *values)), None)
 
     def _records(self, rows: Iterable[Row]) -> list[Record]:
-        return [self._whole(record_of_row(row)) for row in rows]
+        records = [record_of_row(row) for row in rows]
+        dependent = [record.uid for record in records if record.deps_total]
+        if dependent:
+            names = self._dependencies_of(dependent)
+            for record in records:
+                record.depends_on = names.get(record.uid, ())
+        return records
 
     def _whole(self, record: Record) -> Record:
         if record.deps_total:
-            record.depends_on = self._dependencies_of(record.uid)
+            record.depends_on = self._dependencies_of([record.uid]).get(record.uid, ())
         return record
 
-    def _dependencies_of(self, uid: int) -> tuple[str, ...]:
-        return tuple(name for (name,) in self._rows(self._sql.dependencies_of, uid))
+    def _dependencies_of(self, uids: Sequence[int]) -> dict[int, tuple[str, ...]]:
+        """What jobs depend on, as their callers listed it."""
+        names: dict[int, list[str]] = defaultdict(list)
+        for uid, name in self._rows(self._sql.dependencies_of, self._listed(uids)):
+            names[uid].append(name)
+        return {uid: tuple(listed) for uid, listed in names.items()}
 
     # -- jobs
 
@@ -115,14 +128,13 @@ class SQLView(ABC):
         return None if row is None else self._whole(record_of_row(row))
 
     def page(self, search: Search) -> list[Record]:
-        found: list[Record] = []
+        found: list[Row] = []
         for row in self._found(search):
-            record = record_of_row(row)
-            if matches_data(search.wanted, record.payload):
-                found.append(self._whole(record))
+            if matches_data(search.wanted, row[_PAYLOAD]):
+                found.append(row)
                 if len(found) == search.limit:
                     break
-        return found
+        return self._records(found)
 
     def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
         if not tags:

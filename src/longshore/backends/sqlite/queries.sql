@@ -334,7 +334,11 @@ SELECT dependent_uid, depends_on, policy, state, position FROM job_dependencies
 WHERE dependent_uid = (SELECT uid FROM jobs WHERE id = ?) ORDER BY position
 
 -- name: dependencies_of
-SELECT depends_on FROM job_dependencies WHERE dependent_uid = ? ORDER BY position
+SELECT dependent_uid, depends_on FROM job_dependencies WHERE dependent_uid IN (SELECT value FROM json_each(?))
+ORDER BY dependent_uid, position
+
+-- name: count_down
+UPDATE jobs SET deps_left = deps_left - ? WHERE uid = ? RETURNING deps_left
 
 -- name: delete_edges
 DELETE FROM job_dependencies WHERE dependent_uid = ?

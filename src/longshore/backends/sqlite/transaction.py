@@ -17,6 +17,7 @@ from longshore.backends.sql.columns import (
     deltas_of,
     deltas_of_moves,
     inserted_row,
+    record_of_row,
     saved_row,
     tag_rows,
     tag_rows_of_moves,
@@ -73,8 +74,8 @@ class SQLiteTransaction(SQLiteLine):
 
     def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
         if len(job_ids) == 1:
-            record = self.job(job_ids[0])
-            return {} if record is None else {record.id: record}
+            row = self._one(SQL.job_by_id, job_ids[0])
+            return {} if row is None else {job_ids[0]: record_of_row(row)}
         return super().jobs_by_id(job_ids)
 
     def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
@@ -226,6 +227,13 @@ class SQLiteTransaction(SQLiteLine):
         if self._one(SQL.any_open_edge) == (0,):
             return []
         return super().open_edges(depends_on)
+
+    def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
+        left = {}
+        for uid, less in fewer.items():
+            for (remaining,) in self._rows(SQL.count_down, less, uid):
+                left[uid] = remaining
+        return left
 
     def unsure_edges(self, _limit: int) -> list[Edge]:
         return []

@@ -9,8 +9,9 @@ from functools import cache, partial
 from longshore.backends.transaction import Edge, Transaction
 from longshore.core import transitions
 from longshore.core.change import Change
+from longshore.core.dependencies import edge_policies
 from longshore.core.errors import InvalidArgument
-from longshore.core.flow import find_cycle
+from longshore.core.flow import find_cycle, never_ready
 from longshore.core.lifecycle import JobStatus
 from longshore.core.record import Record
 
@@ -34,27 +35,31 @@ def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
     statuses = tx.held_statuses(list({name for record in dependent for name in record.depends_on} - batch))
     edges = []
     for record in dependent:
+        policies = edge_policies(record.options)
         for position, name in enumerate(record.depends_on):
-            state = edge_state(statuses.get(name), record.on_dependency_failure)
+            policy = policies.get(name, record.on_dependency_failure)
+            state = edge_state(statuses.get(name), policy)
             record.deps_left += state != "satisfied"
-            edges.append(Edge(record.uid, name, record.on_dependency_failure, state, position))
+            edges.append(Edge(record.uid, name, policy, state, position))
     return edges
 
 
 def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Sequence[Record]) -> None:
     batch = {record.id: record for record in records}
-    named = {name for record in dependent for name in record.depends_on}
     waited_for = {edge.depends_on for edge in tx.open_edges([record.id for record in dependent])}
+    named = {name for record in dependent for name in record.depends_on}
+    suspects = [record.id for record in dependent if record.id in named or record.id in waited_for]
 
+    @cache
     def dependencies_of(job_id: str) -> Sequence[str]:
-        inside = batch.get(job_id)
-        return inside.depends_on if inside else _awaited_by(tx, job_id)
+        if job_id in batch:
+            return batch[job_id].depends_on
+        return _awaited_by(tx, job_id) if waited_for else ()  # no stored job waits for these: no path leads back here
 
-    for record in dependent:
-        if record.id in waited_for or record.id in named:  # nobody waits for it: no path can lead back
-            path = find_cycle(record.id, dependencies_of)
-            if path:
-                raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
+    for job_id in never_ready(suspects, dependencies_of):
+        path = find_cycle(job_id, dependencies_of)
+        if path:
+            raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
 
 
 def _awaited_by(tx: Transaction, job_id: str) -> Sequence[str]:
@@ -103,22 +108,27 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
 
 
 def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list[Change]:
-    """Stores the new states of edges, and moves on the jobs that waited."""
+    """Stores the new states of edges, and moves on the jobs that waited.
+
+    Of a job that goes on waiting only a number changes: what one end costs does not grow with how many are waited for.
+    """
     if not by_dependent:
         return []
+    failed = {
+        uid: edge.depends_on
+        for uid, edges in by_dependent.items()
+        for edge in reversed(edges)  # the first one is told
+        if edge.state == "failed"
+    }
+    left = tx.count_down({uid: sum(edge.state == "satisfied" for edge in edges) for uid, edges in by_dependent.items()})
+    tx.put_edges([edge for uid, edges in by_dependent.items() if uid in left for edge in edges])
     following = []
-    settled: list[Edge] = []
-    for uid, record in tx.jobs_by_uid(list(by_dependent)).items():
-        edges = by_dependent[uid]
-        settled += edges
-        change = Change(record, tx.now)
-        record.deps_left -= sum(edge.state == "satisfied" for edge in edges)
-        failed = next((edge.depends_on for edge in edges if edge.state == "failed"), None)
+    for uid, record in tx.jobs_by_uid([uid for uid in left if left[uid] == 0 or uid in failed]).items():
         if record.status is JobStatus.WAITING_CHILDREN:
-            if failed is not None:
-                transitions.dependency_failed(change, failed)
-            elif record.deps_left == 0:
+            change = Change(record, tx.now)
+            if uid in failed:
+                transitions.dependency_failed(change, failed[uid])
+            else:
                 transitions.dependencies_completed(change)
-        following.append(change)
-    tx.put_edges(settled)
+            following.append(change)
     return following

@@ -89,7 +89,10 @@ def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
         doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
         if doomed:
             write(tx, _doomed_changes(tx, doomed))
-            return tx.jobs_by_uid([record.uid for record in fresh])
+            changed = tx.jobs_by_uid([record.uid for record in fresh])
+            for record in fresh:
+                changed[record.uid].depends_on = record.depends_on
+            return changed
     return {}
 
 

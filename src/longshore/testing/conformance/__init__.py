@@ -30,6 +30,7 @@ from longshore.testing.conformance.concurrency import TestConcurrency
 from longshore.testing.conformance.crashes import TestCrashes
 from longshore.testing.conformance.dependencies import TestDependencies
 from longshore.testing.conformance.durability import TestDurability, TestSharing
+from longshore.testing.conformance.edges import TestEdges
 from longshore.testing.conformance.effort import TestEffort
 from longshore.testing.conformance.events import TestEvents
 from longshore.testing.conformance.interruptions import TestInterruptions
@@ -61,6 +62,7 @@ __all__ = [
     "TestCrashes",
     "TestDependencies",
     "TestDurability",
+    "TestEdges",
     "TestEffort",
     "TestEvents",
     "TestInterruptions",

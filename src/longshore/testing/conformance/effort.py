@@ -57,6 +57,13 @@ async def _full_keys(backend: Backend, clock: HeldClock, count: int) -> None:
     await _waiting(backend, clock, 10)
 
 
+async def _fan_in(backend: Backend, clock: HeldClock, count: int) -> None:
+    names = tuple(f"p{number}" for number in range(count))
+    await backend.enqueue_jobs([*(new_job(name) for name in names), new_job("fan-in", depends_on=names)])
+    await backend.dequeue_jobs("worker-1", limit=2)
+    clock.advance(1)
+
+
 # what is stored, what is asked, and which row of the specification it is about
 BOUNDED: dict[str, tuple[Fill, Call]] = {
     "get_job": (_waiting, lambda b: b.get_job("rare 4")),  # stored last
@@ -73,6 +80,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
     "complete_job": (_running, lambda b: b.complete_job("running")),
+    "complete_job that is one of many waited for": (_fan_in, lambda b: b.complete_job("p1")),
     "complete_job that keeps only so many": (_to_be_kept, lambda b: b.complete_job("running")),
     "cancel_jobs by id": (_waiting, lambda b: b.cancel_jobs(job_ids=["j3", "j5"])),
     "cancel_jobs by a rare tag": (_waiting, lambda b: b.cancel_jobs(["rare"])),
