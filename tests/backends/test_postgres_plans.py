@@ -57,6 +57,8 @@ GUARDS = {
     # the sweep, and whoever is due
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),
     "jobs_held_by": Guard("jobs_held", "lease_owner", ("w1",)),
+    "announce_jobs": Guard("jobs_to_announce", "announce_at", (NOW, 100)),
+    "cancellations_since": Guard("jobs_cancelling", "cancel_asked_at", (NOW, 100)),
     "jobs_outlived": Guard("jobs_expiring", "expires_at", (NOW, 100)),
     "schedules_due": Guard("schedules_due", "next_run_at", (100, 100)),
     "unsure_edges": Guard("job_dependencies_unsure", "", (100,)),

@@ -27,6 +27,8 @@ INDEXES = {
     "waiting_with_tag": "job_tags_claimable (tag=?)",
     "leases_ended": "jobs_held (lease_owner=? AND lease_expires_at<?)",
     "jobs_held_by": "jobs_held (lease_owner=?)",
+    "jobs_to_announce": "jobs_to_announce (announce_at<?)",
+    "cancellations_since": "jobs_cancelling (cancel_asked_at<?)",
     "jobs_outlived": "jobs_expiring (expires_at<?)",
     "jobs_ended_before": "jobs_by_end (queue=? AND status=? AND finalized_at<?)",
     "jobs_beyond": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",

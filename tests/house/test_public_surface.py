@@ -43,6 +43,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "acknowledge_cancellation": ({"job_id": NEEDED, "was_executing": NEEDED}, {"lease": None}),
     "mark_worker_unresponsive": ({"assignee_id": NEEDED}, {}),
     "reclaim_expired_leases": ({"limit": 1000}, {}),
+    "time_out_cancellations": ({"timeout": NEEDED, "limit": 1000}, {}),
     "now": ({}, {}),
     "get_job": ({"job_id": NEEDED}, {}),
     "list_jobs": ({"filter": NEEDED}, {"limit": 100, "cursor": None, "oldest_first": False, "due": None}),
@@ -70,6 +71,8 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
         {"running": UNCHANGED, "per_key": UNCHANGED, "rate": UNCHANGED, "rate_per_key": UNCHANGED},
     ),
     "list_queues": ({}, {}),
+    "next_firing": ({}, {}),
+    "announce_due_jobs": ({"limit": 1000}, {}),
     "record_worker_event": ({"event": NEEDED, "worker_id": NEEDED}, {"queue": "", "detail": None}),
     "close": ({}, {}),
 }

@@ -43,7 +43,8 @@ OF_THEIR_OWN = {
             " job_of_key next_owner removed_job_of_key tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
-            "complete_job first_in_line insert_active_events insert_completed_events jobs_to_complete"
+            "complete_job first_in_line insert_active_events insert_completed_events insert_promoted_events"
+            " jobs_to_announce jobs_to_complete"
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",

@@ -293,6 +293,14 @@ class Backend(ABC):
         """The sweep: jobs whose lease ran out crash and are returned; jobs past their `expires_at` are ended."""
 
     @abstractmethod
+    async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
+        """Ends jobs that are being cancelled for at least this long without an answer, and returns them.
+
+        They are UNKNOWN_STOPPED, however long their lease has to run or whether it has an end: the fence tells whoever
+        still works on one.
+        """
+
+    @abstractmethod
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
 
@@ -422,8 +430,20 @@ class Backend(ABC):
         """Removes it; False if there was none. Jobs it made stay."""
 
     @abstractmethod
+    async def next_firing(self) -> datetime | None:
+        """When the first run of all schedules that are not paused is planned; in the past if it is late."""
+
+    @abstractmethod
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
         """Makes the jobs that are due now, at most one for each schedule and planned time, whoever else fires too."""
+
+    @abstractmethod
+    async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
+        """Writes `job.promoted` for delayed jobs whose time has come, and returns their ids; the longest due first.
+
+        Once for each delay, whoever else does it too. Nothing waits for it: a job may be claimed at its instant, and
+        one that was claimed before it was announced is not announced any more.
+        """
 
     @abstractmethod
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:

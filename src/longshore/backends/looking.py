@@ -100,6 +100,11 @@ def list_queues(view: View) -> list[QueueInfo]:
     ]
 
 
+def next_firing(view: View) -> datetime | None:
+    """When a schedule fires next."""
+    return optional_moment(view.next_firing())
+
+
 def read_logs(view: View, job_id: str, after: int) -> list[LogEntry]:
     """The job's log, or JobNotFound."""
     lines = view.logs(job_id, after)

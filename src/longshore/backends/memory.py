@@ -31,6 +31,7 @@ from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros, to_micros
 from longshore.core.record import Record, copy_of, standing_order
+from longshore.core.transitions import announce
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,6 +133,13 @@ class _Store:
 
         return sorted(self._where(ended), key=lambda record: (record.lease_expires_at, record.uid))[:limit]
 
+    def cancellations_since(self, moment: int, limit: int) -> list[Record]:
+        def asked(record: Record) -> int:
+            return record.cancel_asked_at or 0
+
+        waiting = self._where(lambda r: r.status is JobStatus.CANCELLING and asked(r) <= moment)
+        return sorted(waiting, key=lambda record: (asked(record), record.uid))[:limit]
+
     def jobs_outlived(self, limit: int) -> list[Record]:
         unstarted = ELIGIBLE | {JobStatus.WAITING_CHILDREN}
 
@@ -172,6 +180,17 @@ class _Store:
 
     def claim(self, changes: Sequence[Change]) -> None:
         self.save(changes)
+
+    def announce_due(self, limit: int) -> list[str]:
+        def is_due(record: Record) -> bool:
+            return record.status in ELIGIBLE and record.announce_at is not None and record.announce_at <= self.now
+
+        due = sorted(self._where(is_due), key=lambda record: (record.announce_at, record.uid))[:limit]
+        changes = [Change(record, self.now) for record in due]
+        for change in changes:
+            announce(change)
+        self.save(changes)
+        return [record.id for record in due]
 
     def complete_at_once(self, *_ended: object) -> None:
         """Nothing: job by job is how it is specified."""
@@ -428,6 +447,10 @@ class _Store:
             if number > after and queue in (None, event.queue) and job_id in (None, event.job_id)
         ]
         return found[:limit]
+
+    def next_firing(self) -> int | None:
+        planned = [s.next_run_at for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
+        return min(map(to_micros, planned), default=None)
 
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]

@@ -242,7 +242,17 @@ class StoredBackend(Backend):
         await self._write(upkeep.mark_worker_unresponsive, check_name("assignee_id", assignee_id))
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        return await self._write(upkeep.reclaim_expired_leases, checks.limit(limit))
+        most = checks.limit(limit)
+        reclaimed: list[Job] = []
+        while True:
+            jobs, more = await self._write(upkeep.reclaim_expired_leases, most)
+            reclaimed += jobs
+            if not more or len(reclaimed) >= most:
+                return reclaimed
+
+    async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
+        micros = check_duration("timeout", timeout, positive=False)
+        return await self._write(upkeep.time_out_cancellations, micros, checks.limit(limit))
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         await self._write(upkeep.reset_running_jobs, checks.optional_queue(queue))
@@ -356,6 +366,12 @@ class StoredBackend(Backend):
 
     async def remove_schedule(self, schedule_id: str) -> bool:
         return await self._write(_remove_schedule, check_name("schedule_id", schedule_id))
+
+    async def next_firing(self) -> datetime | None:
+        return await self._read(looking.next_firing)
+
+    async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
+        return await self._write(upkeep.announce_due_jobs, checks.limit(limit))
 
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
         return await self._write(schedules.fire_due_schedules, checks.limit(limit))

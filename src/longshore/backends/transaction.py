@@ -153,6 +153,10 @@ class Transaction(Protocol):
         """Jobs held under a lease that has ended, the longest ago first."""
         ...
 
+    def cancellations_since(self, moment: int, limit: int) -> list[Record]:
+        """Jobs being cancelled since `moment` or earlier, the longest first."""
+        ...
+
     def jobs_outlived(self, limit: int) -> list[Record]:
         """Jobs not started whose `expires_at` has passed."""
         ...
@@ -191,6 +195,13 @@ class Transaction(Protocol):
 
     def claim(self, changes: Sequence[Change]) -> None:
         """Like `save`, for jobs just claimed: all by one worker, under one lease. There is at least one."""
+        ...
+
+    def announce_due(self, limit: int) -> list[str]:
+        """Tells `job.promoted` of jobs whose `announce_at` has come, the longest ago first; returns their ids.
+
+        Whom somebody else is changing just now may be left out: that is news of its own, or the next call finds them.
+        """
         ...
 
     def remove(self, changes: Sequence[Change]) -> None:

@@ -111,6 +111,10 @@ class View(Protocol):
         """All schedules, by id."""
         ...
 
+    def next_firing(self) -> int | None:
+        """When the next run of a schedule that is not paused is planned."""
+        ...
+
     def workers(self) -> list[WorkerInfo]:
         """The workers heard of, by id."""
         ...

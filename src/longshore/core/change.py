@@ -64,6 +64,8 @@ class Change:
             record.stand_in_line(self.now)
         else:
             record.parked = False
+            if target is JobStatus.CANCELLING:
+                record.cancel_asked_at = self.now
         if target in FINAL and record.finalized_at is None:
             record.finalized_at = self.now
         self._write(event, source, target, detail, actor)

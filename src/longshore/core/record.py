@@ -82,6 +82,10 @@ class Record:
     lease_owner: str | None = None
     lease_token: str | None = None
     lease_expires_at: int | None = None
+    announce_at: int | None = None
+    """When `job.promoted` is to be told of a job that was delayed; None once it was. Looked at while it is eligible."""
+    cancel_asked_at: int | None = None
+    """Since when it is being cancelled."""
     result: bytes | None = None
     error_message: str = ""
     # written by the job while it runs, apart from its transitions
@@ -103,6 +107,7 @@ class Record:
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
         came = min(came, now)
         self.eligible_at = came if self.run_at is None else max(self.run_at, came)
+        self.announce_at = self.run_at if self.comes(now) else None
         self.place = FRONT - self.uid if self.lifo else self.eligible_at
         self.parked = False
 

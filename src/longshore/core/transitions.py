@@ -213,6 +213,14 @@ def promote(change: Change) -> None:
         change.tell("job.promoted")
 
 
+def announce(change: Change) -> None:
+    """The time of a job that was delayed has come: it is told once, and nothing waits for it."""
+    record = change.record
+    record.announce_at = None
+    record.updated_at = change.now
+    change.tell("job.promoted")
+
+
 def update(change: Change, target: JobStatus, result: bytes | None, error: str, token: str) -> None:
     """A move by hand: what the table allows, and no counter is touched."""
     record = change.record

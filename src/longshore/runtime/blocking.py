@@ -125,6 +125,7 @@ class BlockingQueue:
     acknowledge_cancellation = _blocking(Queue.acknowledge_cancellation)
     mark_worker_unresponsive = _blocking(Queue.mark_worker_unresponsive)
     reclaim_expired_leases = _blocking(Queue.reclaim_expired_leases)
+    time_out_cancellations = _blocking(Queue.time_out_cancellations)
     reset_running_jobs = _blocking(Queue.reset_running_jobs)
 
     # -- somebody looks
@@ -171,6 +172,7 @@ class BlockingQueue:
     get_schedules = _blocking(Queue.get_schedules)
     remove_schedule = _blocking(Queue.remove_schedule)
     fire_due_schedules = _blocking(Queue.fire_due_schedules)
+    announce_due_jobs = _blocking(Queue.announce_due_jobs)
     cleanup_expired_jobs = _blocking(Queue.cleanup_expired_jobs)
     set_retention = _blocking(Queue.set_retention)
     apply_retention = _blocking(Queue.apply_retention)

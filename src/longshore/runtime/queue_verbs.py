@@ -218,6 +218,16 @@ class QueueVerbs:
         self._dock.freed([job.id for job in jobs], since)
         return jobs
 
+    async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
+        """Ends jobs of all queues that are being cancelled for at least this long without an answer, and returns them.
+
+        They are UNKNOWN_STOPPED, whatever their lease; a Scheduler does this by itself.
+        """
+        backend, since = await self._open(), self._dock.now()
+        jobs = await backend.time_out_cancellations(timeout, limit)
+        self._dock.freed([job.id for job in jobs], since)
+        return jobs
+
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
         backend, since = await self._open(), self._dock.now()
@@ -327,6 +337,10 @@ class QueueVerbs:
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
         """Makes the jobs of all queues that are due now; a Scheduler does this by itself."""
         return await (await self._open()).fire_due_schedules(limit)
+
+    async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
+        """Tells `job.promoted` of delayed jobs of all queues whose time has come; a Scheduler does this by itself."""
+        return await (await self._open()).announce_due_jobs(limit)
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
         """Removes COMPLETED jobs that ended at least `ttl` ago; returns how many."""

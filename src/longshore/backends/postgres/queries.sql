@@ -2,8 +2,8 @@
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
 status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
-finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at, result,
-error_message, progress, checkpoint
+finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
+announce_at, cancel_asked_at, result, error_message, progress, checkpoint
 
 -- name: now
 -- The one clock that judges due times and leases, whichever machine asks.
@@ -61,6 +61,11 @@ ended AS MATERIALIZED (
 SELECT {job_columns} FROM {schema}.jobs
 WHERE uid = ANY (ARRAY(SELECT uid FROM ended ORDER BY lease_expires_at, uid LIMIT $2))
 ORDER BY lease_expires_at, uid FOR UPDATE
+
+-- name: cancellations_since
+SELECT {job_columns} FROM {schema}.jobs
+WHERE status = 'CANCELLING' AND cancel_asked_at <= $1
+ORDER BY cancel_asked_at, uid LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- name: jobs_outlived
 -- The statuses are spelled out: as parameters they would lose the partial index.
@@ -145,8 +150,8 @@ jobs.expires_at, jobs.timeout, jobs.max_attempts, jobs.max_crashes, jobs.idempot
 jobs.parent_id, jobs.on_dependency_failure, jobs.schedule_id, jobs.deps_total, jobs.created_at, jobs.deps_left,
 jobs.status, jobs.run_at, jobs.eligible_at, jobs.place, jobs.parked, jobs.executions, jobs.retry_count, jobs.crashes,
 jobs.epoch, jobs.job_seq, jobs.updated_at, jobs.started_at, jobs.finalized_at, jobs.last_retry_at, jobs.assigned_at,
-jobs.assignee_id, jobs.lease_owner, jobs.lease_token, jobs.lease_expires_at, jobs.result, jobs.error_message,
-jobs.progress, jobs.checkpoint
+jobs.assignee_id, jobs.lease_owner, jobs.lease_token, jobs.lease_expires_at, jobs.announce_at, jobs.cancel_asked_at,
+jobs.result, jobs.error_message, jobs.progress, jobs.checkpoint
 
 -- name: tagged_claimable
 SELECT {jobs_columns} FROM {tagged_in_line}
@@ -378,13 +383,13 @@ SELECT nextval($name${schema}.job_uids$name$) FROM generate_series(1, $1::bigint
 -- name: inserted_columns
 uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-status, run_at, eligible_at, place, job_seq, updated_at, tags
+status, run_at, eligible_at, place, announce_at, job_seq, updated_at, tags
 
 -- name: insert_job
 -- What a new job cannot have yet is left to the defaults of the table. An id or key in use shows in the number of rows.
 INSERT INTO {schema}.jobs ({inserted_columns})
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
-    $25, $26, $27, $28)
+    $25, $26, $27, $28, $29)
 ON CONFLICT DO NOTHING
 
 -- name: copy_jobs
@@ -404,13 +409,15 @@ UPDATE {schema}.jobs SET
     crashes = new.crashes, epoch = new.epoch, job_seq = new.job_seq, updated_at = new.updated_at,
     started_at = new.started_at, finalized_at = new.finalized_at, last_retry_at = new.last_retry_at,
     assigned_at = new.assigned_at, assignee_id = new.assignee_id, lease_owner = new.lease_owner,
-    lease_token = new.lease_token, lease_expires_at = new.lease_expires_at, result = decode(new.result, 'base64'),
-    error_message = new.error_message, last_told = {next_told}
+    lease_token = new.lease_token, lease_expires_at = new.lease_expires_at, announce_at = new.announce_at,
+    cancel_asked_at = new.cancel_asked_at, result = decode(new.result, 'base64'), error_message = new.error_message,
+    last_told = {next_told}
 FROM json_to_recordset($1::json) AS new (
     deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, parked boolean, executions bigint,
     retry_count bigint, crashes bigint, epoch bigint, job_seq bigint, updated_at bigint, started_at bigint,
     finalized_at bigint, last_retry_at bigint, assigned_at bigint, assignee_id text, lease_owner text,
-    lease_token text, lease_expires_at bigint, result text, error_message text, uid bigint, was_seq bigint
+    lease_token text, lease_expires_at bigint, announce_at bigint, cancel_asked_at bigint, result text,
+    error_message text, uid bigint, was_seq bigint
 )
 WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
@@ -458,6 +465,26 @@ UPDATE {schema}.jobs SET
     updated_at = $1, started_at = coalesce(started_at, $1), assigned_at = $1, assignee_id = $2, lease_owner = $2,
     lease_token = $3, lease_expires_at = $4, last_told = {next_told}
 WHERE uid = ANY($5::bigint[]) AND {eligible}
+
+-- name: announce_jobs
+-- Whom somebody is claiming, or another is announcing, is left to them. One statement: the claim must not find many locked.
+WITH due AS MATERIALIZED (
+    SELECT uid, id, queue, type, job_seq + 1 AS job_seq, epoch, executions, assignee_id, {next_told} AS told
+    FROM {schema}.jobs WHERE announce_at <= $1 AND {eligible}
+    ORDER BY announce_at, uid LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+),
+announced AS (
+    UPDATE {schema}.jobs SET
+        announce_at = NULL, job_seq = job_seq + 1, updated_at = $1, last_told = {next_told}
+    WHERE uid = ANY (ARRAY(SELECT uid FROM due))
+),
+told AS (
+    INSERT INTO {schema}.job_events (xid, {event_row})
+    SELECT told, uid, id, job_seq, queue, type, 'job.promoted', NULL, NULL, epoch, executions, assignee_id, '',
+        $1::bigint, NULL
+    FROM due
+)
+SELECT id, queue FROM due
 
 -- name: save_lease
 UPDATE {schema}.jobs SET lease_expires_at = new.expires_at
@@ -811,6 +838,9 @@ SELECT body FROM {schema}.schedules ORDER BY id FOR UPDATE
 -- name: schedules_due
 SELECT body FROM {schema}.schedules
 WHERE next_run_at <= $1 AND NOT paused ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+
+-- name: next_firing
+SELECT min(next_run_at) FROM {schema}.schedules WHERE next_run_at IS NOT NULL AND NOT paused
 
 -- name: delete_schedule
 DELETE FROM {schema}.schedules WHERE id = $1

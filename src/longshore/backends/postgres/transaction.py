@@ -26,7 +26,8 @@ _WORTH_A_COPY = 50
 _SAVED_FIELDS = (
     "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
-    "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid", "was_seq",
+    "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
+    "uid", "was_seq",
 )  # fmt: skip
 _RESULT = _SAVED_FIELDS.index("result")
 
@@ -159,6 +160,12 @@ class PostgresTransaction(PostgresLine):
         self._save_tags(changes)
         self._count(deltas_of(changes))
         self._tell({change.record.queue for change in changes})
+
+    def announce_due(self, limit: int) -> list[str]:
+        due = list(self._rows(self._sql.announce_jobs, self.now, limit))
+        if due:
+            self._tell({queue for _, queue in due})
+        return [job_id for job_id, _ in due]
 
     def _expect(self, changed: int, expected: int) -> None:
         if changed != expected:

@@ -19,13 +19,14 @@ Row = tuple[Any, ...]
 _new_columns = attrgetter(
     "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
     "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id", "on_dependency_failure",
-    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place", "job_seq",
-    "updated_at",
+    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place",
+    "announce_at", "job_seq", "updated_at",
 )  # fmt: skip
 _saved_columns = attrgetter(
     "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
-    "lease_owner", "lease_token", "lease_expires_at", "result", "error_message", "uid",
+    "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
+    "uid",
 )  # fmt: skip
 
 

@@ -67,6 +67,9 @@ class SQLTransaction(SQLView):
             return [record for record in held if queue is None or record.queue == queue]
         return self._records(self._rows(self._sql.jobs_held, queue))
 
+    def cancellations_since(self, moment: int, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.cancellations_since, moment, limit))
+
     def jobs_outlived(self, limit: int) -> list[Record]:
         return self._records(self._rows(self._sql.jobs_outlived, self.now, limit))
 

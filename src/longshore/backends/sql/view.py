@@ -211,5 +211,9 @@ class SQLView(ABC):
     def schedules(self) -> list[Schedule]:
         return [schedule_of(body) for (body,) in self._rows(self._sql.schedules)]
 
+    def next_firing(self) -> int | None:
+        ((planned,),) = self._rows(self._sql.next_firing)
+        return None if planned is None else int(planned)
+
     def workers(self) -> list[WorkerInfo]:
         return [worker_of(body) for (body,) in self._rows(self._sql.workers)]

@@ -2,8 +2,8 @@
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
 status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
-finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at, result,
-error_message, progress, checkpoint
+finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
+announce_at, cancel_asked_at, result, error_message, progress, checkpoint
 
 -- name: job_by_id
 SELECT {job_columns} FROM jobs WHERE id = ?
@@ -36,6 +36,10 @@ WHERE lease_owner > ? AND lease_token IS NOT NULL ORDER BY lease_owner LIMIT 1
 SELECT {job_columns} FROM jobs INDEXED BY jobs_held
 WHERE lease_owner IS ?1 AND lease_expires_at <= ?2 AND lease_token IS NOT NULL
 ORDER BY lease_expires_at, uid LIMIT ?3
+
+-- name: cancellations_since
+SELECT {job_columns} FROM jobs INDEXED BY jobs_cancelling
+WHERE status = 'CANCELLING' AND cancel_asked_at <= ? ORDER BY cancel_asked_at, uid LIMIT ?
 
 -- name: jobs_outlived
 -- The statuses are spelled out: as parameters they would lose the partial index.
@@ -203,8 +207,8 @@ SELECT queue, status, jobs FROM queue_counts WHERE jobs > 0
 INSERT INTO jobs (
     uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
     idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-    status, run_at, eligible_at, place, job_seq, updated_at, tags
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    status, run_at, eligible_at, place, announce_at, job_seq, updated_at, tags
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 
 -- name: save_job
@@ -212,8 +216,8 @@ ON CONFLICT (id) DO NOTHING
 UPDATE jobs SET
     deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, parked = ?, executions = ?, retry_count = ?,
     crashes = ?, epoch = ?, job_seq = ?, updated_at = ?, started_at = ?, finalized_at = ?, last_retry_at = ?,
-    assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, result = ?,
-    error_message = ?
+    assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, announce_at = ?,
+    cancel_asked_at = ?, result = ?, error_message = ?
 WHERE uid = ? AND job_seq = ?
 
 -- name: claim_jobs
@@ -244,6 +248,15 @@ WHERE uid IN (SELECT value FROM json_each(?3)) AND status = 'RUNNING'
 -- name: complete_job
 UPDATE jobs SET {completion}
 WHERE uid = ?3 AND status = 'RUNNING'
+
+-- name: jobs_to_announce
+SELECT uid, id FROM jobs INDEXED BY jobs_to_announce
+WHERE announce_at <= ? AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
+ORDER BY announce_at, uid LIMIT ?
+
+-- name: announce_jobs
+UPDATE jobs SET announce_at = NULL, job_seq = job_seq + 1, updated_at = ?1
+WHERE uid IN (SELECT value FROM json_each(?2))
 
 -- name: save_lease
 UPDATE jobs SET lease_expires_at = ? WHERE uid = ? AND epoch = ?
@@ -427,6 +440,13 @@ SELECT ?1 + done.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.complete
     executions, assignee_id, '', ?2, NULL
 FROM json_each(?3) AS done JOIN jobs ON uid = done.value
 
+-- name: insert_promoted_events
+-- Written just before the jobs are, as they tell of what each was.
+INSERT INTO job_events
+SELECT ?1 + due.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.promoted', NULL, NULL, epoch, executions,
+    assignee_id, '', ?2, NULL
+FROM json_each(?3) AS due JOIN jobs ON uid = due.value
+
 -- name: event_columns
 n, job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,
 occurred_at, detail
@@ -464,6 +484,9 @@ SELECT body FROM schedules ORDER BY id
 
 -- name: schedules_due
 SELECT body FROM schedules WHERE next_run_at <= ? AND paused = 0 ORDER BY next_run_at, id LIMIT ?
+
+-- name: next_firing
+SELECT min(next_run_at) FROM schedules WHERE next_run_at IS NOT NULL AND paused = 0
 
 -- name: delete_schedule
 DELETE FROM schedules WHERE id = ?

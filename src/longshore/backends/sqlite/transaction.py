@@ -180,6 +180,17 @@ class SQLiteTransaction(SQLiteLine):
         self._save_tags(changes)
         self._many(SQL.add_to_count, deltas_of(changes))
 
+    def announce_due(self, limit: int) -> list[str]:
+        due = list(self._rows(SQL.jobs_to_announce, self.now, limit))
+        if due:
+            before = self._connection.total_changes()
+            listed = self._listed(uid for uid, _ in due)
+            self._connection.execute(SQL.insert_promoted_events, (self._next_event, self.now, listed))
+            self._next_event += len(due)
+            self._connection.execute(SQL.announce_jobs, (self.now, listed))
+            self._expect(2 * len(due), before)
+        return [job_id for _, job_id in due]
+
     def _write_claim(self, uids: Sequence[int], owner: str | None, token: str | None, expires_at: int | None) -> None:
         before = self._connection.total_changes()
         listed = self._listed(uids)

@@ -81,11 +81,12 @@ def changes_that_follow(tx: Transaction, ended: Mapping[str, JobStatus]) -> list
     return _settle(tx, by_dependent)
 
 
-def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
-    """What follows for jobs that came in while what they wait for was ending unseen, or was waiting for them."""
+def recheck_unsure_edges(tx: Transaction, limit: int) -> tuple[list[Change], int]:
+    """What follows for jobs that came in while what they wait for was ending unseen, or was waiting for them; and how
+    many edges were looked at."""
     unsure = tx.unsure_edges(limit)
     if not unsure:
-        return []
+        return [], 0
     statuses = tx.held_statuses(list({edge.depends_on for edge in unsure}))
     dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
     awaited_by = cache(partial(_awaited_by, tx))
@@ -104,7 +105,7 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> list[Change]:
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
     tx.put_edges(unsure)
-    return _settle(tx, by_dependent)
+    return _settle(tx, by_dependent), len(unsure)
 
 
 def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from longshore.backends.transaction import KEEP_CREATED, QueueState, Transaction
 from longshore.backends.verbs.cancellation import targets
@@ -13,18 +14,46 @@ from longshore.core import transitions
 from longshore.core.change import Change
 from longshore.core.errors import InvalidTransition
 from longshore.core.job import Job
-from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.lifecycle import FINAL, JobStatus, Verb
 from longshore.core.record import Record, copy_of, job_of
 
 _FINISHED = FINAL - {JobStatus.DEAD}
 
 
-def reclaim_expired_leases(tx: Transaction, limit: int) -> list[Job]:
+UNANSWERED = "nobody acknowledged its cancellation in time"
+
+
+class Swept(NamedTuple):
+    """What one transaction of the sweep gave back, and whether it left anything to the next."""
+
+    jobs: list[Job]
+    more: bool
+
+
+def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
     """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
     reclaimed = _crash(tx, tx.leases_ended(limit), "its lease ran out")
-    write(tx, [expired(record, tx.now) for record in tx.jobs_outlived(limit)])
-    write(tx, recheck_unsure_edges(tx, limit))
-    return [job_of(record) for record in reclaimed]
+    outlived = tx.jobs_outlived(limit)
+    write(tx, [expired(record, tx.now) for record in outlived])
+    rechecked, unsure = recheck_unsure_edges(tx, limit)
+    write(tx, rechecked)
+    return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unsure))
+
+
+def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Job]:
+    """Ends jobs whose worker was asked to end them at least `timeout` ago and has not answered, whatever its lease."""
+    changes = []
+    for record in tx.cancellations_since(tx.now - timeout, limit):
+        change = Change(record, tx.now)
+        transitions.stop(change, UNANSWERED, Verb.MARK_UNKNOWN_STOPPED)
+        changes.append(change)
+    write(tx, changes)
+    return [job_of(change.record) for change in changes]
+
+
+def announce_due_jobs(tx: Transaction, limit: int) -> list[str]:
+    """Tells of each delayed job whose time has come, once."""
+    return tx.announce_due(limit)
 
 
 def mark_worker_unresponsive(tx: Transaction, assignee_id: str) -> None:

@@ -21,6 +21,7 @@ The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test wou
 """
 
 from longshore.testing.conformance.adding import TestAdding
+from longshore.testing.conformance.announcements import TestAnnouncements
 from longshore.testing.conformance.bad_input import TestBadInput
 from longshore.testing.conformance.batches import TestBatches
 from longshore.testing.conformance.cancellation import TestCancellation
@@ -53,6 +54,7 @@ from longshore.testing.conformance.workers import TestWorkers
 
 __all__ = [
     "TestAdding",
+    "TestAnnouncements",
     "TestBadInput",
     "TestBatches",
     "TestCancellation",

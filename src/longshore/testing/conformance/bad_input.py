@@ -29,6 +29,8 @@ Call = Callable[[Backend, Any], Awaitable[object]]
 COUNTS: dict[str, tuple[str, Call]] = {
     "dequeue_jobs": ("limit", lambda b, v: b.dequeue_jobs("worker-1", limit=v)),
     "reclaim_expired_leases": ("limit", lambda b, v: b.reclaim_expired_leases(v)),
+    "time_out_cancellations": ("limit", lambda b, v: b.time_out_cancellations(1, v)),
+    "announce_due_jobs": ("limit", lambda b, v: b.announce_due_jobs(v)),
     "list_jobs": ("limit", lambda b, v: b.list_jobs(JobFilter(), limit=v)),
     "read_events": ("limit", lambda b, v: b.read_events(None, v)),
     "fire_due_schedules": ("limit", lambda b, v: b.fire_due_schedules(v)),

@@ -6,11 +6,12 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, JobNotInflight
 from longshore.core.lifecycle import FINAL, TABLE, Verb
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,
+    claim,
     claimable,
     enqueue,
     history,
@@ -171,3 +172,75 @@ class TestCancellation:
         job = await job_in(backend, S.CANCELLING)
         assert await backend.complete_job(job.id, b"done", lease=lease_of(job)) == {"worker-1": 1}
         assert await status_of(backend, job.id) is S.COMPLETED
+
+    # -- nobody answers
+
+    @pytest.mark.parametrize("lease", [None, 30, 86_400], ids=["without an end", "renewed", "long"])
+    async def test_a_cancellation_nobody_answers_is_timed_out_whatever_the_lease(
+        self, backend: Backend, clock: HeldClock, lease: float | None
+    ) -> None:
+        #
+        await enqueue(backend, "slow")
+        job = await claim(backend, lease=lease)
+        clock.advance(5)
+        await backend.cancel_jobs(job_ids=["slow"])
+        for _ in range(3):
+            clock.advance(20)
+            renewed = await backend.extend_leases({"slow": lease_of(job)}, 30)
+            assert renewed["slow"].cancel_requested is True
+            await backend.set_progress("slow", 50, lease=renewed["slow"])  # it is well, and does not listen
+            assert await backend.time_out_cancellations(60.000001) == []
+        [over] = await backend.time_out_cancellations(60)
+        assert (over.id, over.status, over.finalized_at) == ("slow", S.UNKNOWN_STOPPED, clock.now())
+        assert (over.lease, over.assignee_id, over.crashes) == (None, job.assignee_id, 0)
+        assert "acknowledged" in over.error_message
+        event = (await history(backend, "slow"))[-1]
+        assert (event.event, event.from_status, event.to_status) == ("job.stopped", S.CANCELLING, S.UNKNOWN_STOPPED)
+        assert await backend.time_out_cancellations(0) == []
+        for late in (
+            backend.acknowledge_cancellation("slow", True, lease=lease_of(job)),
+            backend.stop_job("slow", lease=lease_of(job)),
+            backend.complete_job("slow", lease=lease_of(job)),
+        ):
+            with pytest.raises(JobNotInflight):
+                await late
+        assert await backend.extend_leases({"slow": lease_of(job)}, 30) == {}
+
+    async def test_only_jobs_being_cancelled_are_timed_out_the_longest_asked_first(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        for status in EVERY_STATUS:
+            await job_in(backend, status, f"a {status}")
+        for name in ("first", "second", "third"):
+            clock.advance(1)
+            await job_in(backend, S.CANCELLING, name)
+        clock.advance(10)
+        assert [job.id for job in await backend.time_out_cancellations(11, limit=2)] == ["a CANCELLING", "first"]
+        assert [job.id for job in await backend.time_out_cancellations(11)] == ["second"]
+        assert [job.id for job in await backend.time_out_cancellations(11)] == []
+        assert await status_of(backend, "third") is S.CANCELLING
+        assert await status_of(backend, "a RUNNING") is S.RUNNING
+
+    async def test_a_cancellation_asked_for_by_hand_or_twice_is_timed_out_from_the_first_time(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await job_in(backend, S.RUNNING, "by hand")
+        await backend.update_job_status("by hand", S.CANCELLING)
+        clock.advance(10)
+        await backend.cancel_jobs(job_ids=["by hand"])
+        assert [job.id for job in await backend.time_out_cancellations(10)] == ["by hand"]
+
+    async def test_what_a_cancellation_held_is_free_once_it_is_timed_out(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.set_limits("default", running=1, per_key=1)
+        await enqueue(backend, "slow", concurrency_key="k")
+        await claim(backend, lease=None)
+        await enqueue(backend, "next", concurrency_key="k")
+        await enqueue(backend, "follower", depends_on=("slow",), on_dependency_failure="stop")
+        await backend.cancel_jobs(job_ids=["slow"])
+        clock.advance(60)
+        assert await backend.dequeue_jobs("w") == []
+        await backend.time_out_cancellations(60)
+        assert await status_of(backend, "follower") is S.UNSCHEDULED
+        assert (await claim(backend)).id == "next"

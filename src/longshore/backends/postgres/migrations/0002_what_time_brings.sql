@@ -1,0 +1,13 @@
+-- When a delayed job's time is to be announced; and since when a job is being cancelled. Both indexes hold only jobs that
+-- are just that: a job without a delay that nobody cancels is in neither.
+ALTER TABLE {schema}.jobs ADD COLUMN announce_at bigint, ADD COLUMN cancel_asked_at bigint;
+
+-- Jobs whose time came before this migration were never announced, and are not now: nobody waits for that.
+UPDATE {schema}.jobs SET announce_at = run_at
+WHERE run_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY');
+UPDATE {schema}.jobs SET cancel_asked_at = updated_at WHERE status = 'CANCELLING';
+
+CREATE INDEX jobs_to_announce ON {schema}.jobs (announce_at, uid)
+    WHERE announce_at IS NOT NULL AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY');
+CREATE INDEX jobs_cancelling ON {schema}.jobs (cancel_asked_at) WHERE status = 'CANCELLING';
