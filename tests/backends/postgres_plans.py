@@ -22,7 +22,7 @@ GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "to
 _FILL = f"""
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
     deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, parked, finalized_at, expires_at,
-    lease_owner, lease_token, lease_expires_at, idempotency_key, concurrency_key)
+    lease_owner, lease_token, lease_expires_at, idempotency_key, concurrency_key, announce_at)
 SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3, false, 0, 0, g, 0,
     (ARRAY['INITIAL_PENDING', 'INITIAL_PENDING', 'INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'RUNNING', 'DEAD',
         'WAITING_CHILDREN', 'CREATED'])[g % 20 - 10],
@@ -30,7 +30,7 @@ SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3,
     CASE g % 20 WHEN 17 THEN g END, CASE g % 20 WHEN 11 THEN {NOW} + g END,
     CASE g % 20 WHEN 16 THEN 'w' || g % 7 END, CASE g % 20 WHEN 16 THEN 'token' END,
     CASE g % 20 WHEN 16 THEN {NOW} - 2000 + g % 4000 END, CASE g % 4 WHEN 0 THEN 'key ' || g END,
-    CASE WHEN g % 20 IN (12, 13) THEN 'k' || g % 40 END
+    CASE WHEN g % 20 IN (12, 13) THEN 'k' || g % 40 END, CASE g % 20 WHEN 12 THEN {NOW} + g - 10000 END
 FROM generate_series(1, %(count)s::bigint) AS g WHERE g % 20 BETWEEN 11 AND 19;
 
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,

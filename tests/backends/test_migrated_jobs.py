@@ -1,0 +1,108 @@
+"""A store from before a migration, with jobs in it, opened by today's code: they get what the migration brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from longshore.backends.migrations import Migration
+from longshore.backends.opening import connect
+from longshore.backends.postgres import preparing
+from longshore.backends.postgres.connecting import Server
+from longshore.backends.sqlite import connection as sqlite_connection
+from longshore.core.clock import HeldClock
+from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import SECOND, from_micros, to_micros
+
+HOUR = 3600 * SECOND
+
+INSERT = """
+INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
+    deps_left, on_dependency_failure, status, run_at, eligible_at, place, job_seq, updated_at, lease_token)
+VALUES ({uid}, '{id}', 'default', 't', {nothing}, '{{}}', '', 0, {false}, 0, 0, {then}, 0, 'wait', '{status}', {run_at},
+    {eligible_at}, {eligible_at}, 1, {then}, {token})
+"""
+COUNT = (
+    "INSERT INTO queue_counts (queue, status, jobs, retries) SELECT queue, status, count(*), 0 FROM jobs GROUP BY 1, 2"
+)
+
+Fill = Callable[[Sequence[str]], str]
+
+
+def before(name: str, every: Sequence[Migration]) -> tuple[Migration, ...]:
+    """All migrations older than the one of this name."""
+    [number] = [migration.number for migration in every if migration.name.endswith(f"_{name}.sql")]
+    return tuple(every[: number - 1])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def old_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
+    """Fills a store that older code made, and returns the URL by which today's code finds it."""
+
+    def in_file(statements: Sequence[str]) -> str:
+        path = tmp_path / "jobs.db"
+        with monkeypatch.context() as older:
+            older.setattr(sqlite_connection, "MIGRATIONS", before("what_time_brings", sqlite_connection.MIGRATIONS))
+            sqlite_connection.prepare(path, busy_seconds=1)
+        connection = apsw.Connection(str(path))
+        for statement in statements:
+            connection.execute(statement.replace("{false}", "0").replace("{nothing}", "x''"))
+        connection.execute("UPDATE meta SET next_uid = 100")
+        connection.close()
+        return f"sqlite:///{path}"
+
+    def in_server(statements: Sequence[str]) -> str:
+        url = str(request.getfixturevalue("postgres_url"))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA longshore CASCADE")
+        with monkeypatch.context() as older:
+            older.setattr(preparing, "MIGRATIONS", before("what_time_brings", preparing.MIGRATIONS))
+            preparing.prepare(Server(url), "longshore")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET search_path = longshore")
+            for statement in statements:
+                connection.execute(statement.replace("{false}", "false").replace("{nothing}", "''").encode())
+        return url
+
+    return in_file if request.param == "sqlite" else in_server
+
+
+async def test_delayed_jobs_and_cancellations_of_an_older_store_are_announced_and_timed_out(old_store: Fill) -> None:
+    now = to_micros(await connect("memory://").now())
+    jobs = [
+        ("plain", JobStatus.INITIAL_PENDING, None),
+        ("due before", JobStatus.INITIAL_PENDING, now - HOUR),
+        ("later", JobStatus.INITIAL_PENDING, now + HOUR),
+        ("retried later", JobStatus.FAILED_RETRY, now + 2 * HOUR),
+        ("waits for others", JobStatus.WAITING_CHILDREN, now + HOUR),
+        ("runs", JobStatus.RUNNING, now - HOUR),
+        ("being cancelled", JobStatus.CANCELLING, None),
+    ]
+    statements = []
+    for uid, (job_id, status, run_at) in enumerate(jobs, start=1):
+        row = {
+            "uid": uid,
+            "id": job_id,
+            "status": status,
+            "then": now - 60 * SECOND,
+            "false": "{false}",
+            "nothing": "{nothing}",
+        }
+        row |= {"run_at": run_at or "NULL", "eligible_at": run_at or now - 60 * SECOND}
+        row |= {"token": "'token'" if status.holds_capacity else "NULL"}
+        statements.append(INSERT.format(**row))
+    statements.append(COUNT)
+    clock = HeldClock(from_micros(now))
+    async with connect(old_store(statements), clock=clock) as backend:
+        assert await backend.announce_due_jobs() == []
+        assert await backend.time_out_cancellations(61) == []
+        assert [job.id for job in await backend.time_out_cancellations(60)] == ["being cancelled"]
+        clock.advance(timedelta(hours=3))
+        assert await backend.announce_due_jobs() == ["later", "retried later"]
+        claimed = {job.id for job in await backend.dequeue_jobs("w", limit=9, queues=["default"])}
+        assert claimed == {"plain", "due before", "later", "retried later"}
