@@ -20,6 +20,7 @@ _HOMES = {
     "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.cron",
+    "Scheduler": "longshore.runtime.scheduler",
     "Worker": "longshore.runtime.worker",
     "connect": "longshore.backends.opening",
     "current_job": "longshore.runtime.running_job",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from longshore.core.limits import Rate
     from longshore.runtime.job_queue import Queue
     from longshore.runtime.running_job import current_job
+    from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.worker import Worker
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "Queue",
     "Rate",
     "Repeat",
+    "Scheduler",
     "Worker",
     "connect",
     "current_job",

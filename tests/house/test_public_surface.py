@@ -218,8 +218,6 @@ IMPORTED_FROM_LONGSHORE = {
     "exponential",
     "fixed",
 }
-STILL_TO_COME = {"Scheduler"}
-"""Promised and not built yet. A name leaves in the commit that builds it, and the list goes when it is empty."""
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
@@ -306,16 +304,10 @@ def test_the_job_of_the_first_page_of_the_manual_is_a_good_one() -> None:
 # -- the names
 
 
-@pytest.mark.parametrize("name", sorted(IMPORTED_FROM_LONGSHORE - STILL_TO_COME))
+@pytest.mark.parametrize("name", sorted(IMPORTED_FROM_LONGSHORE))
 def test_a_promised_name_is_imported_from_longshore(name: str) -> None:
     assert getattr(longshore, name) is not None
     assert name in longshore.__all__
-
-
-@pytest.mark.parametrize("name", sorted(STILL_TO_COME))
-def test_a_name_still_to_come_is_not_there_yet_so_that_this_list_must_shrink(name: str) -> None:
-    assert name in IMPORTED_FROM_LONGSHORE
-    assert not hasattr(longshore, name), f"{name} is built: take it out of STILL_TO_COME"
 
 
 def test_longshore_offers_no_name_that_is_not_promised() -> None:

@@ -29,6 +29,7 @@ from longshore.runtime.executors.contract import CANCEL_GRACE
 from longshore.runtime.executors.target import refuse_while_importing
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
+from longshore.runtime.scheduler import Scheduler
 from longshore.runtime.signals import STOP_GRACE, serve
 from longshore.runtime.worker import Worker
 
@@ -274,6 +275,22 @@ class Harbor:
         """
         refuse_while_importing()
         return serve(lambda: self.worker(queues, concurrency=concurrency, **options), grace=grace)
+
+    def scheduler(self, **options: Any) -> Scheduler:
+        """A scheduler for its store; `await scheduler.run()` until it is closed. `options` are those of `Scheduler`."""
+        return Scheduler(self.backend, **options)
+
+    def run_scheduler(self, *, grace: Duration | None = STOP_GRACE, **options: Any) -> int:
+        """The whole life of a scheduler's process: until SIGTERM or SIGINT; returns the code to exit with.
+
+        `options` are those of `Scheduler`. Run one, or several on different machines: they need not know each other.
+        """
+        refuse_while_importing()
+        return serve(
+            lambda: self.scheduler(**options),
+            grace=grace,
+            on_asked="asked to stop: the scheduler ends what it has begun",
+        )
 
     def _router(self, concurrency: int, cancel_grace: Duration) -> Router:
         seconds = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND

@@ -18,6 +18,7 @@ STOP_GRACE = 30.0
 """Seconds running jobs have to end after the first signal, before they are called off and handed back."""
 _FOR_THREADS = 1.0
 """Seconds for threads of the event loop to end, once the worker has."""
+_ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger("longshore.worker")
@@ -106,7 +107,7 @@ async def run_until_stopped(worker: Stoppable, *, grace: Duration | None = STOP_
     back uncharged; the second drops all at once. Signals are heard in the main thread only.
     """
     with StopSignals() as stop:
-        return await _run(worker, stop, grace)
+        return await _run(worker, stop, grace, _ASKED)
 
 
 def serve(
@@ -114,18 +115,22 @@ def serve(
     *,
     grace: Duration | None = STOP_GRACE,
     stop: StopSignals | None = None,
+    on_asked: str = _ASKED,
 ) -> int:
     """The whole life of a worker's process, to be followed by its exit with the code returned.
 
     `make` makes the worker, on the event loop; or it is an `async def` that makes one, or does the work itself.
+    `on_asked` is logged when the first signal comes.
     """
-    return asyncio.run(_serve(make, grace, stop or StopSignals().listen()))
+    return asyncio.run(_serve(make, grace, stop or StopSignals().listen(), on_asked))
 
 
-async def _serve(make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration | None, stop: StopSignals) -> int:
+async def _serve(
+    make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration | None, stop: StopSignals, on_asked: str
+) -> int:
     stop.attach()
     made = make()
-    code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace)
+    code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace, on_asked)
     if code or not await _threads_have_ended():  # which would hold up an orderly exit for as long as they like
         with suppress(Exception):
             logging.shutdown()
@@ -143,7 +148,7 @@ async def _threads_have_ended() -> bool:
     return ending.done()
 
 
-async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None) -> int:
+async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None, on_asked: str) -> int:
     run: asyncio.Future[Any] = asyncio.ensure_future(worker.run())
     asked: asyncio.Future[Any] = asyncio.ensure_future(stop.asked.wait())
     demanded: asyncio.Future[Any] = asyncio.ensure_future(stop.demanded.wait())
@@ -152,7 +157,7 @@ async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None) -> 
         await asyncio.wait({run, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
             # a warning, so that it is seen where no logging is set up: whoever waits would ask again
-            _log.warning("asked to stop: running jobs may end, and no more are taken; ask again to drop them")
+            _log.warning(on_asked)
             ended: asyncio.Future[Any] = asyncio.ensure_future(_ended(worker, run, grace))
             tasks.append(ended)
             await asyncio.wait({ended, demanded}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,194 @@
+"""The scheduler: leases, schedules, due jobs, cancellations and retention, whoever else looks after them too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from typing import Self
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.names import new_id
+from longshore.runtime import chores
+from longshore.runtime.chores import Chore
+from longshore.runtime.failures import describe
+from longshore.runtime.voice import Voice
+
+CANCEL_TIMEOUT = 300.0
+"""Seconds a cancellation may stay unanswered: far more than the 5 a worker gives a cancelled job."""
+_LONGEST_PAUSE = 5.0
+
+_log = logging.getLogger("longshore.scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one pass did."""
+
+    reclaimed: int = 0
+    """Jobs whose lease had run out."""
+    fired: int = 0
+    """Jobs that schedules made."""
+    announced: int = 0
+    """Delayed jobs whose time had come."""
+    timed_out: int = 0
+    """Cancellations that nobody had acknowledged."""
+    removed: int = 0
+    """What had been kept long enough: jobs, events and others."""
+    failed: tuple[str, ...] = ()
+    """What could not be done, and will be tried again."""
+
+
+class Scheduler:
+    """Does for one store what only the passing of time asks for.
+
+    Any number may run at once, in any processes: every pass is safe to repeat, and nobody leads. `cancel_timeout` is
+    how long a cancellation may stay unanswered before the job counts as over (None: for ever).
+    """
+
+    def __init__(
+        self, backend: Backend, *, interval: Duration = 1.0, cancel_timeout: Duration | None = CANCEL_TIMEOUT
+    ) -> None:
+        if not isinstance(backend, Backend):
+            raise InvalidArgument("backend", f"must be a Backend (see connect), not {type(backend).__name__}")
+        every = check_duration("interval", interval) / SECOND
+        timeout = None if cancel_timeout is None else check_duration("cancel_timeout", cancel_timeout) / SECOND
+        self.id = f"scheduler-{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}"
+        self._interval = every
+        self._chores: dict[str, Chore] = {
+            "reclaimed": chores.sweep(backend, every),
+            "fired": chores.schedules(backend, every),
+            "announced": chores.announcements(backend, every),
+        }
+        if timeout is not None:
+            self._chores["timed_out"] = chores.cancellations(backend, every, timeout)
+        self._chores["removed"] = chores.retention(backend)
+        self._voice = Voice(backend, self.id, "", (), (), 1)
+        self._trouble: dict[str, str] = {}
+        self._untold: dict[str, str] = {}
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._at_work: list[asyncio.Future[None]] = []
+
+    async def tick(self) -> Tick:
+        """One full pass, in the caller's own time; what fails is logged and does not keep the rest from being done."""
+        if self._stop.is_set():
+            raise QueueClosed("this scheduler was closed; make a new one: Scheduler(backend)")
+        done: dict[str, int] = {}
+        failed = []
+        for kind, chore in self._chores.items():
+            count = await self._attempt(chore, in_haste=True)
+            if count is None:
+                failed.append(chore.name)
+            else:
+                done[kind] = count
+        return Tick(**done, failed=tuple(failed))
+
+    async def run(self) -> None:
+        """Does it all again and again until it is closed, or its store is; a second call waits for the same end."""
+        if self._work is None and not self._stop.is_set():
+            self._begin(asyncio.get_running_loop())
+        if self._work is not None:
+            try:
+                await asyncio.shield(self._work)
+            except asyncio.CancelledError:  # whoever no longer waits for it wants none that nobody waits for
+                await self.close(force=True)
+                raise
+
+    async def __aenter__(self) -> Self:
+        if self._work is None and not self._stop.is_set():
+            self._begin(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Lets it end what it has begun, which takes milliseconds; safe to call twice, and from any loop.
+
+        With `force`, or after `grace` seconds, what is under way is dropped: the store takes it back, or has done it.
+        """
+        patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
+        loop, work = self._loop, self._work
+        if loop is None or work is None or work.done() or loop.is_closed() or not loop.is_running():
+            self._stop.set()
+            return
+        if asyncio.get_running_loop() is not loop:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), loop))
+            return
+        self._stop.set()
+        await asyncio.wait([work], timeout=0 if force else patience)
+        for chore in self._at_work:
+            chore.cancel()
+        await asyncio.wait([work])
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._work = loop.create_task(self._do_all())
+
+    async def _do_all(self) -> None:
+        _log.info("%s runs", self.id)
+        self._at_work = [asyncio.ensure_future(self._keep_at(chore)) for chore in self._chores.values()]
+        await asyncio.wait(self._at_work)
+
+    async def _keep_at(self, chore: Chore) -> None:
+        """Each in its own time: a long clean-up makes no schedule late, and one that fails keeps none from its work."""
+        pause = self._interval
+        while not self._stop.is_set():
+            try:
+                done = await self._attempt(chore)
+                ended = await self._pause_after(chore) if done is not None else None
+            except QueueClosed:
+                if not self._stop.is_set():
+                    _log.info("%s ends: its store was closed", self.id)
+                self._stop.set()
+                return
+            if ended is None:
+                await chores.wait(self._stop, chores.varied(pause))
+                pause = min(2 * pause, max(_LONGEST_PAUSE, self._interval))
+            else:
+                pause = self._interval
+                await chores.wait(self._stop, ended)
+
+    async def _attempt(self, chore: Chore, *, in_haste: bool = False) -> int | None:
+        """How much was done, or None if it failed."""
+        try:
+            done = await chore.do(self._stop, in_haste=in_haste)
+        except QueueClosed:
+            raise
+        except Exception as error:  # whatever it is: what time asks for is asked for again
+            await self._tell(chore, error)
+            return None
+        if chore.name in self._trouble:
+            await self._recovered(chore)
+        return done
+
+    async def _pause_after(self, chore: Chore) -> float | None:
+        try:
+            return await chore.pause()
+        except QueueClosed:
+            raise
+        except Exception as error:  # as above
+            await self._tell(chore, error)
+            return None
+
+    async def _tell(self, chore: Chore, error: Exception) -> None:
+        """Logs it, and writes it into the event log once, or as soon as that can be written to."""
+        text = f"the {chore.name} failed and will be repeated: {describe(error).partition(chr(10))[0]}"
+        _log.warning("%s: %s", self.id, text)
+        if self._trouble.get(chore.name) != text:
+            self._trouble[chore.name] = text
+            if not await self._voice.has_trouble(text):
+                self._untold[chore.name] = text
+
+    async def _recovered(self, chore: Chore) -> None:
+        del self._trouble[chore.name]
+        untold = self._untold.pop(chore.name, None)
+        if untold is not None:
+            await self._voice.has_trouble(untold)
+        _log.info("%s: the %s works again", self.id, chore.name)
