@@ -22,6 +22,11 @@ async def double_elsewhere(a: int) -> int:
     return 2 * a
 
 
+@harbor.task(executor="process")
+def sum_elsewhere(parts: list[int]) -> tuple[int, list[int]]:
+    return sum(parts), list(current_job().dependency_results().values())
+
+
 @harbor.task(executor="process", memory_limit=64 * 1024 * 1024)
 def greedy() -> int:
     return len(bytearray(512 * 1024 * 1024))

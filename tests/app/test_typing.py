@@ -15,9 +15,11 @@ ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+
 RIGHT = """
 from typing import assert_type
 
-from longshore import Harbor, current_job
+from longshore import Dependency, Harbor, current_job
 from longshore.app.handles import JobHandle
+from longshore.app.step import Step
 from longshore.app.task import Task
+from longshore.core.flow_progress import FlowState
 
 harbor = Harbor("memory://")
 
@@ -36,6 +38,30 @@ def add(a: int, b: int) -> int:
 @harbor.task()
 async def numbers() -> list[int]:
     return []
+
+
+@harbor.task
+def total(parts: list[int], title: str = "") -> float:
+    return float(sum(parts))
+
+
+async def flows() -> None:
+    flow = harbor.flow("sums")
+    parts = [flow.add(add.call(1, number)) for number in range(3)]
+    assert_type(parts, list[Step[int]])
+    assert_type(parts[0].result, int)
+    assert_type(parts[0].result_or_none, int | None)
+    last = flow.add(total.call([part.result for part in parts]), after=parts, on_failure="stop")
+    handle = await flow.enqueue()
+    assert_type(await handle[last].result(), float)
+    chain = harbor.chain(add.call(1, 2), lambda n: add.call(n, 3), lambda n: total.call([n]), name="sum", id="one")
+    assert_type(await (await chain.enqueue()).result(), float)
+    assert_type(await (await harbor.chain(numbers.call(), total.call).enqueue()).result(), float)
+    assert_type(harbor.group(add.call(1, n) for n in range(3)).enqueue_sync().result_sync(), list[int])
+    assert_type(await (await harbor.chord([add.call(1, 2)], total.call).enqueue()).result(timeout=5), float)
+    assert_type((await handle.status()).state, FlowState)
+    await total.options(depends_on=["id", last, Dependency(handle[last], on_failure="ignore")]).enqueue([1])
+    await harbor.queue().add("x", depends_on={"id": "stop"})
 
 
 async def main() -> None:
@@ -88,6 +114,17 @@ async def main() -> None:
     coroutine: str = greet("ada")  # wrong: assignment
     await add.enqueue_many([greet.call("ada")])  # wrong: list-item
     add.enqueue(1, 2).result()  # wrong: attr-defined
+    flow = harbor.flow("sums")
+    one = flow.add(add.call(1, 2))
+    flow.add(greet.call(one.result))  # wrong: arg-type
+    flow.add(add.call(1, one.result_or_none))  # wrong: arg-type
+    flow.add(add)  # wrong: arg-type
+    flow.add(add.call(1, 2), after=5)  # wrong: arg-type
+    flow.add(add.call(1, 2), on_failure="explode")  # wrong: arg-type
+    harbor.chain(add.call(1, 2), greet.call)  # wrong: arg-type
+    harbor.chain(add.call(1, 2), add.call)  # wrong: arg-type
+    harbor.chord([add.call(1, 2)], greet.call)  # wrong: arg-type
+    sums: list[str] = await (await harbor.group([add.call(1, 2)]).enqueue()).result()  # wrong: assignment
     harbor.task(queue=5)  # wrong: call-overload
     harbor.task(attempts=3, executor="cloud")  # wrong: call-overload
 """

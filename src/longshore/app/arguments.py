@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import reprlib
 import types
@@ -79,6 +80,7 @@ class Arguments:
         annotated = {name: _type_of(parameter, hints) for name, parameter in signature.parameters.items()}
         self._untyped = [name for name, type_ in annotated.items() if type_ is Any]
         self._by_name = all(parameter.kind in _BY_NAME for parameter in signature.parameters.values())
+        self._annotated = annotated
         self._adapter = self._adapter_for(annotated)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,12 +92,34 @@ class Arguments:
 
     def write(self, bound: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """Arguments as strict JSON by name, and as the worker will read them; the signature must take both."""
+        encoded, seen, _ = self._written(self._adapter, bound)
+        return encoded, seen
+
+    def write_around(self, bound: Mapping[str, Any], blanks: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+        """The same, where some arguments still have blanks: these are checked by the worker, once they are filled."""
+        whole = {name: value for name, value in bound.items() if name not in blanks}
+        _, seen, data = self._written(self._adapter_of_some, whole)
+        for name, value in blanks.items():
+            try:
+                data[name] = value if name in self._untyped else _as_json(value)
+            except ValueError as error:
+                raise InvalidArgument(f"{self._task}.{name}", f"cannot be kept as JSON: {error}; {_ALLOWED}") from None
+        return check_json(self._task, data), seen
+
+    @functools.cached_property
+    def _adapter_of_some(self) -> TypeAdapter[dict[str, Any]]:
+        return self._adapter_for(self._annotated, all_of_them=False)
+
+    def _written(
+        self, adapter: TypeAdapter[dict[str, Any]], bound: Mapping[str, Any]
+    ) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
+        """As JSON, as the worker will read it, and as JSON data."""
         try:
-            checked = self._adapter.validate_python(bound, by_alias=True, by_name=True)
+            checked = adapter.validate_python(bound, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error) from None
         try:
-            data: dict[str, Any] = self._adapter.dump_python(
+            data: dict[str, Any] = adapter.dump_python(
                 checked, mode="json", round_trip=True, by_alias=False, warnings=False
             )
         except ValueError as error:  # pydantic's own and those of text and bytes are ValueErrors
@@ -105,12 +129,12 @@ class Arguments:
                 data[name] = checked[name]
         encoded = check_json(self._task, data)
         try:
-            seen = self._adapter.validate_json(encoded, by_alias=True, by_name=True)
+            seen = adapter.validate_json(encoded, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error, "cannot be read back from JSON: ") from None
         if seen != checked:
             self._refuse_changed(checked, seen)
-        return encoded, seen
+        return encoded, seen, data
 
     def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with."""
@@ -137,10 +161,10 @@ class Arguments:
     def _where(self) -> str:
         return f"{self._task} is declared in {self._place}"
 
-    def _adapter_for(self, annotated: Mapping[str, Any]) -> TypeAdapter[dict[str, Any]]:
+    def _adapter_for(self, annotated: Mapping[str, Any], *, all_of_them: bool = True) -> TypeAdapter[dict[str, Any]]:
         fields = {
             name: typing_extensions.Required[type_]
-            if _is_required(self._signature.parameters[name])
+            if all_of_them and _is_required(self._signature.parameters[name])
             else typing_extensions.NotRequired[type_]
             for name, type_ in annotated.items()
         }
@@ -212,7 +236,7 @@ class Result:
             return None
         try:
             if self._adapter is None:
-                return pydantic_core.to_jsonable_python(value, by_alias=False, round_trip=True)
+                return _as_json(value)
             return self._adapter.dump_python(value, mode="json", round_trip=True, by_alias=False, warnings=False)
         except (ValueError, RecursionError) as error:
             raise InvalidArgument(
@@ -231,6 +255,10 @@ class Result:
             first = error.errors(include_url=False)[0]
             problem = f"{_worded(first)}: the stored result is not what is annotated"
             raise InvalidArgument(f"{self._task}.return{_path(first['loc'])}", problem) from None
+
+
+def _as_json(value: Any) -> Any:
+    return pydantic_core.to_jsonable_python(value, by_alias=False, round_trip=True)
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from longshore.app.at_once import at_once, blocking, on_this_loop
@@ -24,6 +25,7 @@ from longshore.runtime.running_job import Results, RunningJob, Written, running
 R = TypeVar("R")
 
 _log = logging.getLogger("longshore.app")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Eagerness:
@@ -50,25 +52,32 @@ class Eagerness:
             with self._lock:
                 self._depth -= 1
 
-    async def run(self, task: Task[..., R], job: Job) -> JobHandle[R]:
-        """Runs it where a worker would: an `async def` on the loop, a `def` in a thread."""
+    async def run(self, task: Task[..., R], job: Job, results: Mapping[str, Any] = _NOTHING) -> JobHandle[R]:
+        """Runs it where a worker would: an `async def` on the loop, a `def` in a thread.
+
+        `results` are those of steps it depends on, which ran before.
+        """
 
         async def perform(active: RunningJob) -> Any:
             return await (_run_async(task, active) if task.is_async else asyncio.to_thread(_run_here, task, active))
 
-        return await self._run(task, job, perform, on_this_loop)
+        return _handle(task, await self._run(job, results, perform, on_this_loop))
 
     def run_sync(self, task: Task[..., R], job: Job) -> JobHandle[R]:
         """Runs it in the calling thread, whose transactions and the like it may thus use."""
+        return _handle(task, at_once(self.run_blocking(task, job)))
+
+    async def run_blocking(self, task: Task[..., Any], job: Job, results: Mapping[str, Any] = _NOTHING) -> Finished:
+        """A coroutine that never waits, for whoever runs several so."""
 
         async def perform(active: RunningJob) -> Any:
             return asyncio.run(_run_async(task, active)) if task.is_async else _run_here(task, active)
 
-        return at_once(self._run(task, job, perform, blocking))
+        return await self._run(job, results, perform, blocking)
 
     async def _run(
-        self, task: Task[..., R], job: Job, perform: Callable[[RunningJob], Awaitable[Any]], wait: Wait
-    ) -> JobHandle[R]:
+        self, job: Job, results: Mapping[str, Any], perform: Callable[[RunningJob], Awaitable[Any]], wait: Wait
+    ) -> Finished:
         passed: list[Job] = []
 
         async def keep(jobs: Sequence[Job]) -> list[str]:
@@ -78,7 +87,7 @@ class Eagerness:
             return [job.id for job in jobs]
 
         await enqueue_within(self._layers, [job], keep, wait)
-        notes = NotePad()
+        notes = NotePad(results)
         active = RunningJob(passed[0].replace(executions=1), notes)
         ending: dict[str, Any] = {"status": JobStatus.COMPLETED}
         failure: Exception | None = None
@@ -89,7 +98,11 @@ class Eagerness:
             failure = error
             ending = {"status": JobStatus.DEAD, "error_message": describe(error)}
         record = active.record.replace(progress=notes.progress, checkpoint=active.checkpoint, **ending)
-        return JobHandle(record.id, Finished(record, failure), task.signature.result.read)
+        return Finished(record, failure)
+
+
+def _handle(task: Task[..., R], finished: Finished) -> JobHandle[R]:
+    return JobHandle(finished.record.id, finished, task.signature.result.read)
 
 
 async def _run_async(task: Task[..., Any], job: RunningJob) -> Any:
@@ -127,8 +140,9 @@ class Finished:
 class NotePad:
     """The notes of a job that is stored nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, results: Mapping[str, Any] = _NOTHING) -> None:
         self.progress: Any = None
+        self._results = results
 
     def set_progress(self, _: Job, value: Any) -> Written:
         """Kept for the record."""
@@ -147,5 +161,5 @@ class NotePad:
         return Written()
 
     def dependency_results(self, _: Job) -> Results:
-        """None: whatever it depended on was not stored either."""
-        return Results()
+        """Those of steps of the same flow: whatever else it depended on was not stored either."""
+        return Results(self._results)

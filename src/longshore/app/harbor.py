@@ -11,7 +11,9 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from longshore.app.eager import Eagerness
+from longshore.app.flow_office import FlowOffice
 from longshore.app.handles import JobHandle
+from longshore.app.harbor_flows import HarborFlows
 from longshore.app.middleware import Middleware
 from longshore.app.routing import Router
 from longshore.app.sending import Sending
@@ -53,7 +55,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class Harbor:
+class Harbor(HarborFlows):
     """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
 
     It belongs to no event loop and may be made at the top of a module: its store opens on first use.
@@ -74,6 +76,7 @@ class Harbor:
         self._strategies: dict[str, Strategy] = {}
         self._eagerness = Eagerness(self._layers)
         self._sending = Sending(self._queue, self._layers, self._eagerness)
+        self._flows = FlowOffice(self._queue, self._layers, self._eagerness, self._sending, self._tasks)
 
     def __repr__(self) -> str:
         return f"<Harbor {self.name} with {len(self._tasks)} tasks>"

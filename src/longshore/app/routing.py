@@ -8,10 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from longshore.app.handing_on import hand_on_results
 from longshore.app.middleware import Middleware, run_within
 from longshore.app.task import Task
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, Snooze
+from longshore.core.inputs import INPUTS
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
@@ -46,6 +48,8 @@ class Router(Executor):
         self._in_threads = ThreadExecutor(self._called, cancel_grace=cancel_grace)
         self._in_processes: dict[str, Executor] = {}
         self._told: set[str] = set()
+        self._backend: Backend | None = None
+        """Where the jobs it was given come from."""
         self.runs = 0
         """How many jobs it was given."""
         for task in tasks.values():
@@ -55,6 +59,7 @@ class Router(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """As the task's executor wants it."""
+        self._backend = backend
         task = self._tasks.get(record.type)
         return RunningJob(record, AwaitedDesk(backend)) if task is None else self._for(task).take(record, backend)
 
@@ -75,6 +80,8 @@ class Router(Executor):
         if task is None:
             raise Snooze(UNKNOWN_PAUSE, self._told_of_unknown(job.record.type))
         executor = self._for(task)
+        if INPUTS in job.record.options and self._backend is not None:
+            await hand_on_results(job, self._backend)
         if not self._layers:
             return await executor.run(job)
         return await run_within(self._layers, job, lambda: executor.run(job))

@@ -10,8 +10,10 @@ from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
 
 from longshore.app.handles import JobHandle
+from longshore.app.step import ResultToCome, results_in
 from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument
+from longshore.core.inputs import Path
 from longshore.core.job import Job
 from longshore.core.moments import Duration, Moment
 from longshore.core.names import check_names, new_id
@@ -71,16 +73,26 @@ class Call(Generic[R_co]):
     payload: bytes
     concurrency_key: str | None
     options: Mapping[str, Any]
+    taken: Sequence[tuple[Path, ResultToCome]] = ()
+    """Where in its arguments the results of steps of a flow belong; in the payload these places are null."""
 
     def job(self) -> Job:
         """The job to store."""
+        if self.taken:
+            raise InvalidArgument(
+                self.task.name, f"takes {self.taken[0][1]!r}, which only a step of the same flow can: flow.add(…)"
+            )
         if not self.options:
             fields = self.task.fields
             return Job(**{**fields, "id": new_id(), "payload": self.payload, "concurrency_key": self.concurrency_key})
+        return self.job_with()
+
+    def job_with(self, **own: Any) -> Job:
+        """The job to store, with options that go before its own."""
         options = _merged(self.task.declared, self.options)
         if self.concurrency_key is not None:
             options.setdefault("concurrency_key", self.concurrency_key)
-        return job_from(self.task.name, **options).replace(payload=self.payload)
+        return job_from(self.task.name, **{**options, **own}).replace(payload=self.payload)
 
 
 class Task(Generic[P, R]):
@@ -151,11 +163,17 @@ class Task(Generic[P, R]):
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
         """A call with checked arguments and options of its own."""
         arguments = self.signature.arguments
-        payload, values = arguments.write(arguments.bind(args, kwargs))
+        bound = arguments.bind(args, kwargs)
+        blanks, taken = results_in(bound) if ResultToCome.ever_made else ({}, [])
+        if taken:
+            payload, values = arguments.write_around(bound, blanks)
+            values |= {name: bound[name] for name in blanks}
+        else:
+            payload, values = arguments.write(bound)
         key = self._concurrency_key
         if key is not None and not isinstance(key, str):
             key = arguments.call(key, values)
-        return Call(self, payload, key, options)
+        return Call(self, payload, key, options, taken)
 
     def run_here(self, job: RunningJob) -> Any:
         """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.names import check_name
+
+if TYPE_CHECKING:
+    from longshore.core.job import Job
 
 DependencyPolicy = Literal["wait", "stop", "ignore"]
 POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
@@ -84,6 +87,12 @@ def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str])
         if name not in waited_for:
             raise InvalidArgument(field, f"names {name!r}, which the job does not depend on")
         check_policy(f"{field}.{name}", policy)
+
+
+def policy_of(job: Job, job_id: str) -> str:
+    """What the end of this dependency means to the job."""
+    policies = job.options.get(EDGE_POLICIES) or {}
+    return str(policies.get(job_id, job.on_dependency_failure))
 
 
 def edge_policies(options: str) -> Mapping[str, str]:

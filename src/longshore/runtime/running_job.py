@@ -8,10 +8,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import JobNotFound, LeaseLost, LongshoreError
+from longshore.core.errors import LeaseLost, LongshoreError
 from longshore.core.job import Job
-from longshore.core.payload import read_json
 from longshore.runtime import background
+from longshore.runtime.dependency_results import results_of
 
 if TYPE_CHECKING:
     _Fields = Job
@@ -96,6 +96,10 @@ class RunningJob(_Fields):
         if self._begun is not None:
             self._begun()
 
+    def hand_on(self, payload: bytes) -> None:
+        """For the router: its arguments, the results of other jobs filled in."""
+        _set(self, "record", self.record.replace(payload=payload))
+
     def request_cancel(self) -> None:
         """For the worker: the job should end soon."""
         _set(self, "_cancelled", True)
@@ -120,7 +124,11 @@ class RunningJob(_Fields):
         return answer
 
     def dependency_results(self) -> Any:
-        """What the jobs it depended on gave back, decoded, by id."""
+        """What the jobs it depended on gave back, decoded, by id; see `runtime/dependency_results.py`.
+
+        A dependency that did not complete (under the policy `ignore`) is left out; JobNotFound names one that completed
+        and was removed since.
+        """
         return self._desk.dependency_results(self.record)
 
 
@@ -145,20 +153,9 @@ class AwaitedDesk:
         """To be awaited."""
         return self.backend.save_checkpoint(record.id, data, lease=record.lease)
 
-    async def dependency_results(self, record: Job) -> dict[str, Any]:
+    def dependency_results(self, record: Job) -> Coroutine[Any, Any, dict[str, Any]]:
         """To be awaited."""
-        results = {}
-        for job_id in record.depends_on:
-            try:
-                result = (await self.backend.get_job(job_id)).result
-            except JobNotFound as missing:
-                missing.args = (
-                    f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention "
-                    "or hand; keep jobs whose results others ask for",
-                )
-                raise
-            results[job_id] = None if result is None else read_json("result", result)
-        return results
+        return results_of(self.backend, record)
 
 
 class BlockingDesk:

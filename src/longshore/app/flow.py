@@ -1,0 +1,168 @@
+"""A flow in the making: calls of tasks, which waits for which, and whose results go where; stored all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from longshore.app.flow_handle import FlowHandle
+from longshore.app.flow_office import FlowOffice
+from longshore.app.step import ResultToCome, Step
+from longshore.app.task import Call
+from longshore.core.dependencies import Dependency, DependencyPolicy, HasId, check_policy, dependencies_from
+from longshore.core.errors import InvalidArgument
+from longshore.core.flow_progress import FLOW
+from longshore.core.inputs import INPUTS, Path, packed
+from longshore.core.job import Job
+from longshore.core.names import LONGEST_NAME, check_name, new_id
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_ROOM_FOR_NUMBERS = 15
+_FIXED = ("job_id", "idempotency_key", "parent_id")
+
+
+class _Planned(NamedTuple):
+    step: Step[Any]
+    call: Call[Any]
+    waits_for: dict[str, str]
+    """The policies of its edges, by id."""
+    on_failure: DependencyPolicy
+
+
+class Flow(Generic[R_co]):
+    """Steps that wait for each other, and hand their results on. Nothing is stored before `enqueue`.
+
+    `rows = flow.add(extract.call(url))` is a step, and `rows.result` an argument for a later one. A flow with an `id`
+    of the caller's is stored once: to enqueue it again answers with the one that is there.
+    """
+
+    def __init__(self, office: FlowOffice, name: str, flow_id: str | None, *, listed: bool = False) -> None:
+        self.name = check_name("name", name)
+        self.id = new_id() if flow_id is None else check_name("id", flow_id)
+        if len(self.id) > LONGEST_NAME - _ROOM_FOR_NUMBERS:
+            raise InvalidArgument("id", f"of a flow must be at most {LONGEST_NAME - _ROOM_FOR_NUMBERS} characters")
+        self._office = office
+        self._planned: dict[str, _Planned] = {}
+        self._handed_on: set[str] = set()
+        self._awaited: set[str] = set()
+        self._listed = listed
+        self._handle: FlowHandle[R_co] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.name} {self.id} with {len(self._planned)} steps>"
+
+    def add(
+        self,
+        call: Call[R],
+        *,
+        after: HasId | str | Iterable[HasId | str] = (),
+        on_failure: DependencyPolicy = "wait",
+        name: str | None = None,
+    ) -> Step[R]:
+        """A step: a call of a task, which waits for the steps whose results it takes, and for those it comes `after`.
+
+        `after` takes steps of this flow, handles, jobs and ids, or Dependency for a policy of its own. `on_failure` is
+        what the end of such a step means if it did not complete: `wait` (until it is retried), `stop` or `ignore`. A
+        step that can do without a result takes `step.result_or_none`. `name` is for people; a task's name by itself.
+        """
+        if self._handle is not None:
+            raise InvalidArgument("flow", f"{self.name} is enqueued already; a step cannot be added any more")
+        if not isinstance(call, Call) or not self._office.owns(call.task):
+            raise InvalidArgument("call", f"must be task.call(…) of a task of this harbor, not {call!r}")
+        for option in _FIXED:
+            if call.options.get(option) is not None:
+                raise InvalidArgument(option, 'is the flow\'s to give; harbor.flow("…", id=…) makes enqueuing it safe')
+        check_policy("on_failure", on_failure)
+        waits_for = self._edges(call, after, on_failure)
+        task = call.task.name
+        step: Step[R] = Step(
+            self.id, f"{self.id}.{len(self._planned)}", task if name is None else check_name("name", name), task
+        )
+        self._planned[step.id] = _Planned(step, call, waits_for, on_failure)
+        self._awaited |= waits_for.keys()
+        self._handed_on |= {to_come.step.id for _, to_come in call.taken}
+        return step
+
+    async def enqueue(self, *, connection: object = None) -> FlowHandle[R_co]:
+        """Stores all its steps in one transaction, or none of them."""
+        jobs = self._jobs()
+        if self._office.eager:
+            self._handle = FlowHandle(self.id, await self._office.run_now(jobs))
+        else:
+            await self._office.store(jobs, connection)
+            self._handle = FlowHandle(self.id, self._office)
+        return self._handle
+
+    def enqueue_sync(self, *, connection: object = None) -> FlowHandle[R_co]:
+        """Like `enqueue`, for code without an event loop."""
+        jobs = self._jobs()
+        if self._office.eager:
+            self._handle = FlowHandle(self.id, self._office.run_now_sync(jobs))
+        else:
+            self._office.store_sync(jobs, connection)
+            self._handle = FlowHandle(self.id, self._office)
+        return self._handle
+
+    # -- edges
+
+    def _edges(self, call: Call[Any], after: object, usual: DependencyPolicy) -> dict[str, str]:
+        """What it waits for, in order, each with its policy; a result that is needed goes before one that is not."""
+        outside = call.options.get("depends_on", ())
+        edges = _with_policies(outside, call.options.get("on_dependency_failure", usual))
+        if isinstance(after, str | Step | Dependency) or not isinstance(after, Iterable):
+            after = (after,)
+        for one in after:
+            if isinstance(one, Step):
+                self._check_own("after", one)
+            edges |= _with_policies((one,), usual)
+        for _, to_come in call.taken:
+            self._check_own(call.task.name, to_come.step)
+            if usual == "ignore" and not to_come.optional:
+                raise InvalidArgument(
+                    "on_failure", f"is ignore, but {call.task.name} takes {to_come!r}: let it take result_or_none"
+                )
+            if not to_come.optional:
+                edges[to_come.step.id] = usual
+            else:
+                edges.setdefault(to_come.step.id, "ignore")
+        return edges
+
+    def _check_own(self, field: str, step: Step[Any]) -> None:
+        if step.id not in self._planned:
+            raise InvalidArgument(field, f"{step!r} is a step of another flow; wait for its job: after=[handle[step]]")
+
+    # -- jobs
+
+    def _jobs(self) -> list[Job]:
+        if not self._planned:
+            raise InvalidArgument("flow", f"{self.name} has no steps; flow.add(task.call(…)) adds one")
+        ends = self._planned.keys() - self._awaited
+        last = "listed" if self._listed or len(ends) > 1 else "alone"
+        return [self._job(planned, last if step_id in ends else "") for step_id, planned in self._planned.items()]
+
+    def _job(self, planned: _Planned, last: str) -> Job:
+        step, call, waits_for, on_failure = planned
+        job = call.job_with(job_id=step.id, parent_id=self.id, depends_on=waits_for, on_dependency_failure=on_failure)
+        if step.id in self._handed_on and job.options.get("remove_on_complete", False) is not False:
+            raise InvalidArgument(
+                "remove_on_complete",
+                f"would remove {step.name} before the step that takes its result: "
+                f"{call.task.name}.options(remove_on_complete=False).call(…)",
+            )
+        about = {"name": self.name, "step": step.name} | ({"last": last} if last else {})
+        options: dict[str, Any] = {**job.options, FLOW: about}
+        if call.taken:
+            options[INPUTS] = packed(_numbered(call.taken, waits_for))
+        return job.replace(options=options)
+
+
+def _with_policies(given: object, usual: str) -> dict[str, str]:
+    ids, policies = dependencies_from(given, usual)
+    return {job_id: policies.get(job_id, usual) for job_id in ids}
+
+
+def _numbered(taken: Sequence[tuple[Path, ResultToCome]], waits_for: Mapping[str, str]) -> Iterable[tuple[Path, int]]:
+    numbers = {job_id: number for number, job_id in enumerate(waits_for)}
+    return [(path, numbers[to_come.step.id]) for path, to_come in taken]

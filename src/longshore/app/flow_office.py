@@ -1,0 +1,182 @@
+"""Where flows are stored and asked after: all steps in one transaction, found again as the jobs of one parent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from longshore.app.at_once import at_once, blocking, on_this_loop
+from longshore.app.eager import Eagerness
+from longshore.app.eager_flow import FinishedFlow, run_steps, run_steps_sync
+from longshore.app.handles import JobHandle
+from longshore.app.middleware import Middleware, Wait, enqueue_within
+from longshore.app.sending import Sending
+from longshore.app.task import Task
+from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound
+from longshore.core.filtering import JobFilter
+from longshore.core.flow_progress import what_failed
+from longshore.core.job import Job
+from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.payload import read_json
+from longshore.runtime.job_queue import Queue
+
+_PAGE = 1_000
+_POLL = 1.0
+"""Seconds after which a change that no hint told of is found by looking."""
+_SHORTEST_PAUSE = 0.02
+"""Seconds between two looks at a store that is busy."""
+_UNFINISHED = tuple(status for status in JobStatus if status not in FINAL)
+_ENDED_OTHERWISE = tuple(FINAL - {JobStatus.COMPLETED})
+
+
+class FlowOffice:
+    """One for all flows of a harbor."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        layers: Sequence[Middleware],
+        eagerness: Eagerness,
+        sending: Sending,
+        tasks: Mapping[str, Task[..., Any]],
+    ) -> None:
+        self._queue = queue
+        self._layers = layers
+        self._eagerness = eagerness
+        self._sending = sending
+        self._tasks = tasks
+
+    def owns(self, task: Task[..., Any]) -> bool:
+        """Whether it is a task of this harbor."""
+        return self._tasks.get(task.name) is task
+
+    # -- storing
+
+    async def store(self, jobs: Sequence[Job], connection: object = None) -> None:
+        """All of them or none; a flow that is there already is left as it is."""
+
+        async def enqueue(steps: Sequence[Job]) -> list[str]:
+            return await self._queue.enqueue_jobs(steps, connection=connection)
+
+        await self._store(jobs, enqueue, on_this_loop)
+
+    def store_sync(self, jobs: Sequence[Job], connection: object = None) -> None:
+        """Like `store`, with the thread blocked."""
+
+        async def enqueue(steps: Sequence[Job]) -> list[str]:
+            return self._queue.sync.enqueue_jobs(steps, connection=connection)
+
+        at_once(self._store(jobs, enqueue, blocking))
+
+    async def _store(
+        self, jobs: Sequence[Job], enqueue: Callable[[Sequence[Job]], Awaitable[list[str]]], wait: Wait
+    ) -> None:
+        ids = [job.id for job in jobs]
+
+        async def keep(steps: Sequence[Job]) -> list[str]:
+            if [step.id for step in steps] != ids:
+                raise InvalidArgument("before_enqueue", "gave a step of a flow another id: nobody waits for that one")
+            with suppress(DuplicateJob):  # the ids are the flow's own: it was stored before, or by a call that was lost
+                return await enqueue(steps)
+            return ids
+
+        await enqueue_within(self._layers, jobs, keep, wait)
+
+    @property
+    def eager(self) -> bool:
+        """Whether flows are run where they are enqueued."""
+        return self._eagerness.on
+
+    async def run_now(self, jobs: Sequence[Job]) -> FinishedFlow:
+        """Runs the steps one after the other."""
+        return FinishedFlow(await run_steps(self._eagerness, self._tasks, jobs), self)
+
+    def run_now_sync(self, jobs: Sequence[Job]) -> FinishedFlow:
+        """Like `run_now`, in this thread."""
+        return FinishedFlow(run_steps_sync(self._eagerness, self._tasks, jobs), self)
+
+    # -- what handles ask
+
+    async def steps(self, flow_id: str) -> list[Job]:
+        """All of them, in the order in which they were added."""
+        found = await self._all(JobFilter(parent_id=flow_id))
+        if not found:
+            missing = JobNotFound(flow_id)
+            missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued here, or its steps were removed",)
+            raise missing
+        return found
+
+    async def settled(self, flow_id: str, timeout: float | None) -> list[Job]:
+        """All steps, once the flow is over or cannot go on by itself to its end; TimeoutError if that takes longer.
+
+        A store that cannot be used for a while is waited for, too.
+        """
+        async with asyncio.timeout(timeout):
+            known: set[str] = set()
+            while True:
+                began = monotonic()
+                changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
+                await asyncio.sleep(0)  # it listens from here on: what changes during the look is not missed
+                try:
+                    unfinished = await self._queue.list_jobs(
+                        JobFilter(parent_id=flow_id, statuses=_UNFINISHED), limit=1
+                    )
+                    if not unfinished.items:
+                        return await self.steps(flow_id)
+                    ended = await self._all(JobFilter(parent_id=flow_id, statuses=_ENDED_OTHERWISE))
+                    if not {job.id for job in ended} <= known:
+                        known = {job.id for job in ended}
+                        steps = await self.steps(flow_id)
+                        if what_failed(steps) is not None:
+                            return steps
+                    took = monotonic() - began
+                    await changed
+                except BackendUnavailable:
+                    await asyncio.sleep(_POLL)
+                else:  # a busy store is looked at for no more than a third of the time
+                    await asyncio.sleep(max(_SHORTEST_PAUSE, 3 * took) - (monotonic() - began))
+                finally:
+                    changed.cancel()
+                    await asyncio.gather(changed, return_exceptions=True)
+
+    async def cancel(self, flow_id: str) -> list[str]:
+        """Calls off whatever is not over, in one transaction."""
+        unfinished = await self._all(JobFilter(parent_id=flow_id, statuses=_UNFINISHED))
+        if not unfinished:
+            await self.steps(flow_id)  # JobNotFound if there is no such flow
+            return []
+        cancelled, _ = await self._queue.cancel_jobs(job_ids=[job.id for job in unfinished])
+        return cancelled
+
+    async def retry(self, flow_id: str, actor: str) -> list[str]:
+        """Dead steps go back to their queues."""
+        dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
+        if not dead:
+            await self.steps(flow_id)
+        for job in dead:
+            await self._queue.retry_job(job.id, actor=actor)
+        return [job.id for job in dead]
+
+    def handle(self, job: Job) -> JobHandle[Any]:
+        """The handle of a step."""
+        return JobHandle(job.id, self._sending, lambda stored: self.read(job.type, stored))
+
+    def read(self, job_type: str, stored: bytes | None) -> Any:
+        """A stored result as its task is annotated; plain JSON where no task here has this name."""
+        task = self._tasks.get(job_type)
+        if task is not None:
+            return task.signature.result.read(stored)
+        return None if stored is None else read_json("result", stored)
+
+    async def _all(self, wanted: JobFilter) -> list[Job]:
+        found: list[Job] = []
+        cursor = None
+        while True:
+            page = await self._queue.list_jobs(wanted, limit=_PAGE, cursor=cursor)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return found[::-1]

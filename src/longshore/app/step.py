@@ -1,0 +1,89 @@
+"""A step of a flow, and the result it will have: a stand-in that may be an argument of another step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Never, TypeVar, cast
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.inputs import Path
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Step(Generic[R_co]):
+    """One call of a task inside a flow. `result` stands for what it will give back."""
+
+    __slots__ = ("flow_id", "id", "name", "task")
+
+    def __init__(self, flow_id: str, job_id: str, name: str, task: str) -> None:
+        self.flow_id = flow_id
+        self.id = job_id
+        """Its job's id."""
+        self.name = name
+        self.task = task
+        """The name of its task."""
+
+    def __repr__(self) -> str:
+        return f"<step {self.name} {self.id}>"
+
+    @property
+    def result(self) -> R_co:
+        """Its result, as an argument of a later step, which waits for it: `flow.add(load.call(rows.result))`."""
+        return cast(R_co, ResultToCome(self, optional=False))
+
+    @property
+    def result_or_none(self) -> R_co | None:
+        """The same for a step that can do without: if this one fails or is called off, the argument is None."""
+        return cast("R_co | None", ResultToCome(self, optional=True))
+
+
+class ResultToCome:
+    """Stands for a result in the arguments of a call. It can be passed on whole, and nothing else."""
+
+    __slots__ = ("optional", "step")
+    ever_made: ClassVar[bool] = False
+    """Whether arguments need to be looked through at all."""
+
+    def __init__(self, step: Step[Any], *, optional: bool) -> None:
+        ResultToCome.ever_made = True
+        self.step = step
+        self.optional = optional
+
+    def __repr__(self) -> str:
+        return f"<the result of {self.step.name}>"
+
+    def _not_yet(self, *_: object) -> Never:
+        raise InvalidArgument(
+            f"result of {self.step.name}",
+            "is not there before the flow has run; pass it whole to another task's call, and take it apart in there",
+        )
+
+    __str__ = __bool__ = __iter__ = __len__ = __getitem__ = __int__ = __float__ = __add__ = __radd__ = _not_yet
+    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __format__ = _not_yet
+
+
+Taken = list[tuple[Path, ResultToCome]]
+
+
+def results_in(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Taken]:
+    """The arguments that hold results to come, with None in their places, and those places."""
+    blanks: dict[str, Any] = {}
+    taken: Taken = []
+    for name, value in arguments.items():
+        before = len(taken)
+        blank = _blank(value, (name,), taken)
+        if len(taken) > before:
+            blanks[name] = blank
+    return blanks, taken
+
+
+def _blank(value: Any, path: Path, taken: Taken) -> Any:
+    if isinstance(value, ResultToCome):
+        taken.append((path, value))
+        return None
+    if isinstance(value, list | tuple):
+        return [_blank(inner, (*path, place), taken) for place, inner in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _blank(inner, (*path, key), taken) for key, inner in value.items()}
+    return value

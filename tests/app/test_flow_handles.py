@@ -1,0 +1,387 @@
+"""A flow as one thing: how far it is, called off, retried from where it failed, and run again as a copy."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from longshore import Harbor, Job, JobFilter, JobStatus, connect, current_job
+from longshore.app.flow_handle import FlowHandle
+from longshore.core.clock import HeldClock
+from longshore.core.errors import Fatal, InvalidArgument, JobCancelled, JobFailed, JobNotFound
+
+S = JobStatus
+
+
+class Weather:
+    """Whether a step that depends on it succeeds."""
+
+    def __init__(self) -> None:
+        self.good = False
+        self.runs: list[str] = []
+
+
+@pytest.fixture
+def weather() -> Weather:
+    return Weather()
+
+
+def three_steps(harbor: Harbor, weather: Weather, policy: Any = "wait") -> Any:
+    """Load, then sail if the weather is good, then unload."""
+
+    @harbor.task
+    def load(tons: int) -> int:
+        weather.runs.append("load")
+        return tons
+
+    @harbor.task
+    def sail(tons: int) -> int:
+        weather.runs.append("sail")
+        if not weather.good:
+            raise Fatal("a storm")
+        return tons - 1
+
+    @harbor.task
+    def unload(tons: int) -> str:
+        weather.runs.append("unload")
+        return f"{tons} tons"
+
+    flow = harbor.flow("voyage")
+    loaded = flow.add(load.call(7))
+    sailed = flow.add(sail.call(loaded.result), on_failure=policy)
+    flow.add(unload.call(sailed.result), on_failure=policy)
+    return flow
+
+
+async def statuses(handle: FlowHandle[Any]) -> list[JobStatus]:
+    return [job.status for job in await handle.steps()]
+
+
+# -- how far it is
+
+
+async def test_a_flow_is_found_by_its_id_and_tells_how_far_it_is(stored_harbor: Harbor, weather: Weather) -> None:
+    # M-JOB-19 M-OPT-17
+    weather.good = True
+    flow = three_steps(stored_harbor, weather)
+    await flow.enqueue()
+    handle = stored_harbor.get_flow(flow.id)
+    before = await handle.status()
+    assert (before.name, before.state, before.total, before.ended) == ("voyage", "running", 3, 0)
+    assert [(step.name, step.status) for step in before.steps] == [
+        ("load", S.INITIAL_PENDING),
+        ("sail", S.WAITING_CHILDREN),
+        ("unload", S.WAITING_CHILDREN),
+    ]
+    waiting = asyncio.create_task(handle.result(timeout=30))
+    worker = stored_harbor.worker()
+    assert await waiting == "6 tons"
+    await worker.close()
+    after = await handle.status()
+    assert (after.state, after.counts) == ("completed", {S.COMPLETED: 3})
+    assert await (await handle.step("sail")).result() == 6
+
+
+async def test_nobody_knows_a_flow_that_was_never_enqueued(stored_harbor: Harbor) -> None:
+    handle = stored_harbor.get_flow("unheard of")
+    for asked in (handle.status, handle.steps, handle.result, handle.cancel, handle.retry, handle.rerun):
+        with pytest.raises(JobNotFound, match="no flow has the id 'unheard of'"):
+            await asked()
+
+
+async def test_a_result_that_does_not_come_in_time_tells_how_far_the_flow_is(harbor: Harbor, weather: Weather) -> None:
+    handle = await three_steps(harbor, weather).enqueue()
+    with pytest.raises(TimeoutError, match=r"flow voyage .* is running still after 0 seconds; .*2 WAITING_CHILDREN"):
+        await handle.result(timeout=0)
+
+
+async def test_a_step_that_is_not_there_is_asked_for_in_vain(harbor: Harbor, weather: Weather) -> None:
+    handle = await three_steps(harbor, weather).enqueue()
+    with pytest.raises(InvalidArgument, match="no step of the flow is named 'sink'; it has load, sail, unload"):
+        await handle.step("sink")
+    other = harbor.flow()
+    foreign = other.add(harbor.tasks["load"].call(1))
+    with pytest.raises(InvalidArgument, match="is a step of another flow"):
+        handle[foreign]
+
+
+async def test_a_flow_is_drawn_with_its_statuses(harbor: Harbor, weather: Weather) -> None:
+    handle = await three_steps(harbor, weather).enqueue()
+    await harbor.run_until_empty()
+    assert await handle.drawing() == (
+        "flowchart TD\n"
+        '    s0["load<br/>COMPLETED"]\n'
+        '    s1["sail<br/>DEAD"]\n'
+        "    s0 --> s1\n"
+        '    s2["unload<br/>WAITING_CHILDREN"]\n'
+        "    s1 --> s2\n"
+    )
+
+
+# -- a step that failed
+
+
+async def test_a_flow_waits_at_the_step_that_failed_and_goes_on_from_there(
+    stored_harbor: Harbor, weather: Weather
+) -> None:
+    handle = await three_steps(stored_harbor, weather).enqueue()
+    await stored_harbor.run_until_empty()
+    assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.WAITING_CHILDREN]
+    assert (await handle.status()).state == "waiting"
+    with pytest.raises(JobFailed, match="a storm") as failed:
+        await handle.result(timeout=30)
+    assert failed.value.job_id == (await handle.step("sail")).id
+    weather.good = True
+    assert await handle.retry(actor="the captain") == [failed.value.job_id]
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == "6 tons"
+    assert weather.runs == ["load", "sail", "sail", "unload"]
+    events = await stored_harbor.backend.read_events()
+    assert [event.actor for event in events if event.event == "job.retried"] == ["the captain"]
+
+
+async def test_whoever_waits_hears_at_once_of_a_step_that_fails(stored_harbor: Harbor, weather: Weather) -> None:
+    handle = await three_steps(stored_harbor, weather).enqueue()
+    waiting = asyncio.create_task(handle.result(timeout=None))
+    worker = stored_harbor.worker()
+    with pytest.raises(JobFailed, match="a storm"):
+        await waiting
+    await worker.close()
+
+
+async def test_a_flow_stopped_by_its_policy_is_run_again_as_a_copy_that_takes_over_what_completed(
+    stored_harbor: Harbor, weather: Weather
+) -> None:
+    handle = await three_steps(stored_harbor, weather, "stop").enqueue()
+    await stored_harbor.run_until_empty()
+    assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.UNSCHEDULED]
+    assert (await handle.status()).state == "failed"
+    with pytest.raises(JobFailed, match="a storm"):
+        await handle.result()
+    weather.good = True
+    copy = await handle.rerun()
+    assert copy.id != handle.id
+    assert await statuses(copy) == [S.INITIAL_PENDING, S.WAITING_CHILDREN]
+    await stored_harbor.run_until_empty()
+    assert await copy.result() == "6 tons"
+    assert weather.runs == ["load", "sail", "sail", "unload"], "what completed is not run again"
+    assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.UNSCHEDULED], "the original is left as it is"
+
+
+async def test_a_whole_flow_can_be_run_again_and_one_that_goes_on_cannot(
+    stored_harbor: Harbor, weather: Weather
+) -> None:
+    weather.good = True
+    handle = await three_steps(stored_harbor, weather).enqueue()
+    with pytest.raises(InvalidArgument, match="is running, and 3 of its steps are not over; cancel"):
+        await handle.rerun()
+    await stored_harbor.run_until_empty()
+    with pytest.raises(InvalidArgument, match="has completed; rerun_whole"):
+        await handle.rerun()
+    copy = await handle.rerun_whole()
+    assert await stored_harbor.run_until_empty() == 3
+    assert await copy.result() == "6 tons"
+    assert weather.runs == ["load", "sail", "unload"] * 2
+
+
+async def test_the_copy_of_a_group_has_the_results_that_were_there_before(
+    stored_harbor: Harbor, weather: Weather
+) -> None:
+    @stored_harbor.task
+    def measure(number: int) -> int:
+        if number % 2 and not weather.good:
+            raise Fatal("fog")
+        return number * 10
+
+    handle = await stored_harbor.group(measure.call(number) for number in range(4)).enqueue()
+    await stored_harbor.run_until_empty()
+    with pytest.raises(JobFailed, match="fog"):
+        await handle.result()
+    again = await handle.rerun()
+    await stored_harbor.run_until_empty()
+    weather.good = True
+    copy = await again.rerun()
+    assert await stored_harbor.run_until_empty() == 2
+    assert await copy.result() == [0, 10, 20, 30]
+
+
+async def test_a_copy_keeps_what_its_steps_were_told_and_has_as_much_time_to_begin(weather: Weather) -> None:
+    clock = HeldClock()
+    async with Harbor("memory://", clock=clock) as harbor:
+
+        @harbor.task
+        def work() -> None: ...
+
+        options: Any = {"priority": 3, "tags": ["a"], "timeout": 5, "attempts": 4, "queue": "slow", "expires_at": 60}
+        flow = harbor.flow("kept")
+        first = flow.add(work.options(**options).call())
+        flow.add(work.call(), after=first, on_failure="ignore", name="second")
+        handle = await flow.enqueue()
+        await handle.cancel()
+        clock.advance(100)
+        copy = await handle.rerun()
+        step, second = await copy.steps()
+        told = (step.priority, step.tags, step.timeout, step.max_attempts, step.queue)
+        original = (await handle.steps())[0]
+        assert told == (
+            original.priority,
+            original.tags,
+            original.timeout,
+            original.max_attempts,
+            original.queue,
+        )
+        assert _time_to_begin(step) == _time_to_begin(original) == timedelta(seconds=60)
+        assert (second.depends_on, second.on_dependency_failure) == ((step.id,), "ignore")
+        assert (await copy.status()).name == "kept"
+
+
+def _time_to_begin(step: Job) -> timedelta:
+    assert isinstance(step.expires_at, datetime)
+    assert step.created_at is not None
+    return step.expires_at - step.created_at
+
+
+# -- called off
+
+
+async def test_a_whole_flow_is_called_off_at_once(stored_harbor: Harbor) -> None:
+    begun = asyncio.Event()
+    ended: list[str] = []
+
+    @stored_harbor.task
+    async def work(number: int) -> int:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append(current_job().id)
+            raise
+        return number
+
+    flow = stored_harbor.flow()
+    first = flow.add(work.call(1))
+    second = flow.add(work.call(2), after=first, on_failure="ignore")
+    flow.add(work.call(second.result))
+    handle = await flow.enqueue()
+    worker = stored_harbor.worker()
+    waiting = asyncio.create_task(handle.result(timeout=30))
+    await begun.wait()
+    assert sorted(await handle.cancel()) == sorted(f"{flow.id}.{number}" for number in range(3))
+    with pytest.raises(JobCancelled):
+        await waiting
+    assert await handle[first].status() in (S.CANCELLING, S.STOPPED)
+    await worker.close()
+    assert await statuses(handle) == [S.STOPPED, S.UNSCHEDULED, S.UNSCHEDULED]
+    assert ended == [first.id]
+    assert await handle.cancel() == []
+
+
+async def test_what_was_called_off_can_be_run_again_as_a_copy(stored_harbor: Harbor, weather: Weather) -> None:
+    weather.good = True
+    handle = await three_steps(stored_harbor, weather).enqueue()
+    await handle.cancel()
+    with pytest.raises(JobCancelled):
+        await handle.result()
+    assert await handle.retry() == []
+    copy = await handle.rerun()
+    await stored_harbor.run_until_empty()
+    assert await copy.result() == "6 tons"
+
+
+# -- faults
+
+
+async def test_a_flow_goes_on_after_its_worker_was_killed_between_two_steps(store_url: str, weather: Weather) -> None:
+    weather.good = True
+    clock = HeldClock()
+    async with Harbor(store_url, clock=clock) as harbor:
+        handle = await three_steps(harbor, weather).enqueue()
+        (held,) = await harbor.backend.dequeue_jobs("killed", lease=30)
+        assert held.type == "load"
+        assert await harbor.run_until_empty() == 0
+        clock.advance(31)
+        await harbor.backend.reclaim_expired_leases()
+        clock.advance(3600)
+        assert await harbor.run_until_empty() == 3
+        assert await handle.result() == "6 tons"
+        assert (await handle.steps())[0].crashes == 1
+
+
+async def test_a_step_that_crashed_too_often_holds_up_the_flow_until_it_is_retried(
+    store_url: str, weather: Weather
+) -> None:
+    weather.good = True
+    clock = HeldClock()
+    async with Harbor(store_url, clock=clock) as harbor:
+        flow = three_steps(harbor, weather)
+        handle = await flow.enqueue()
+        for _ in range(4):
+            await harbor.backend.dequeue_jobs("killed", lease=30)
+            clock.advance(3600)
+            await harbor.backend.reclaim_expired_leases()
+        assert await statuses(handle) == [S.DEAD, S.WAITING_CHILDREN, S.WAITING_CHILDREN]
+        with pytest.raises(JobFailed, match="crashed 4 times"):
+            await handle.result()
+        await handle.retry()
+        await harbor.run_until_empty()
+        assert await handle.result() == "6 tons"
+
+
+async def test_an_expired_step_is_told_as_the_reason(store_url: str, weather: Weather) -> None:
+    clock = HeldClock()
+    async with Harbor(store_url, clock=clock) as harbor:
+
+        @harbor.task
+        def work(number: int = 0) -> int:
+            return number
+
+        flow = harbor.flow()
+        late = flow.add(work.options(expires_at=10).call())
+        flow.add(work.call(late.result))
+        handle = await flow.enqueue()
+        clock.advance(11)
+        await harbor.run_until_empty()
+        await harbor.backend.reclaim_expired_leases()
+        with pytest.raises(JobCancelled, match="expired") as called_off:
+            await handle.result()
+        assert called_off.value.job_id == late.id
+
+
+async def test_results_that_cannot_be_read_now_put_the_step_off_uncharged(harbor: Harbor, weather: Weather) -> None:
+    from longshore.backends.contract import Page
+    from longshore.core.errors import BackendUnavailable
+
+    weather.good = True
+    handle = await three_steps(harbor, weather).enqueue()
+    real = harbor.backend.list_jobs
+    away = True
+
+    async def list_jobs(filter: JobFilter, **options: Any) -> Page:
+        if away and filter.ids:
+            raise BackendUnavailable("away for a moment")
+        return await real(filter, **options)
+
+    harbor.backend.list_jobs = list_jobs  # type: ignore[method-assign]  # the store, away for a moment
+    await harbor.run_until_empty()
+    step = (await handle.steps())[1]
+    assert (step.status, step.retry_count, step.crashes) == (S.UNKNOWN_RETRY, 0, 0)
+    away = False
+    await harbor.queue().promote_job(step.id)
+    await harbor.run_until_empty()
+    assert await handle.result() == "6 tons"
+
+
+async def test_a_flow_is_followed_from_another_process(store_url: str, weather: Weather) -> None:
+    weather.good = True
+    async with Harbor(store_url) as harbor:
+        handle = await three_steps(harbor, weather).enqueue()
+        await harbor.run_until_empty()
+        if store_url == "memory://":
+            return
+        async with Harbor(connect(store_url)) as elsewhere:
+            there = elsewhere.get_flow(handle.id)
+            assert await there.result() == "6 tons"
+            assert (await there.status()).state == "completed"

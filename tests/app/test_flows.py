@@ -1,0 +1,463 @@
+"""Flows: calls that wait for each other and hand their results on, stored all at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from longshore import Dependency, Harbor, Job, JobFilter, JobStatus, current_job
+from longshore.app.middleware import Middleware
+from longshore.core.errors import InvalidArgument, JobFailed
+from tests.app import dockyard
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    number: int
+    at: datetime
+
+
+async def stored(harbor: Harbor, flow_id: str) -> list[Job]:
+    page = await harbor.backend.list_jobs(JobFilter(parent_id=flow_id))
+    return page.items[::-1]
+
+
+# -- results handed on
+
+
+async def test_results_go_from_step_to_step_in_a_fan_out_and_a_fan_in(stored_harbor: Harbor) -> None:
+    # M-OPT-16 M-OPT-17
+    @stored_harbor.task
+    async def extract(url: str) -> list[int]:
+        return [1, 2, 3] if url == "numbers" else []
+
+    @stored_harbor.task
+    def square(rows: list[int], place: int) -> int:
+        return rows[place] ** 2
+
+    @stored_harbor.task
+    async def report(parts: list[int], title: str, by_name: dict[str, int]) -> str:
+        return f"{title}: {parts} {by_name}"
+
+    flow = stored_harbor.flow("import")
+    rows = flow.add(extract.call("numbers"))
+    parts = [flow.add(square.call(rows.result, place), name=f"square {place}") for place in range(3)]
+    last = flow.add(report.call([part.result for part in parts], "Squares", {"first": parts[0].result, "none": 0}))
+    handle = await flow.enqueue()
+    assert [(job.type, job.status) for job in await stored(stored_harbor, flow.id)] == [
+        ("extract", JobStatus.INITIAL_PENDING),
+        *[("square", JobStatus.WAITING_CHILDREN)] * 3,
+        ("report", JobStatus.WAITING_CHILDREN),
+    ]
+    assert await stored_harbor.run_until_empty() == 5
+    assert await handle.result() == "Squares: [1, 4, 9] {'first': 1, 'none': 0}"
+    assert await handle[last].result() == "Squares: [1, 4, 9] {'first': 1, 'none': 0}"
+    assert await handle[parts[2]].result() == 9
+    assert await (await handle.step("square 1")).result() == 4
+
+
+async def test_what_is_handed_on_comes_as_the_type_of_the_parameter(stored_harbor: Harbor) -> None:
+    moment = datetime(2026, 3, 4, tzinfo=UTC)
+
+    @stored_harbor.task
+    def make(number: int) -> Row:
+        return Row(number, moment)
+
+    @stored_harbor.task
+    def keep(*rows: Row, when: datetime, **named: Row) -> str:
+        assert all(isinstance(row, Row) for row in (*rows, *named.values()))
+        return f"{[row.number for row in rows]} {sorted(named)} {when == moment}"
+
+    flow = stored_harbor.flow()
+    one, two = flow.add(make.call(1)), flow.add(make.call(2))
+    flow.add(keep.call(one.result, Row(7, moment), two.result, when=moment, other=two.result))
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == "[1, 7, 2] ['other'] True"
+
+
+async def test_a_result_that_the_parameter_does_not_take_is_told_by_its_field(harbor: Harbor) -> None:
+    @harbor.task
+    def make() -> Any:
+        return {"not": "a number"}
+
+    @harbor.task
+    def add(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    flow = harbor.flow()
+    flow.add(add.call([1, flow.add(make.call()).result]))
+    handle = await flow.enqueue()
+    await harbor.run_until_empty()
+    with pytest.raises(JobFailed, match=r"add\.numbers\[1\]: should be a valid integer"):
+        await handle.result()
+
+
+async def test_the_other_arguments_are_checked_when_the_call_is_made(harbor: Harbor) -> None:
+    @harbor.task
+    def make() -> int:
+        return 1
+
+    @harbor.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    flow = harbor.flow()
+    made = flow.add(make.call())
+    wrong: Any = "two"
+    with pytest.raises(InvalidArgument, match=r"add\.b: should be a valid integer"):
+        add.call(made.result, wrong)
+    with pytest.raises(InvalidArgument, match=r"add\.b: is missing"):
+        add.call(made.result)  # type: ignore[call-arg]  # the mistake is the point
+    with pytest.raises(InvalidArgument, match=r"add\.a: cannot be kept as JSON"):
+        add.call([made.result, object()], 1)  # type: ignore[arg-type]  # the mistake is the point
+
+
+async def test_a_result_to_come_can_only_be_passed_on_whole(harbor: Harbor) -> None:
+    @harbor.task
+    def make() -> list[int]:
+        return [1]
+
+    rows = harbor.flow().add(make.call())
+    for use in (
+        lambda: rows.result[0],
+        lambda: bool(rows.result),
+        lambda: list(rows.result),
+        lambda: f"{rows.result}",
+        lambda: len(rows.result),
+        lambda: rows.result + rows.result,
+    ):
+        with pytest.raises(InvalidArgument, match=r"result of make: is not there before the flow has run"):
+            use()
+
+
+async def test_a_call_with_a_result_to_come_cannot_be_enqueued_outside_of_its_flow(harbor: Harbor) -> None:
+    @harbor.task
+    def make(number: int) -> int:
+        return number
+
+    flow, other = harbor.flow("one"), harbor.flow("other")
+    made = flow.add(make.call(1))
+    with pytest.raises(InvalidArgument, match=r"make: takes <the result of make>, which only a step of the same flow"):
+        await make.enqueue(made.result)
+    with pytest.raises(InvalidArgument, match="is a step of another flow"):
+        other.add(make.call(made.result))
+    with pytest.raises(InvalidArgument, match="is a step of another flow"):
+        other.add(make.call(1), after=made)
+    assert (await harbor.backend.count_jobs())[JobStatus.INITIAL_PENDING] == 0
+
+
+async def test_a_concurrency_key_is_made_from_the_arguments_that_are_there(harbor: Harbor) -> None:
+    @harbor.task(concurrency_key=lambda tenant, *_: tenant)
+    def load(tenant: str, rows: int) -> int:
+        return rows
+
+    @harbor.task(concurrency_key=lambda rows: f"{rows}")
+    def spoil(rows: int) -> int:
+        return rows
+
+    flow = harbor.flow()
+    first = flow.add(load.call("ada", 1))
+    flow.add(load.call("lin", first.result))
+    with pytest.raises(InvalidArgument, match="not there before the flow has run"):
+        spoil.call(first.result)
+    await flow.enqueue()
+    assert [job.concurrency_key for job in await stored(harbor, flow.id)] == ["ada", "lin"]
+
+
+async def test_a_process_gets_what_was_handed_on_too() -> None:
+    calls = [dockyard.double_elsewhere.call(number) for number in range(3)]
+    handle = await dockyard.harbor.chord(calls, dockyard.sum_elsewhere.call).enqueue()
+    await dockyard.harbor.run_until_empty(concurrency=1)
+    assert await handle.result() == (6, [0, 2, 4])
+
+
+# -- the graph
+
+
+async def test_after_makes_an_order_without_handing_anything_on(stored_harbor: Harbor) -> None:
+    ran: list[str] = []
+
+    @stored_harbor.task
+    async def work(name: str) -> None:
+        ran.append(name)
+
+    outside = await work.options(delay=3600).enqueue("outside")
+    flow = stored_harbor.flow()
+    first = flow.add(work.call("first"))
+    second = flow.add(work.call("second"), after=first)
+    third = flow.add(work.options(priority=-5).call("third"), after=[first, second])
+    flow.add(work.call("never"), after=[third, outside])
+    handle = await flow.enqueue()
+    assert await stored_harbor.run_until_empty() == 3
+    assert ran == ["first", "second", "third"]
+    status = await handle.status()
+    assert (status.state, status.total, status.ended) == ("waiting", 4, 3)
+    assert status.steps[3].waits_for == (third.id, outside.id)
+
+
+async def test_each_edge_may_have_its_own_policy(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work(fails: bool = False) -> int:
+        if fails:
+            raise ValueError("as it should")
+        return 1
+
+    @stored_harbor.task
+    def collect(one: int, other: int | None) -> list[int | None]:
+        return [one, other]
+
+    flow = stored_harbor.flow()
+    good, bad, worse = flow.add(work.call()), flow.add(work.call(fails=True)), flow.add(work.call(fails=True))
+    last = flow.add(collect.call(good.result, bad.result_or_none), after=Dependency(worse, on_failure="ignore"))
+    handle = await flow.enqueue()
+    job = (await stored(stored_harbor, flow.id))[-1]
+    assert job.on_dependency_failure == "wait"
+    assert job.options["dependency_policies"] == {bad.id: "ignore", worse.id: "ignore"}
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == [1, None]
+    assert await handle[last].result() == [1, None]
+    assert (await handle.status()).state == "completed"
+
+
+async def test_a_needed_result_cannot_be_ignored(harbor: Harbor) -> None:
+    @harbor.task
+    def work(number: int = 0) -> int:
+        return number
+
+    flow = harbor.flow()
+    first = flow.add(work.call())
+    with pytest.raises(InvalidArgument, match="on_failure: is ignore, but work takes <the result of work>"):
+        flow.add(work.call(first.result), on_failure="ignore")
+    with pytest.raises(InvalidArgument, match="on_failure: must be one of wait, stop, ignore"):
+        flow.add(work.call(), after=first, on_failure="cry")  # type: ignore[arg-type]  # the mistake is the point
+
+
+async def test_a_step_whose_result_is_taken_is_not_removed_on_completion(harbor: Harbor) -> None:
+    @harbor.task(remove_on_complete=True)
+    def work(number: int = 0) -> int:
+        return number
+
+    flow = harbor.flow()
+    flow.add(work.call(flow.add(work.call()).result))
+    with pytest.raises(InvalidArgument, match=r"remove_on_complete: would remove work .*remove_on_complete=False"):
+        await flow.enqueue()
+    assert not (await harbor.backend.list_jobs(JobFilter())).items
+    kept = harbor.flow()
+    kept.add(work.call(kept.add(work.options(remove_on_complete=False).call(4)).result))
+    await kept.enqueue()
+    assert await harbor.run_until_empty() == 2
+
+
+async def test_a_result_that_was_removed_meanwhile_ends_the_step_that_takes_it(stored_harbor: Harbor) -> None:
+    @stored_harbor.task(attempts=5)
+    def work(number: int = 0) -> int:
+        return number
+
+    flow = stored_harbor.flow()
+    first = flow.add(work.call())
+    last = flow.add(work.options(queue="later").call(first.result))
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty(["default"])
+    await stored_harbor.backend.delete_jobs(job_ids=[first.id])
+    await stored_harbor.run_until_empty()
+    job = await handle[last].job()
+    assert (job.status, job.executions) == (JobStatus.DEAD, 1)
+    assert f"the dependency '{first.id}' was removed, and its result with it" in job.error_message
+
+
+async def test_dependency_results_are_there_for_the_tasks_of_a_flow(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    async def work(number: int) -> int:
+        return number
+
+    @stored_harbor.task
+    async def on_loop() -> list[Any]:
+        return list((await current_job().dependency_results()).values())
+
+    @stored_harbor.task
+    def in_thread() -> list[Any]:
+        return list(current_job().dependency_results().values())
+
+    flow = stored_harbor.flow()
+    parts = [flow.add(work.call(number)) for number in (3, 1, 2)]
+    flow.add(on_loop.call(), after=parts)
+    flow.add(in_thread.call(), after=parts)
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == [[3, 1, 2], [3, 1, 2]]
+
+
+# -- all or nothing
+
+
+async def test_a_flow_is_stored_whole_or_not_at_all(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work(number: int = 0) -> int:
+        return number
+
+    class Refusing(Middleware):
+        def before_enqueue(self, job: Job) -> None:
+            if job.data == {"number": 13}:
+                raise PermissionError("not this one")
+
+    stored_harbor.add_middleware(Refusing())
+    flow = stored_harbor.flow()
+    for number in (1, 2, 13):
+        flow.add(work.call(number))
+    with pytest.raises(PermissionError):
+        await flow.enqueue()
+    refused = stored_harbor.flow()
+    refused.add(work.call())
+    refused.add(work.options(queue="\x00").call())
+    with pytest.raises(InvalidArgument, match=r"queue: must be text"):
+        await refused.enqueue()
+    assert not (await stored_harbor.backend.list_jobs(JobFilter())).items
+
+
+async def test_a_flow_with_an_id_is_stored_once(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work(number: int) -> int:
+        return number
+
+    async def enqueue(first: int) -> Any:
+        flow = stored_harbor.flow("nightly", id="nightly-2026-11-16")
+        flow.add(work.call(flow.add(work.call(first)).result))
+        await flow.enqueue()
+        return await flow.enqueue()
+
+    handle, again = await enqueue(1), await enqueue(2)
+    assert handle.id == again.id == "nightly-2026-11-16"
+    assert await stored_harbor.run_until_empty() == 2
+    assert await again.result() == 1
+    assert (await stored_harbor.get_flow("nightly-2026-11-16").status()).name == "nightly"
+
+
+async def test_an_enqueued_flow_takes_no_more_steps_and_an_empty_one_is_refused(harbor: Harbor) -> None:
+    @harbor.task
+    def work() -> None: ...
+
+    flow = harbor.flow("done")
+    with pytest.raises(InvalidArgument, match="flow: done has no steps"):
+        await flow.enqueue()
+    flow.add(work.call())
+    await flow.enqueue()
+    with pytest.raises(InvalidArgument, match="flow: done is enqueued already"):
+        flow.add(work.call())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("job_id", "mine"), ("idempotency_key", "once"), ("parent_id", "another")]
+)
+async def test_ids_are_the_flows_to_give(harbor: Harbor, option: str, value: str) -> None:
+    @harbor.task
+    def work() -> None: ...
+
+    given: Any = {option: value}
+    with pytest.raises(InvalidArgument, match=f"{option}: is the flow's to give"):
+        harbor.flow().add(work.options(**given).call())
+    with pytest.raises(InvalidArgument, match="call: must be task"):
+        harbor.flow().add(work)  # type: ignore[arg-type]  # the mistake is the point
+    with pytest.raises(InvalidArgument, match=r"id: of a flow must be at most"):
+        harbor.flow(id="x" * 250)
+
+
+# -- one-liners
+
+
+async def test_a_chain_a_group_and_a_chord(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    async def double(number: int, plus: int = 0) -> int:
+        return 2 * number + plus
+
+    @stored_harbor.task
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    chain = await stored_harbor.chain(double.call(1), double.call, lambda n: double.call(n, plus=1)).enqueue()
+    group = await stored_harbor.group(double.call(number) for number in range(3)).enqueue()
+    single = await stored_harbor.group([double.call(8)]).enqueue()
+    chord = await stored_harbor.chord([double.call(number) for number in range(5)], total.call).enqueue()
+    nothing = await stored_harbor.chord([double.call(number) for number in range(0)], total.call).enqueue()
+    await stored_harbor.run_until_empty()
+    assert await chain.result() == 9
+    assert await group.result() == [0, 2, 4]
+    assert await single.result() == [16]
+    assert await chord.result() == 20
+    assert await nothing.result() == 0
+    job = (await stored(stored_harbor, chord.id))[-1]
+    assert job.data == {"numbers": [None] * 5}
+    assert job.options["inputs"] == [[["numbers", 0], 0, 5]]
+
+
+def test_flows_work_without_an_event_loop(store_url: str) -> None:
+    with Harbor(store_url) as harbor:
+
+        @harbor.task
+        def double(number: int) -> int:
+            return 2 * number
+
+        handle = harbor.chain(double.call(1), double.call).enqueue_sync()
+        assert handle.status_sync().state == "running"
+        harbor.run_until_empty_sync()
+        assert handle.result_sync() == 4
+        assert [job.status for job in handle.steps_sync()] == [JobStatus.COMPLETED] * 2
+        assert (handle.cancel_sync(), handle.retry_sync()) == ([], [])
+
+
+# -- in eager mode
+
+
+async def test_eager_flows_run_where_they_are_enqueued(harbor: Harbor) -> None:
+    @harbor.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @harbor.task
+    def total(numbers: list[int]) -> list[Any]:
+        return [sum(numbers), len(current_job().dependency_results())]
+
+    with harbor.eager():
+        handle = await harbor.chord([double.call(number) for number in range(4)], total.call).enqueue()
+    assert await handle.result() == [12, 4]
+    assert (await handle.status()).state == "completed"
+    assert not (await harbor.backend.list_jobs(JobFilter())).items
+
+
+def test_eager_flows_run_in_the_calling_thread_too() -> None:
+    with Harbor("memory://") as harbor:
+
+        @harbor.task
+        async def double(number: int) -> int:
+            return 2 * number
+
+        with harbor.eager():
+            handle = harbor.chain(double.call(1), double.call, double.call).enqueue_sync()
+        assert handle.result_sync() == 8
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("wait", JobStatus.WAITING_CHILDREN), ("stop", JobStatus.UNSCHEDULED), ("ignore", JobStatus.COMPLETED)],
+)
+async def test_eager_flows_obey_the_policies(harbor: Harbor, policy: Any, expected: JobStatus) -> None:
+    @harbor.task
+    def work(fails: bool = False) -> None:
+        if fails:
+            raise ValueError("as it should")
+
+    flow = harbor.flow()
+    failing = flow.add(work.call(fails=True))
+    last = flow.add(work.call(), after=failing, on_failure=policy)
+    with harbor.eager():
+        handle = await flow.enqueue()
+    assert await handle[failing].status() is JobStatus.DEAD
+    assert await handle[last].status() is expected
+    if policy != "ignore":
+        with pytest.raises(JobFailed, match="as it should"):
+            await handle.result()
+        with pytest.raises(InvalidArgument, match="ran in eager mode"):
+            await handle.retry()
