@@ -1,0 +1,92 @@
+"""`Repeat`: the rule by which work is repeated, checked when it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from longshore.core.cron_expression import CronExpression, read_cron
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_datetime, check_duration, from_micros
+from longshore.core.numbers import check_number
+
+CatchUp = Literal["none", "last", "all"]
+OnGap = Literal["next", "skip"]
+OnOverlap = Literal["first", "second", "both"]
+_SHORTEST = SECOND // 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """When to repeat: exactly one of `cron` (read on the clocks of `tz`) and `every` (time that passes)."""
+
+    cron: str | None = None
+    every: Duration | None = None
+    tz: str = "UTC"
+    limit: int | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    on_gap: OnGap = "next"
+    """For a time of day that a change of the clocks leaves out: `next` runs at the first moment after it, `skip` not at
+    all. A cron expression that names no hour (`*/30 * * * *`) is not asked: no time passes that it could miss."""
+    on_overlap: OnOverlap = "first"
+    """For a time of day that comes twice: run at the `first`, the `second`, or `both`. One that names no hour runs in
+    both: it goes by the minutes that pass."""
+    catch_up: CatchUp = "last"
+    """For what was missed while nothing fired: make up for `none`, the `last`, or `all` (within bounds)."""
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every is None):
+            raise InvalidArgument("repeat", "needs exactly one of cron and every")
+        if self.every is not None:
+            every = check_duration("repeat.every", self.every)
+            if every < _SHORTEST:
+                raise InvalidArgument("repeat.every", "must be at least a millisecond")
+            object.__setattr__(self, "every", timedelta(microseconds=every))
+        if self.limit is not None and check_number("repeat.limit", self.limit) < 1:
+            raise InvalidArgument("repeat.limit", "must be at least 1, or None for no limit")
+        for name in ("start", "end"):
+            moment = getattr(self, name)
+            if moment is not None:
+                # in UTC, so that one moment is written in one way, whichever zone it was given in
+                object.__setattr__(self, name, from_micros(check_datetime(f"repeat.{name}", moment)))
+        if self.start is not None and self.end is not None and self.start > self.end:
+            raise InvalidArgument("repeat.end", "must not be before repeat.start: it would never run")
+        for name, choices in (("on_gap", OnGap), ("on_overlap", OnOverlap), ("catch_up", CatchUp)):
+            allowed = get_args(choices)
+            if getattr(self, name) not in allowed:
+                raise InvalidArgument(f"repeat.{name}", f"must be {_listed(allowed)}, not {getattr(self, name)!r}")
+        zone_of(self.tz)
+        if self.cron is not None:
+            read_cron(self.cron)
+
+    @property
+    def expression(self) -> CronExpression:
+        """Its cron expression, read."""
+        return read_cron(self.cron)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone on whose clocks cron is read."""
+        return zone_of(self.tz)
+
+    @property
+    def step(self) -> int | None:
+        """`every` in microseconds; None for cron."""
+        return None if self.every is None else check_duration("repeat.every", self.every)
+
+
+def zone_of(name: object) -> ZoneInfo:
+    """The time zone of this name, or InvalidArgument."""
+    if not isinstance(name, str):
+        raise InvalidArgument("repeat.tz", f"must be the name of a time zone, not {type(name).__name__}")
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument("repeat.tz", f"{name!r} is no known time zone; write it like Europe/Berlin") from None
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,202 @@
+"""`Schedule`: a job to be made again and again, and what becomes of one that is put, paused, resumed or fired."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
+from typing import NamedTuple
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.missed_runs import due_runs
+from longshore.core.moments import from_micros, optional_moment, span, to_micros
+from longshore.core.names import check_name, check_names, new_id
+from longshore.core.planned_times import first_time, planned_times
+from longshore.core.record import record_of
+from longshore.core.repeat import Repeat
+
+LONGEST_SCHEDULE_ID = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A job to be made again and again; `job` is the pattern, each run gets an id of its own."""
+
+    id: str
+    job: Job
+    repeat: Repeat
+    paused: bool = False
+    next_run_at: datetime | None = None
+    """None when it has ended: its limit is reached, or no planned time is left. A paused one keeps the time it had."""
+    last_run_at: datetime | None = None
+    """The planned time of its last run."""
+    last_job_id: str | None = None
+    run_count: int = 0
+    """Runs by plan; those by hand are not counted."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    error: str = ""
+    """Why it paused itself: its jobs could not be made any more."""
+
+
+class Firing(NamedTuple):
+    """What a schedule does when it is due: jobs for its planned times, and where it stands when they are stored."""
+
+    jobs: list[Job]
+    planned: list[int]
+    upcoming: int | None
+
+
+def check_schedule(schedule: object, now: int) -> Schedule:
+    """The schedule with its pattern cut down to what every run shares, if its id, pattern and times are good."""
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument("schedule", f"must be a Schedule, not {type(schedule).__name__}")
+    if len(check_name("schedule.id", schedule.id)) > LONGEST_SCHEDULE_ID:
+        raise InvalidArgument(
+            "schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters, as run ids begin with it"
+        )
+    if not isinstance(schedule.repeat, Repeat):
+        raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}")
+    if not isinstance(schedule.paused, bool):
+        raise InvalidArgument("schedule.paused", f"must be True or False, not {schedule.paused!r}")
+    job = schedule.job
+    if not isinstance(job, Job):
+        raise InvalidArgument("schedule.job", f"must be a Job, not {type(job).__name__}")
+    try:
+        record_of(job, now)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"schedule.job.{error.field}", error.problem) from None
+    if job.status is not JobStatus.INITIAL_PENDING:
+        raise InvalidArgument("schedule.job.status", "must be INITIAL_PENDING: each run is accepted as it is made")
+    for name in ("depends_on", "idempotency_key", "run_at"):
+        if getattr(job, name):
+            raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
+    if isinstance(job.expires_at, datetime):
+        raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
+    return dataclasses.replace(schedule, job=_pattern(schedule.id, job))
+
+
+def _pattern(schedule_id: str, job: Job) -> Job:
+    return Job(
+        id=schedule_id,
+        type=job.type,
+        payload=job.payload,
+        queue=str(job.queue),
+        tags=check_names("schedule.job.tags", job.tags),
+        priority=job.priority,
+        lifo=job.lifo,
+        delay=span(job.delay),
+        expires_at=span(job.expires_at),
+        timeout=span(job.timeout),
+        max_attempts=job.max_attempts,
+        max_crashes=job.max_crashes,
+        concurrency_key=job.concurrency_key,
+        parent_id=job.parent_id,
+        options=dict(job.options),
+    )
+
+
+# -- what becomes of it
+
+
+def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) -> Schedule:
+    """What is stored when this schedule is given and that one is known by its id.
+
+    Runs are remembered. The same times again move nothing; other times, or an end of its pause, plan anew from now.
+    """
+    moment = from_micros(now)
+    if known is None:
+        fresh = dataclasses.replace(
+            given, run_count=0, last_run_at=None, last_job_id=None, created_at=moment, updated_at=moment, error=""
+        )
+        return dataclasses.replace(fresh, next_run_at=optional_moment(_planned_anew(fresh, now, None)))
+    kept = dataclasses.replace(
+        given,
+        run_count=known.run_count,
+        last_run_at=known.last_run_at,
+        last_job_id=known.last_job_id,
+        created_at=known.created_at,
+        updated_at=moment,
+        paused=known.paused if keep_pause else given.paused,
+        next_run_at=known.next_run_at,
+        error="",
+    )
+    if known.repeat != kept.repeat:
+        return dataclasses.replace(kept, next_run_at=optional_moment(_planned_anew(kept, now, kept.last_run_at)))
+    return resumed(kept, now) if known.paused and not kept.paused else kept
+
+
+def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
+    """It plans on, and fires nothing until it is resumed."""
+    return dataclasses.replace(schedule, paused=True, error=error, updated_at=from_micros(now))
+
+
+def resumed(schedule: Schedule, now: int) -> Schedule:
+    """It goes on with the next planned time: what fell into its pause was called off, and is not made up for."""
+    upcoming = _planned_anew(schedule, now, schedule.next_run_at or schedule.last_run_at)
+    return dataclasses.replace(
+        schedule, paused=False, error="", next_run_at=optional_moment(upcoming), updated_at=from_micros(now)
+    )
+
+
+def _planned_anew(schedule: Schedule, now: int, anchor: datetime | None) -> int | None:
+    left = _left(schedule)
+    if left is not None and left < 1:
+        return None
+    return first_time(schedule.repeat, now, None if anchor is None else to_micros(anchor))
+
+
+def _left(schedule: Schedule) -> int | None:
+    """How many runs its limit still allows."""
+    return None if schedule.repeat.limit is None else schedule.repeat.limit - schedule.run_count
+
+
+def firing(schedule: Schedule, now: int) -> Firing:
+    """The jobs to make now. InvalidArgument if its times cannot be told any more."""
+    assert schedule.next_run_at is not None  # or it would not be due
+    planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule))
+    return Firing([_run_of(schedule, moment) for moment in planned], planned, upcoming)
+
+
+def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
+    """Where it stands after its jobs were stored, `made` of them anew: for the other times there were jobs already."""
+    _, planned, upcoming = firing
+    count = schedule.run_count + made
+    ended = schedule.repeat.limit is not None and count >= schedule.repeat.limit
+    return dataclasses.replace(
+        schedule,
+        run_count=count,
+        last_run_at=from_micros(planned[-1]) if planned else schedule.last_run_at,
+        last_job_id=firing.jobs[-1].id if planned else schedule.last_job_id,
+        next_run_at=None if ended else optional_moment(upcoming),
+        updated_at=from_micros(now),
+    )
+
+
+def _run_of(schedule: Schedule, planned: int) -> Job:
+    """The job of a planned time, with an id that no other time has: it is made once, whoever makes it."""
+    moment = from_micros(planned).isoformat().replace("+00:00", "Z")
+    return schedule.job.replace(id=f"{schedule.id}@{moment}", schedule_id=schedule.id, created_at=None)
+
+
+def run_by_hand(schedule: Schedule) -> Job:
+    """A job like those it makes, beside the plan, with a fresh id."""
+    return schedule.job.replace(id=new_id(), schedule_id=schedule.id, created_at=None)
+
+
+def preview(schedule: Schedule, count: int, now: int) -> list[datetime]:
+    """Its next planned times after now, as many as its limit and end still allow; as if resumed now if it is paused."""
+    left = _left(schedule)
+    if schedule.next_run_at is None or schedule.paused:
+        upcoming = None if schedule.next_run_at is None else _planned_anew(schedule, now, schedule.next_run_at)
+    else:
+        due, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, left)
+        left = None if left is None else left - len(due)
+    if upcoming is None:
+        return []
+    coming = chain([upcoming], planned_times(schedule.repeat, upcoming, upcoming))
+    wanted = count if left is None else min(count, left)
+    return [from_micros(planned) for planned in islice((t for t in coming if t > now), wanted)]
