@@ -15,6 +15,7 @@ from longshore.core.errors import (
     LongshoreError,
     MoveRefused,
     QueueClosed,
+    ScheduleNotFound,
     Snooze,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "LongshoreError",
     "MoveRefused",
     "QueueClosed",
+    "ScheduleNotFound",
     "Snooze",
 ]

@@ -80,6 +80,10 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
 VERBS_BY_NAME_ONLY = {
     "put_schedule",
     "get_schedules",
+    "get_schedule",
+    "pause_schedule",
+    "resume_schedule",
+    "run_schedule",
     "remove_schedule",
     "fire_due_schedules",
     "heartbeat_worker",

@@ -418,12 +418,35 @@ class Backend(ABC):
     # -- time passes
 
     @abstractmethod
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored."""
+    async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
+        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored.
+
+        The same times again move nothing; other times are planned anew from now. With `keep_pause` one that somebody
+        paused stays paused, whatever is given: for programs that put their schedules each time they start.
+        """
 
     @abstractmethod
     async def get_schedules(self) -> list[Schedule]:
         """All schedules, by id."""
+
+    @abstractmethod
+    async def get_schedule(self, schedule_id: str) -> Schedule:
+        """The schedule as it stands, or ScheduleNotFound."""
+
+    @abstractmethod
+    async def pause_schedule(self, schedule_id: str) -> Schedule:
+        """Nothing of it is fired until it is resumed; what it has made stays. Returns it as stored."""
+
+    @abstractmethod
+    async def resume_schedule(self, schedule_id: str) -> Schedule:
+        """Goes on with the next planned time after now; what fell into the pause is not made up for."""
+
+    @abstractmethod
+    async def run_schedule(self, schedule_id: str) -> Job:
+        """Makes one more of its jobs now, with a fresh id, paused or ended as it may be.
+
+        The plan goes on as if nothing had happened: the run is not counted, and no planned time is used up by it.
+        """
 
     @abstractmethod
     async def remove_schedule(self, schedule_id: str) -> bool:
@@ -435,7 +458,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes the jobs that are due now, at most one for each schedule and planned time, whoever else fires too."""
+        """Makes the jobs of up to `limit` schedules that are due now, the most overdue first.
+
+        There is at most one job for each schedule and planned time, whoever else fires too. A schedule whose jobs
+        cannot be made any more is paused, with the reason in its `error`.
+        """
 
     @abstractmethod
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:

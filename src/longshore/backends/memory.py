@@ -356,16 +356,17 @@ class _Store:
     def write_event(self, event: EventRow) -> None:
         self._append([event])
 
-    def schedules(self) -> list[Schedule]:
-        return [self._schedules[name] for name in sorted(self._schedules)]
+    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
+        names = self._schedules if ids is None else {name for name in ids if name in self._schedules}
+        return [self._schedules[name] for name in sorted(names)]
 
     def schedules_due(self, limit: int) -> list[Schedule]:
         due = [(s.next_run_at, s.id, s) for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
         return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if to_micros(at) <= self.now][:limit]
 
-    def put_schedule(self, schedule: Schedule) -> None:
+    def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.version += 1
-        self._schedules[schedule.id] = schedule
+        self._schedules.update((schedule.id, schedule) for schedule in schedules)
 
     def remove_schedule(self, schedule_id: str) -> bool:
         return self._schedules.pop(schedule_id, None) is not None

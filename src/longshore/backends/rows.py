@@ -28,6 +28,12 @@ _SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
 _MOMENTS: tuple[str, ...] = ("next_run_at", "last_run_at", "created_at", "updated_at")
 
 
+def schedule_row(schedule: Schedule) -> tuple[str, bool, int | None, str]:
+    """A row of `schedules`: what they are found by, and the whole as text."""
+    due = None if schedule.next_run_at is None else to_micros(schedule.next_run_at)
+    return schedule.id, schedule.paused, due, schedule_text(schedule)
+
+
 def schedule_text(schedule: Schedule) -> str:
     """A schedule as text."""
     job, repeat = schedule.job, schedule.repeat
@@ -43,10 +49,12 @@ def schedule_text(schedule: Schedule) -> str:
         "limit": repeat.limit,
         "start": None if repeat.start is None else to_micros(repeat.start),
         "end": None if repeat.end is None else to_micros(repeat.end),
+        "on_gap": repeat.on_gap,
+        "on_overlap": repeat.on_overlap,
         "catch_up": repeat.catch_up,
     }
     body: dict[str, Any] = {"id": schedule.id, "job": pattern, "repeat": times, "paused": schedule.paused}
-    body |= {"last_job_id": schedule.last_job_id, "run_count": schedule.run_count}
+    body |= {"last_job_id": schedule.last_job_id, "run_count": schedule.run_count, "error": schedule.error}
     for name in _MOMENTS:
         moment = getattr(schedule, name)
         body[name] = None if moment is None else to_micros(moment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ from longshore.backends.verbs import (
 from longshore.backends.view import View
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
-from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError
+from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError, ScheduleNotFound
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
@@ -49,6 +50,8 @@ from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_log = logging.getLogger("longshore.schedules")
 
 _CLEANED_AT_ONCE = 1_000
 """Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
@@ -358,11 +361,26 @@ class StoredBackend(Backend):
 
     # -- time passes
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._write(schedules.put_schedule, schedule)
+    async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
+        return await self._write(schedules.put_schedule, schedule, checks.flag("keep_pause", keep_pause))
 
     async def get_schedules(self) -> list[Schedule]:
         return await self._read(_schedules)
+
+    async def get_schedule(self, schedule_id: str) -> Schedule:
+        found = await self._read(_schedule, check_name("schedule_id", schedule_id))
+        if found is None:
+            raise ScheduleNotFound(schedule_id)
+        return found
+
+    async def pause_schedule(self, schedule_id: str) -> Schedule:
+        return await self._write(schedules.pause_schedule, check_name("schedule_id", schedule_id))
+
+    async def resume_schedule(self, schedule_id: str) -> Schedule:
+        return await self._write(schedules.resume_schedule, check_name("schedule_id", schedule_id))
+
+    async def run_schedule(self, schedule_id: str) -> Job:
+        return await self._write(schedules.run_schedule, check_name("schedule_id", schedule_id))
 
     async def remove_schedule(self, schedule_id: str) -> bool:
         return await self._write(_remove_schedule, check_name("schedule_id", schedule_id))
@@ -374,7 +392,10 @@ class StoredBackend(Backend):
         return await self._write(upkeep.announce_due_jobs, checks.limit(limit))
 
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        return await self._write(schedules.fire_due_schedules, checks.limit(limit))
+        fired = await self._write(schedules.fire_due_schedules, checks.limit(limit))
+        for schedule in fired.stopped:
+            _log.error("schedule %r is paused, for its jobs cannot be made any more: %s", schedule.id, schedule.error)
+        return fired.jobs
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
         micros, name = check_duration("ttl", ttl), checks.optional_queue(queue)
@@ -419,7 +440,11 @@ class StoredBackend(Backend):
 
 
 def _schedules(view: View) -> list[Schedule]:
-    return view.schedules()
+    return view.schedules(None)
+
+
+def _schedule(view: View, schedule_id: str) -> Schedule | None:
+    return next(iter(view.schedules([schedule_id])), None)
 
 
 def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:

@@ -342,16 +342,19 @@ class Transaction(Protocol):
         """Appends an event of a queue or worker."""
         ...
 
-    def schedules(self) -> list[Schedule]:
-        """All schedules, by id."""
+    def schedules(self, ids: Sequence[str]) -> list[Schedule]:
+        """Those of the ids that exist, locked until the end."""
         ...
 
     def schedules_due(self, limit: int) -> list[Schedule]:
-        """Schedules not paused whose next run has come, the most overdue first."""
+        """Schedules not paused whose next run has come, the most overdue first; locked until the end.
+
+        Those that somebody else holds at this moment may be left out.
+        """
         ...
 
-    def put_schedule(self, schedule: Schedule) -> None:
-        """Stores it."""
+    def put_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Stores schedules that were asked for by `schedules` or `schedules_due` before."""
         ...
 
     def remove_schedule(self, schedule_id: str) -> bool:

@@ -107,8 +107,8 @@ class View(Protocol):
         """Settings of queues."""
         ...
 
-    def schedules(self) -> list[Schedule]:
-        """All schedules, by id."""
+    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
+        """Those of the ids that exist, or all schedules; by id."""
         ...
 
     def next_firing(self) -> int | None:

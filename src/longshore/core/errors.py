@@ -41,6 +41,14 @@ class JobNotFound(LongshoreError):
         self.job_id = job_id
 
 
+class ScheduleNotFound(LongshoreError):
+    """No schedule has this id: it was never put here, or it was removed."""
+
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(f"no schedule has the id {schedule_id!r}; it was never put here, or it has been removed")
+        self.schedule_id = schedule_id
+
+
 class DuplicateJob(LongshoreError):
     """Ids that are stored already, or that came twice in one batch; nothing of the batch was stored."""
 

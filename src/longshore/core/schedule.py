@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -76,10 +76,10 @@ def check_schedule(schedule: object, now: int) -> Schedule:
             raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
     if isinstance(job.expires_at, datetime):
         raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
-    return dataclasses.replace(schedule, job=_pattern(schedule.id, job))
+    return dataclasses.replace(schedule, job=_pattern(schedule.id, job, span(job.expires_at)))
 
 
-def _pattern(schedule_id: str, job: Job) -> Job:
+def _pattern(schedule_id: str, job: Job, expires_at: timedelta | None) -> Job:
     return Job(
         id=schedule_id,
         type=job.type,
@@ -89,7 +89,7 @@ def _pattern(schedule_id: str, job: Job) -> Job:
         priority=job.priority,
         lifo=job.lifo,
         delay=span(job.delay),
-        expires_at=span(job.expires_at),
+        expires_at=expires_at,
         timeout=span(job.timeout),
         max_attempts=job.max_attempts,
         max_crashes=job.max_crashes,

@@ -170,6 +170,11 @@ class BlockingQueue:
 
     put_schedule = _blocking(Queue.put_schedule)
     get_schedules = _blocking(Queue.get_schedules)
+    get_schedule = _blocking(Queue.get_schedule)
+    preview_schedule = _blocking(Queue.preview_schedule)
+    pause_schedule = _blocking(Queue.pause_schedule)
+    resume_schedule = _blocking(Queue.resume_schedule)
+    run_schedule = _blocking(Queue.run_schedule)
     remove_schedule = _blocking(Queue.remove_schedule)
     fire_due_schedules = _blocking(Queue.fire_due_schedules)
     announce_due_jobs = _blocking(Queue.announce_due_jobs)

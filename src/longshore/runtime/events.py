@@ -42,6 +42,8 @@ EVENTS = (
     "job.updated",
     "queue.paused",
     "queue.resumed",
+    "schedule.paused",
+    "schedule.resumed",
     "worker.error",
     "worker.drained",
 )

@@ -21,7 +21,7 @@ from longshore.runtime import adding, dead_letters, listing
 from longshore.runtime.adding import AddOptions, AnySpec, BackoffLike
 from longshore.runtime.events import EventListener, Listener
 from longshore.runtime.listing import StatusLike
-from longshore.runtime.queue_verbs import QueueVerbs
+from longshore.runtime.schedule_verbs import ScheduleVerbs
 from longshore.runtime.streams import JobStream
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Employed(Protocol):
         ...
 
 
-class Queue(QueueVerbs):
+class Queue(ScheduleVerbs):
     """Where jobs are put, looked at and streamed from. With a name it sees its own jobs, without one all of them.
 
     A job of another queue is refused with InvalidArgument, and a job that names no queue takes this one's name. Every

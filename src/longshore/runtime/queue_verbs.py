@@ -17,7 +17,6 @@ from longshore.backends.contract import (
     Unchanged,
     WorkerInfo,
 )
-from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
@@ -314,29 +313,6 @@ class QueueVerbs:
         return [queue for queue in found if self.name in (None, queue.name)]
 
     # -- time passes
-
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored."""
-        backend = await self._open()
-        arriving = self._scope.schedule(schedule)
-        await self._scope.check_schedule(arriving)
-        return await backend.put_schedule(arriving)
-
-    async def get_schedules(self) -> list[Schedule]:
-        """The schedules that make jobs for this queue, by id."""
-        found = await (await self._open()).get_schedules()
-        return [schedule for schedule in found if self.name in (None, schedule.job.queue)]
-
-    async def remove_schedule(self, schedule_id: str) -> bool:
-        """Removes it; False if there was none. Jobs it made stay."""
-        backend = await self._open()
-        if self.name is not None and schedule_id not in [schedule.id for schedule in await self.get_schedules()]:
-            return False
-        return await backend.remove_schedule(schedule_id)
-
-    async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes the jobs of all queues that are due now; a Scheduler does this by itself."""
-        return await (await self._open()).fire_due_schedules(limit)
 
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
         """Tells `job.promoted` of delayed jobs of all queues whose time has come; a Scheduler does this by itself."""

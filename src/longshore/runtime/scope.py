@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from longshore.backends.contract import Backend
 from longshore.core.cron import Schedule
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.names import check_name, check_names
@@ -71,11 +71,27 @@ class Scope:
         """Raises if its id is that of a schedule of another queue, which is not to be changed from here."""
         if self.name is None or not isinstance(schedule, Schedule):
             return
-        for stored in await self.backend.get_schedules():
-            if stored.id == schedule.id and stored.job.queue != self.name:
-                raise InvalidArgument(
-                    "schedule.id", f"{stored.id!r} is a schedule of the queue {str(stored.job.queue)!r}; choose another"
-                )
+        try:
+            stored = await self.backend.get_schedule(check_name("schedule.id", schedule.id))
+        except ScheduleNotFound:
+            return
+        if stored.job.queue != self.name:
+            raise InvalidArgument("schedule.id", f"{_of_another_queue(stored)}; choose another")
+
+    async def get_schedule(self, schedule_id: str) -> Schedule:
+        """The schedule, if this queue sees it."""
+        found = await self.backend.get_schedule(schedule_id)
+        if self.name is not None and found.job.queue != self.name:
+            raise InvalidArgument("schedule_id", f"{_of_another_queue(found)}, not of {self.name!r}")
+        return found
+
+    async def has_schedule(self, schedule_id: str) -> bool:
+        """Whether there is such a schedule, and this queue sees it."""
+        try:
+            found = await self.backend.get_schedule(schedule_id)
+        except ScheduleNotFound:
+            return False
+        return self.name in (None, found.job.queue)
 
     def seen(self, job: Job) -> Job:
         """The job itself, if this queue sees it."""
@@ -106,3 +122,7 @@ class Scope:
 
     def _elsewhere(self, job: Job) -> str:
         return f"job {job.id!r} is in the queue {str(job.queue)!r}, not in {self.name!r}"
+
+
+def _of_another_queue(schedule: Schedule) -> str:
+    return f"{schedule.id!r} is a schedule of the queue {str(schedule.job.queue)!r}"

@@ -824,16 +824,26 @@ SELECT
 -- name: snapshot
 SELECT pg_current_snapshot()::text
 
--- name: put_schedule
-INSERT INTO {schema}.schedules (id, paused, next_run_at, body) VALUES ($1, $2, $3, $4)
-ON CONFLICT (id) DO UPDATE SET
-    paused = excluded.paused, next_run_at = excluded.next_run_at, body = excluded.body, changed = pg_current_xact_id()
+-- name: schedule_rows
+SELECT * FROM unnest($1::text[], $2::boolean[], $3::bigint[], $4::text[]) AS given (id, paused, next_run_at, body)
+
+-- name: put_schedules
+UPDATE {schema}.schedules AS kept
+SET paused = given.paused, next_run_at = given.next_run_at, body = given.body, changed = pg_current_xact_id()
+FROM ({schedule_rows}) AS given WHERE kept.id = given.id
+
+-- name: insert_schedules
+-- One that somebody else has put meanwhile shows in the number of rows.
+INSERT INTO {schema}.schedules (id, paused, next_run_at, body) {schedule_rows} ON CONFLICT (id) DO NOTHING
 
 -- name: schedules
 SELECT body FROM {schema}.schedules ORDER BY id
 
+-- name: schedules_by_ids
+SELECT body FROM {schema}.schedules WHERE id = ANY($1::text[]) ORDER BY id
+
 -- name: held_schedules
-SELECT body FROM {schema}.schedules ORDER BY id FOR UPDATE
+{schedules_by_ids} FOR UPDATE
 
 -- name: schedules_due
 SELECT body FROM {schema}.schedules

@@ -10,7 +10,7 @@ from typing import Any
 
 from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
 from longshore.backends.postgres.view import position_of
-from longshore.backends.rows import schedule_of
+from longshore.backends.rows import schedule_of, schedule_row
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState, Tombstone
@@ -63,6 +63,7 @@ class PostgresTransaction(PostgresLine):
         self._look_elsewhere = look_elsewhere
         self._careful = careful
         self._shares_locks = shares_locks
+        self._held_schedules: set[str] = set()
         self._sure: set[str] = set()
         """Jobs that nobody ends before this transaction does: held, or stored by it."""
 
@@ -264,8 +265,29 @@ class PostgresTransaction(PostgresLine):
             self._run(self._sql.insert_event, json.dumps([event._asdict() for event in events]))
             self._tell({event.queue for event in events})
 
-    def schedules(self) -> list[Schedule]:
-        return [schedule_of(body) for (body,) in self._rows(self._sql.held_schedules)]
+    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
+        assert ids is not None  # nobody holds all of them
+        return self._hold_schedules(self._rows(self._sql.held_schedules, self._listed(ids)))
+
+    def schedules_due(self, limit: int) -> list[Schedule]:
+        return self._hold_schedules(self._rows(self._sql.schedules_due, self.now, limit))
+
+    def _hold_schedules(self, rows: Iterable[Row]) -> list[Schedule]:
+        found = [schedule_of(body) for (body,) in rows]
+        self._held_schedules.update(schedule.id for schedule in found)
+        return found
+
+    def put_schedules(self, schedules: Sequence[Schedule]) -> None:
+        self.news = True
+        for statement, rows in (
+            (self._sql.put_schedules, [schedule_row(one) for one in schedules if one.id in self._held_schedules]),
+            (
+                self._sql.insert_schedules,
+                [schedule_row(one) for one in schedules if one.id not in self._held_schedules],
+            ),
+        ):
+            if rows and self._run(statement, *map(self._listed, zip(*rows, strict=True))) != len(rows):
+                raise BeginAnew  # somebody put a new one of the same id at the same time
 
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
         ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))

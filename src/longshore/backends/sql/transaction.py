@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
-from longshore.backends.rows import schedule_of, schedule_text, worker_text
+from longshore.backends.rows import schedule_of, schedule_row, worker_text
 from longshore.backends.sql.columns import STATUS, Row, record_of_row
 from longshore.backends.sql.view import SQLView
 from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import from_micros, to_micros
+from longshore.core.moments import from_micros
 from longshore.core.record import Record
 
 _WALKED_AT_ONCE = 10_000
@@ -131,10 +131,9 @@ class SQLTransaction(SQLView):
     def schedules_due(self, limit: int) -> list[Schedule]:
         return [schedule_of(body) for (body,) in self._rows(self._sql.schedules_due, self.now, limit)]
 
-    def put_schedule(self, schedule: Schedule) -> None:
+    def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.news = True
-        due = None if schedule.next_run_at is None else to_micros(schedule.next_run_at)
-        self._run(self._sql.put_schedule, schedule.id, schedule.paused, due, schedule_text(schedule))
+        self._many(self._sql.put_schedules, map(schedule_row, schedules))
 
     def remove_schedule(self, schedule_id: str) -> bool:
         return self._run(self._sql.delete_schedule, schedule_id) > 0

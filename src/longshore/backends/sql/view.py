@@ -208,8 +208,13 @@ class SQLView(ABC):
     def _counts_of(self, name: str) -> dict[JobStatus, int]:
         return {STATUS[status]: int(jobs) for status, jobs in self._rows(self._sql.counts_of, name)}
 
-    def schedules(self) -> list[Schedule]:
-        return [schedule_of(body) for (body,) in self._rows(self._sql.schedules)]
+    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
+        rows = (
+            self._rows(self._sql.schedules)
+            if ids is None
+            else self._rows(self._sql.schedules_by_ids, self._listed(ids))
+        )
+        return [schedule_of(body) for (body,) in rows]
 
     def next_firing(self) -> int | None:
         ((planned,),) = self._rows(self._sql.next_firing)

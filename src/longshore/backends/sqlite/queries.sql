@@ -476,11 +476,14 @@ SELECT coalesce(max(deleted_through), 0) FROM pruned_events
 -- name: put_pruned
 INSERT OR REPLACE INTO pruned_events VALUES (?, ?, ?)
 
--- name: put_schedule
+-- name: put_schedules
 INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?)
 
 -- name: schedules
 SELECT body FROM schedules ORDER BY id
+
+-- name: schedules_by_ids
+SELECT body FROM schedules WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
 
 -- name: schedules_due
 SELECT body FROM schedules WHERE next_run_at <= ? AND paused = 0 ORDER BY next_run_at, id LIMIT ?

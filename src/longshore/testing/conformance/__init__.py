@@ -38,11 +38,13 @@ from longshore.testing.conformance.interruptions import TestInterruptions
 from longshore.testing.conformance.leases import TestLeases
 from longshore.testing.conformance.limits import TestLimits
 from longshore.testing.conformance.looking import TestLooking
+from longshore.testing.conformance.missed_runs import TestMissedRuns
 from longshore.testing.conformance.names import TestNames
 from longshore.testing.conformance.notes import TestNotes
 from longshore.testing.conformance.operators import TestOperators
 from longshore.testing.conformance.rates import TestRates
 from longshore.testing.conformance.removal import TestRemoval
+from longshore.testing.conformance.schedule_acts import TestScheduleActs
 from longshore.testing.conformance.schedules import TestSchedules
 from longshore.testing.conformance.settlement import TestSettlement
 from longshore.testing.conformance.submission import TestSubmission
@@ -71,11 +73,13 @@ __all__ = [
     "TestLeases",
     "TestLimits",
     "TestLooking",
+    "TestMissedRuns",
     "TestNames",
     "TestNotes",
     "TestOperators",
     "TestRates",
     "TestRemoval",
+    "TestScheduleActs",
     "TestSchedules",
     "TestSettlement",
     "TestSharing",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
+from longshore.core.cron import Repeat, Schedule
 from longshore.core.filtering import JobFilter
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend, WorkDone
 from longshore.testing.conformance.staging import S, job_in, lease_of, new_job
@@ -64,6 +66,16 @@ async def _fan_in(backend: Backend, clock: HeldClock, count: int) -> None:
     clock.advance(1)
 
 
+async def _scheduled(backend: Backend, clock: HeldClock, count: int) -> None:
+    await asyncio.gather(*(backend.put_schedule(_schedule(f"later {n}", 7200 + n)) for n in range(count)))
+    await asyncio.gather(*(backend.put_schedule(_schedule(f"soon {n}", 1)) for n in range(5)))
+    clock.advance(1)
+
+
+def _schedule(schedule_id: str, every: int) -> Schedule:
+    return Schedule(id=schedule_id, job=new_job(), repeat=Repeat(every=every))
+
+
 # what is stored, what is asked, and which row of the specification it is about
 BOUNDED: dict[str, tuple[Fill, Call]] = {
     "get_job": (_waiting, lambda b: b.get_job("rare 4")),  # stored last
@@ -97,6 +109,10 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "get_job_stats by a rare tag": (_waiting, lambda b: b.get_job_stats(["rare"])),
     "enqueue_job": (_waiting, lambda b: b.enqueue_job(new_job())),
     "fire_due_schedules": (_waiting, lambda b: b.fire_due_schedules()),
+    "fire_due_schedules among many": (_scheduled, lambda b: b.fire_due_schedules()),
+    "put_schedule among many": (_scheduled, lambda b: b.put_schedule(_schedule("soon 3", 2))),
+    "pause_schedule among many": (_scheduled, lambda b: b.pause_schedule("soon 4")),
+    "run_schedule among many": (_scheduled, lambda b: b.run_schedule("soon 4")),
 }
 
 

@@ -15,9 +15,13 @@ from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
+from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
 from longshore.testing.conformance.staging import S, all_jobs, claim, moment, new_job, nothing_changes, refused, seconds
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+SPRING = datetime(2026, 3, 29, tzinfo=UTC)
+AUTUMN = datetime(2026, 10, 25, tzinfo=UTC)
+"""Midnights in UTC before the clocks of Berlin change, at one o'clock in UTC."""
 
 
 def schedule(schedule_id: str = "nightly", job: Job | None = None, **repeat: Any) -> Schedule:
@@ -46,7 +50,7 @@ class TestSchedules:
     ) -> None:
         given = schedule(
             "hourly", new_job(type="report", tags=["eu"], payload=b"1"), cron="0 * * * *", tz="Europe/Oslo"
-        )
+        )  # M-OPT-10 M-OPT-14
         stored = await backend.put_schedule(given)
         assert (stored.id, stored.repeat, stored.paused) == ("hourly", given.repeat, False)
         assert (stored.job.type, stored.job.tags, stored.job.payload) == ("report", ("eu",), b"1")
@@ -76,6 +80,24 @@ class TestSchedules:
         assert (changed.created_at, changed.updated_at) == (first.created_at, clock.now())
         assert changed.job.type == "other"
         assert await backend.get_schedules() == [changed]
+
+    async def test_a_schedule_and_its_policies_are_kept_as_they_were_given(
+        self, open_backend: OpenBackend, backend: Backend
+    ) -> None:
+        # M-OPT-10 M-OPT-12 M-OPT-13 M-OPT-14
+        job = new_job(queue="night", delay=5, expires_at=60, timeout=7, max_crashes=2, parent_id="p", lifo=True)
+        times: dict[str, Any] = {
+            "start": NOON + timedelta(days=1),
+            "end": NOON + timedelta(days=9),
+            "limit": 4,
+            "tz": "Asia/Kolkata",
+        }
+        policies: dict[str, Any] = {"on_gap": "skip", "on_overlap": "both", "catch_up": "all"}
+        stored = await backend.put_schedule(schedule("s", job, cron="30 9 * * 1-5", **times, **policies))
+        reader = open_backend() if backend.capabilities.shared else backend
+        assert await reader.get_schedule("s") == stored
+        assert stored.repeat == Repeat(cron="30 9 * * 1-5", **times, **policies)
+        assert (stored.job.delay, stored.job.expires_at, stored.job.timeout) == (seconds(5), seconds(60), seconds(7))
 
     async def test_putting_the_same_pattern_again_moves_no_run(self, backend: Backend, clock: HeldClock) -> None:
         stored = await backend.put_schedule(schedule(every=60))
@@ -107,6 +129,7 @@ class TestSchedules:
     # -- fired
 
     async def test_a_due_schedule_makes_a_job_like_its_pattern(self, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-07 M-SCHED-08 M-JOB-18
         pattern = new_job(
             type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2, options={"k": 1}
         )
@@ -132,6 +155,18 @@ class TestSchedules:
             assert len(await backend.fire_due_schedules()) == 2
         assert len({job.id for job in await all_jobs(backend)}) == 10
         assert len(await all_jobs(backend, JobFilter(schedule_id="another"))) == 5
+
+    async def test_making_the_job_and_moving_on_are_one_transaction(
+        self, backend: Backend, clock: BreakableClock
+    ) -> None:
+        """Every transaction asks the clock once."""
+        # M-SCHED-10
+        for name in ("a", "b", "c"):
+            await backend.put_schedule(schedule(name))
+        clock.advance(60)
+        before = clock.readings
+        assert len(await backend.fire_due_schedules()) == 3
+        assert clock.readings == before + 1
 
     async def test_whoever_fires_second_makes_nothing(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule())
@@ -159,14 +194,6 @@ class TestSchedules:
         fired = [job.schedule_id for _ in range(4) for job in await backend.fire_due_schedules(limit=1)]
         assert fired == ["b", "c", "a"]
 
-    async def test_a_paused_schedule_makes_nothing_until_it_goes_on(self, backend: Backend, clock: HeldClock) -> None:
-        paused = Schedule(id="s", job=new_job(), repeat=Repeat(every=60), paused=True)
-        await backend.put_schedule(paused)
-        clock.advance(3600)
-        assert await backend.fire_due_schedules() == []
-        await backend.put_schedule(Schedule(id="s", job=new_job(), repeat=Repeat(every=60)))
-        assert len(await backend.fire_due_schedules()) == 1
-
     async def test_a_removed_schedule_leaves_its_jobs(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule())
         clock.advance(60)
@@ -177,6 +204,7 @@ class TestSchedules:
         assert (await claim(backend)).id == job.id
 
     async def test_a_delay_of_the_pattern_counts_from_each_run(self, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-07
         await backend.put_schedule(schedule(job=new_job(delay=5), every=60))
         clock.advance(60)
         [job] = await backend.fire_due_schedules()
@@ -187,13 +215,13 @@ class TestSchedules:
     async def test_an_interval_counts_from_the_planned_time_and_never_drifts(
         self, backend: Backend, clock: HeldClock
     ) -> None:
-        # X-93
+        # M-SCHED-08 M-OPT-11 X-93
         await backend.put_schedule(schedule(every=60))
         found = await runs(backend, clock, NOON + seconds(600), seconds(25))
         assert [planned - NOON for planned in found] == [seconds(60 * n) for n in range(1, 11)]
 
     async def test_a_start_anchors_the_interval_and_an_end_closes_it(self, backend: Backend, clock: HeldClock) -> None:
-        # X-93
+        # M-OPT-13 X-93
         start = NOON + seconds(90)
         await backend.put_schedule(schedule(every=60, start=start, end=start + seconds(120)))
         found = await runs(backend, clock, NOON + seconds(900), seconds(10))
@@ -201,57 +229,34 @@ class TestSchedules:
         assert (await backend.get_schedules())[0].next_run_at is None
 
     async def test_a_limit_ends_the_schedule(self, backend: Backend, clock: HeldClock) -> None:
-        # X-93
+        # M-SCHED-09 M-OPT-12 X-93
         await backend.put_schedule(schedule(every=60, limit=3))
         assert len(await runs(backend, clock, NOON + seconds(600), seconds(30))) == 3
         [kept] = await backend.get_schedules()
         assert (kept.run_count, kept.next_run_at) == (3, None)
 
-    async def test_missed_runs_collapse_into_the_last(self, backend: Backend, clock: HeldClock) -> None:
-        # X-93
-        await backend.put_schedule(schedule(every=60))
-        clock.advance(timedelta(days=3, seconds=30))
-        assert len(await backend.fire_due_schedules()) == 1
-        [kept] = await backend.get_schedules()
-        assert kept.last_run_at == NOON + timedelta(days=3)
-        assert kept.next_run_at == NOON + timedelta(days=3, seconds=60)
-
-    async def test_missed_runs_are_all_made_up_if_asked_with_a_cap_on_each_pass(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
-        await backend.put_schedule(schedule(every=60, catch_up="all"))
-        clock.advance(60 * 250)
-        passes = []
-        while made := await backend.fire_due_schedules():
-            passes.append(len(made))
-        assert sum(passes) == 250
-        assert max(passes) <= 100
-        assert len({job.id for job in await all_jobs(backend)}) == 250
-
-    async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(cron="0 * * * *", catch_up="none"))
-        clock.advance(timedelta(hours=3, minutes=30))
-        assert await backend.fire_due_schedules() == []
-        clock.advance(timedelta(minutes=30, seconds=20))  # a tick is never exact
-        assert len(await backend.fire_due_schedules()) == 1
-
     @pytest.mark.parametrize(
-        ("day", "expected"),
+        ("day", "policy", "expected"),
         [
             # the hour from 2 to 3 does not exist on this day: run at the next moment that does
-            (datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 3, 29, 1, 0, tzinfo=UTC)),
+            (SPRING, {}, [SPRING + timedelta(hours=1)]),
+            (SPRING, {"on_gap": "skip"}, []),
             # it comes twice on this one: run at the first
-            (datetime(2026, 10, 25, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),
+            (AUTUMN, {}, [AUTUMN + timedelta(minutes=30)]),
+            (AUTUMN, {"on_overlap": "second"}, [AUTUMN + timedelta(minutes=90)]),
+            (AUTUMN, {"on_overlap": "both"}, [AUTUMN + timedelta(minutes=30), AUTUMN + timedelta(minutes=90)]),
         ],
+        ids=str,
     )
-    async def test_a_daily_time_fires_once_on_the_days_the_clocks_change(
-        self, backend: Backend, clock: HeldClock, day: datetime, expected: datetime
+    async def test_a_daily_time_fires_as_told_on_the_days_the_clocks_change(
+        self, backend: Backend, clock: HeldClock, day: datetime, policy: dict[str, Any], expected: list[datetime]
     ) -> None:
-        # X-93
+        # M-OPT-10 M-OPT-14 X-93
         clock.set(day - timedelta(hours=1))
-        await backend.put_schedule(schedule(cron="30 2 * * *", tz="Europe/Berlin"))
+        given = schedule(cron="30 2 * * *", tz="Europe/Berlin", **policy)
+        assert (await backend.put_schedule(given)).repeat == given.repeat
         found = await runs(backend, clock, day + timedelta(hours=12), timedelta(minutes=10))
-        assert found == [expected]
+        assert found == expected
 
     async def test_a_cron_pattern_follows_its_own_time_zone(self, backend: Backend) -> None:
         stored = await backend.put_schedule(schedule(cron="30 9 * * *", tz="Asia/Kolkata"))
