@@ -22,6 +22,7 @@ from longshore.core.errors import (
     LongshoreError,
     MoveRefused,
     QueueClosed,
+    ScheduleNotFound,
     Snooze,
 )
 from longshore.core.lifecycle import JobStatus
@@ -31,6 +32,7 @@ S = JobStatus
 EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (InvalidArgument("queue", "must not be empty"), {"field": "queue"}),
     (JobNotFound("j1"), {"job_id": "j1"}),
+    (ScheduleNotFound("s1"), {"schedule_id": "s1"}),
     (DuplicateJob(["j1", "j2"]), {"job_ids": ["j1", "j2"]}),
     (InvalidTransition("j1", S.RUNNING, S.DEAD), {"job_id": "j1", "status": S.RUNNING, "target": S.DEAD}),
     (JobNotInflight("j1", S.DEAD, S.COMPLETED), {"job_id": "j1", "status": S.DEAD, "target": S.COMPLETED}),
@@ -116,6 +118,7 @@ def test_users_import_every_error_from_one_place() -> None:
         "JobNotInflight",
         "LeaseLost",
         "QueueClosed",
+        "ScheduleNotFound",
         "BackendUnavailable",
         "CursorExpired",
         "Fatal",
