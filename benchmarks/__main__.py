@@ -25,6 +25,7 @@ from benchmarks.scenarios_batches import enqueue, life
 from benchmarks.scenarios_callers import callers
 from benchmarks.scenarios_claims import crowded, keys, tag, waiting
 from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
+from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, postgres_future
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
 from benchmarks.scenarios_singles import single_enqueues
@@ -52,6 +53,8 @@ SQLITE = _named(
     tag,
     waiting,
     crowded,
+    future,
+    due_at_once,
     keys,
 )
 """In the order they run: those that only look come before those that write on the shared file."""
@@ -64,6 +67,8 @@ POSTGRES = _named(
     postgres_waiting,
     postgres_finished,
     postgres_snapshot,
+    postgres_future,
+    postgres_due_at_once,
     postgres_claimers,
     postgres_wakeups,
 )

@@ -91,6 +91,14 @@ class Databases:
             yield path
 
     @contextmanager
+    def with_future(self) -> Iterator[Path]:
+        """A thousand waiting jobs beside a million future-dated ones."""
+        with self.scratch() as path:
+            asyncio.run(add_finished_and_future(path, self.scale.many, finished=False))
+            asyncio.run(fill(path, self.scale.few))
+            yield path
+
+    @contextmanager
     def with_full_keys(self) -> Iterator[Path]:
         """A thousand concurrency keys with room for one job each, nine hundred of them full, all with jobs in line."""
         with self.scratch() as path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import psycopg
 
@@ -33,14 +34,19 @@ def add_waiting(url: str, count: int) -> None:
     _multiply(url, asyncio.run(_a_job(url, finished=False)), count - 1)
 
 
+def add_future(url: str, count: int) -> None:
+    """So many that are due tomorrow."""
+    _multiply(url, asyncio.run(_a_job(url, finished=False, run_at=timedelta(days=1))), count - 1)
+
+
 def add_finished(url: str, count: int) -> None:
     """So many that were completed."""
     _multiply(url, asyncio.run(_a_job(url, finished=True)), count - 1)
 
 
-async def _a_job(url: str, *, finished: bool) -> str:
+async def _a_job(url: str, *, finished: bool, run_at: timedelta | None = None) -> str:
     async with PostgresBackend(url, pool_size=1) as backend:
-        job_id = await backend.enqueue_job(new_job(0))
+        job_id = await backend.enqueue_job(new_job(0).replace(run_at=run_at))
         if finished:
             (job,) = await backend.dequeue_jobs(WORKER, queues=(QUEUE,))
             await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT)])

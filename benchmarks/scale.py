@@ -32,6 +32,9 @@ class Scale:
     slept_seconds: int = 40
     passed: int = 300_000
     """Jobs that come and go while somebody holds a snapshot."""
+    due: int = 100_000
+    """Jobs that fall due at one instant."""
+    watched_seconds: int = 8
     many: int = 1_000_000
     few: int = 1_000
 
@@ -55,5 +58,7 @@ QUICK = Scale(
     sleepers=1_000,
     slept_seconds=12,
     passed=50_000,
+    due=20_000,
+    watched_seconds=3,
     many=50_000,
 )

@@ -15,12 +15,13 @@ _COPIES = "WITH RECURSIVE copies(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FR
 _ID = "format('%08x-%04x-7000-8000-%012x', {uid} >> 16, {uid} & 65535, {uid})"
 
 
-async def add_finished_and_future(path: Path, count: int) -> None:
-    """A new file with so many finished jobs, and as many that are due tomorrow."""
+async def add_finished_and_future(path: Path, count: int, *, finished: bool = True) -> None:
+    """A new file with so many finished jobs (or none), and as many that are due tomorrow."""
     async with SQLiteBackend(path) as backend:
-        await backend.enqueue_job(new_job(0))
-        (job,) = await backend.dequeue_jobs(WORKER, queues=(QUEUE,))
-        await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT)])
+        if finished:
+            await backend.enqueue_job(new_job(0))
+            (job,) = await backend.dequeue_jobs(WORKER, queues=(QUEUE,))
+            await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT)])
         await backend.enqueue_job(new_job(1).replace(run_at=timedelta(days=1)))
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "OFF")  # a file that is not finished is thrown away
