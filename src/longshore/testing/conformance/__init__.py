@@ -43,6 +43,7 @@ from longshore.testing.conformance.names import TestNames
 from longshore.testing.conformance.notes import TestNotes
 from longshore.testing.conformance.operators import TestOperators
 from longshore.testing.conformance.rates import TestRates
+from longshore.testing.conformance.records import TestRecords
 from longshore.testing.conformance.removal import TestRemoval
 from longshore.testing.conformance.schedule_acts import TestScheduleActs
 from longshore.testing.conformance.schedules import TestSchedules
@@ -78,6 +79,7 @@ __all__ = [
     "TestNotes",
     "TestOperators",
     "TestRates",
+    "TestRecords",
     "TestRemoval",
     "TestScheduleActs",
     "TestSchedules",

@@ -68,7 +68,7 @@ class TestConcurrency:
         assert sorted(taken) == sorted(f"j{number}" for number in range(120))
 
     async def test_many_enqueue_at_once_and_every_job_is_there_once(self, backend: Backend) -> None:
-        # B-ENQ-09 B-CON-02
+        # B-ENQ-09 B-CON-02 M-SQL-04
         async def work(_: int) -> list[str]:
             singles = [await backend.enqueue_job(new_job()) for _ in range(5)]
             return [*singles, *await backend.enqueue_jobs([new_job() for _ in range(5)])]
@@ -116,7 +116,7 @@ class TestConcurrency:
         assert {remainder for seen in await in_threads(4, work) for remainder in seen} == {0}
 
     async def test_the_numbers_add_up_at_every_moment_while_jobs_move(self, backend: Backend) -> None:
-        # B-STAT-09 B-GET-03
+        # B-STAT-09 B-GET-03 M-SQL-05
         await backend.enqueue_jobs([new_job(tags=["moving"]) for _ in range(40)])
 
         async def work(number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import LeaseLost
 from longshore.core.limits import Rate
 from longshore.testing.conformance.concurrency import in_threads
-from longshore.testing.conformance.fixtures import OpenBackend
+from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,
@@ -142,6 +143,26 @@ class TestSharing:
         assert renewed["j1"].cancel_requested
         await second.acknowledge_cancellation("j1", True, lease=lease_of(job))
         assert await picture_of(shared) == await picture_of(second)
+
+    async def test_whoever_looks_does_not_wait_for_whoever_writes(
+        self, shared: Backend, open_backend: OpenBackend, clock: BreakableClock
+    ) -> None:
+        # M-SQL-05
+        second = open_backend()
+        await enqueue(shared, "j1")
+        assert await status_of(second, "j1") is S.INITIAL_PENDING
+        seen: list[S] = []
+        here = threading.get_ident()
+
+        def look() -> None:
+            if threading.get_ident() != here and not seen:  # inside the transaction of the other one
+                seen.append(asyncio.run(asyncio.wait_for(status_of(second, "j1"), 10)))
+
+        clock.on_reading = look
+        await shared.cancel_jobs(job_ids=["j1"])
+        clock.on_reading = None
+        assert seen == [S.INITIAL_PENDING]
+        assert await status_of(second, "j1") is S.UNSCHEDULED
 
     async def test_claims_of_two_backends_are_fenced_from_one_another(
         self, shared: Backend, open_backend: OpenBackend, clock: HeldClock

@@ -124,7 +124,7 @@ class TestEffort:
         self, work_done: WorkDone | None, open_backend: OpenBackend, clock: BreakableClock, fill: Fill, call: Call
     ) -> None:
         # B-PERF-01 B-PERF-02 B-PERF-03 B-GET-04 B-DEQ-14 B-DEQ-15 B-STAT-10 B-CAN-11 B-MWU-08 B-RST-06 B-CLN-03
-        # B-IDX-01 B-IDX-02 B-IDX-03 B-IDX-04 B-IDX-05 X-92
+        # B-IDX-01 B-IDX-02 B-IDX-03 B-IDX-04 B-IDX-05 X-92 M-SCH-04 M-SCH-07 M-SCH-09 M-SCH-11
         backend = open_backend()
         if not backend.capabilities.durable:
             pytest.skip("a store that is not durable may look through all it has")

@@ -52,7 +52,7 @@ class TestInterruptions:
         self, backend: Backend, clock: BreakableClock, call: Call
     ) -> None:
         # B-ERR-04 B-ENQ-08 B-ENQ-10 B-ENQS-11 B-DEQ-16 B-COMP-11 B-FAIL-09 B-STOP-09 B-SWR-05 B-MUS-07 B-UPD-08
-        # B-CAN-10 B-ACK-06 B-MWU-07 B-RST-06 B-IMP-01 B-INV-02
+        # B-CAN-10 B-ACK-06 B-MWU-07 B-RST-06 B-IMP-01 B-INV-02 M-SQL-01
         await set_out(backend)
         before = await picture_of(backend)
         with clock.broken(StoreFailure("no time")):

@@ -125,6 +125,7 @@ class TestLimits:
     # -- what runs at once under a key
 
     async def test_a_key_never_runs_more_than_its_limit_and_the_others_go_on(self, backend: Backend) -> None:
+        # M-FUT-07
         await backend.set_limits("default", per_key=2)
         await fill(backend, 4, "a")
         await fill(backend, 3, "b")

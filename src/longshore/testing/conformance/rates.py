@@ -20,6 +20,7 @@ class TestRates:
     async def test_a_rate_lets_so_many_start_in_each_window_counted_from_1970(
         self, backend: Backend, clock: HeldClock
     ) -> None:
+        # M-FUT-08
         clock.set(datetime(2026, 1, 1, 12, 0, 50, tzinfo=UTC))
         await backend.set_limits("default", rate=Rate(3, 60))
         await fill(backend, 10)
