@@ -152,18 +152,18 @@ async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
 
     async def cancelled_at_once(*args: object, **options: object) -> object:
         answer = await original(*args, **options)  # type: ignore[arg-type]  # handed on as it came
-        if answer[1]:
+        if answer[1] and gate.begun:
             # heard of after its task was made and before that has had its turn
             ids = [job.id for job in answer[1]]
             asyncio.get_running_loop().call_soon(lambda: worker._crew.call_off(worker._crew.runs_of(ids), "cancelled"))
         return answer
 
+    monkeypatch.setattr(backend, "settle_and_dequeue", cancelled_at_once)
     async with working(queue, gate, cancel_grace=60) as worker:
         await queue.add("x", job_id="warm up")
         await gate.has_begun()
         gate.open.set()
         await comes_to(backend, "warm up", S.COMPLETED)
-        monkeypatch.setattr(backend, "settle_and_dequeue", cancelled_at_once)
         for n in range(5):
             await queue.add("x", job_id=f"job {n}")
             assert (await comes_to(backend, f"job {n}", within=5)).status is S.STOPPED

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
 
-_PATIENCE = 3
-"""Looks in a row that may find nothing before the next ones are spaced out."""
+_PATIENCE = 10
+"""Looks in a row that may find nothing before the next ones are spaced out: after a job our own commits cause a few."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _UNAVAILABLE_PAUSE = 0.5
 _WHILE_BUSY = 0.1
@@ -98,6 +98,11 @@ class Alarm:
         else:
             self._scarce.set()
 
+    @property
+    def plenty(self) -> bool:
+        """Whether the last look found as much as could be taken."""
+        return not self._scarce.is_set()
+
     def look_ahead(self, queues: Sequence[str] | None) -> None:
         """After a look that found nothing: rings when the time of a delayed job comes, be it before the next poll."""
         self._ahead_again = True
@@ -140,7 +145,7 @@ class Alarm:
 
     async def _something_to_see(self) -> bool:
         """Waits; tells whether the store has changed, or may have."""
-        full = not self._scarce.is_set()
+        full = self.plenty
         if full and self._restless:  # more than can be taken: our own commits would wake us at every turn for nothing
             self._restless = False
             with suppress(TimeoutError):

@@ -30,11 +30,14 @@ from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.runs import CalledOff, Run
 from longshore.runtime.settling import OneByOne
+from longshore.runtime.turns import Turns
 from longshore.runtime.voice import Voice, log_endings
 from longshore.runtime.worker_options import RENEW_TIME, Processor, checked, executor_for, queues_of, renewal
 
-_LARGEST_CLAIM = 500
-"""Jobs one transaction claims: more would hold up other writers and gain nothing."""
+_LARGEST_TURN = 500
+"""Jobs one transaction settles, and claims: more would hold up other writers and gain nothing."""
+_WORTH_A_TURN = 25
+"""Jobs that must have ended, at least, before a second turn begins beside one that is under way."""
 _LEFT_BEHIND = 10
 """Runs left behind, for each that may run at once, after which a worker begins no more until some have ended."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -96,6 +99,8 @@ class Worker:
         self._outcomes: list[Outcome] = []
         self._voice = Voice(queue.backend, self.id, queue.name or "", self._queues or (), self._tags, self.concurrency)
         self._one_by_one = OneByOne(queue.backend, self.id)
+        self._knocked = False
+        """Whether the alarm rang while a turn was under way."""
         self._in_doubt = False
         """Whether the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
         self._given_up: set[str] = set()
@@ -212,6 +217,7 @@ class Worker:
         self._loop = loop
         self._crew = Crew(self._executor, self._backend, self._strategies, self._grace, self._ended)
         self._alarm = Alarm(self._backend, self._poll)
+        self._turns = Turns(self._turn_ended)
         self._keeper = LeaseKeeper(
             self._backend,
             self._lock_seconds,
@@ -233,34 +239,71 @@ class Worker:
         self._alarm.start()
         self._keeper.start()
         try:
-            while not self._closing or self._crew or self._outcomes:
+            while not self._closing or self._crew or self._outcomes or self._turns:
                 await self._alarm.wait()
                 if self._alarm.changed:
                     self._alarm.changed = False
                     self._keeper.look_now()
-                await self._turn()
+                self._take_turns()
         except QueueClosed:
             _log.info("worker %s ends: its queue was closed", self.id)
-            self._crew.drop_everything()
+            self._drop_everything()
         except asyncio.CancelledError:  # by force, or because the loop ends
-            self._crew.drop_everything()
+            self._drop_everything()
             if not self._silent:
                 self._silent = True
                 raise
         finally:
             self._closing = True
             self._dock.left(self)
-            await asyncio.gather(self._alarm.stop(), self._keeper.stop(), self._executor.close())
+            await asyncio.gather(self._turns.ended(), self._alarm.stop(), self._keeper.stop(), self._executor.close())
             if not self._silent:
                 await self._say_goodbye()
 
-    async def _turn(self) -> None:
+    def _drop_everything(self) -> None:
+        self._turns.cancel()
+        self._crew.drop_everything()
+
+    def _take_turns(self) -> None:
+        """Begins a turn; beside another one only if it is well filled, and the store is known to answer."""
+        if self._turns.failure is not None:
+            raise self._turns.failure
+        self._knocked = bool(self._turns)
+        if not self._turns and (self._outcomes or not self._closing):
+            self._begin_turn()
+        while self._another_pays():
+            self._begin_turn()
+
+    def _another_pays(self) -> bool:
+        if len(self._turns) != 1 or self._in_doubt or self._trouble:
+            return False
+        waiting = self._room() if self._alarm.plenty else 0
+        return max(len(self._outcomes), waiting) >= max(_WORTH_A_TURN, self.concurrency // 4)
+
+    def _turn_ended(self) -> None:
+        """Rings if there was a reason to take a turn while none could begin, or there is one still."""
+        more = self._outcomes or (self._alarm.plenty and self._room())
+        if self._knocked or more or self._closing or self._turns.failure is not None:
+            self._alarm.ring()
+
+    def _room(self) -> int:
+        """How many more jobs may be claimed now."""
+        if self._closing or self._too_much_goes_on():
+            return 0
+        held = len(self._crew) + len(self._outcomes) + self._turns.spoken_for
+        return max(self.concurrency - held, 0)
+
+    def _begin_turn(self) -> None:
         """Settles what has ended and claims as much as there is room for, in one transaction."""
-        if self._in_doubt and not await self._took_up_what_was_claimed():
+        if self._in_doubt:
+            self._turns.begin(self._take_up_what_was_claimed(), speaks_for=self.concurrency)
             return
-        outcomes, self._outcomes = self._outcomes, []
-        room = 0 if self._closing or self._too_much_goes_on() else self.concurrency - len(self._crew)
-        limit = min(room, (self.concurrency + 1) // 2, _LARGEST_CLAIM)  # half of it at a time: the rest runs meanwhile
+        most = min((self.concurrency + 1) // 2, _LARGEST_TURN)  # half of it at a time: the rest runs meanwhile
+        outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
+        limit = min(self._room(), most)
+        self._turns.begin(self._turn(outcomes, limit), speaks_for=max(len(outcomes), limit))
+
+    async def _turn(self, outcomes: list[Outcome], limit: int) -> None:
         if not outcomes and not limit:
             if self._trouble:
                 await self._tell_trouble()
@@ -288,9 +331,7 @@ class Worker:
                 self._alarm.look_ahead(self._queues)
         if jobs:
             self._claimed(jobs, asked_at)
-            if room > len(jobs) == limit:
-                self._alarm.ring()
-        elif limit and not self._crew:
+        elif limit and not self._crew and len(self._turns) == 1:
             await self._tell_drained()
         if self._trouble:
             await self._tell_trouble()
@@ -304,26 +345,26 @@ class Worker:
         self._choked = too_much
         return too_much
 
-    async def _took_up_what_was_claimed(self) -> bool:
-        """Runs what a claim has got us whose answer was lost; False if the store does not tell now."""
+    async def _take_up_what_was_claimed(self) -> None:
+        """Runs what a claim has got us whose answer was lost."""
         ours = JobFilter(assignee_id=self.id, statuses=[JobStatus.RUNNING])
         asked_at = monotonic()
         try:
-            held = (await self._backend.list_jobs(ours, limit=_LARGEST_CLAIM)).items
+            held = (await self._backend.list_jobs(ours, limit=_LARGEST_TURN)).items
             now = await self._backend.now()
         except QueueClosed:
             raise
         except Exception as error:  # as in a turn
             await self._wait_for_better_times(error)
             self._alarm.ring()
-            return False
+            return
         unheard = {*self._dock.not_held(self, [job.id for job in held])} - self._given_up
         for job in held:
             ends_at = None if job.lease is None else job.lease.expires_at
             if job.id in unheard and ends_at is not None and ends_at > now:  # others we have lost ourselves
                 self._claimed([job], asked_at + (ends_at - now).total_seconds() - self._lock_seconds)
         self._in_doubt = False
-        return True
+        self._alarm.ring()
 
     async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
         left = outcomes

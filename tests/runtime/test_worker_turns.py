@@ -1,0 +1,138 @@
+"""Two turns under way at once: the store is never left idle, and no more is held, nor anything lost, for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from longshore import Job, JobStatus, Outcome, Queue
+from longshore.backends.contract import Backend, SettleReport
+from longshore.core.errors import BackendUnavailable
+from longshore.runtime.running_job import RunningJob
+from longshore.testing.conformance.staging import all_jobs, log_of
+from tests.runtime.working import all_come_to, most_at_once, running, until, working
+
+S = JobStatus
+
+
+class SlowStore:
+    """Counts the turns under way; of the second of two the answer may be lost, or held back until it is let go."""
+
+    def __init__(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch, *, answers_lost: int = 0, holds_back: bool = False
+    ) -> None:
+        self.at_once = 0
+        self.most = 0
+        self.sizes: list[int] = []
+        self.stuck = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self._to_lose = answers_lost
+        self._holds_back = holds_back
+        self._turn = backend.settle_and_dequeue
+        monkeypatch.setattr(backend, "settle_and_dequeue", self._slowly)
+
+    async def _slowly(
+        self, outcomes: Sequence[Outcome], assignee_id: str, tags: Sequence[str] = (), limit: int = 1, **more: Any
+    ) -> tuple[SettleReport, list[Job]]:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        self.sizes.append(max(len(outcomes), limit))
+        try:
+            for _ in range(20):  # long enough for what runs meanwhile to end
+                await asyncio.sleep(0)
+            answer = await self._turn(outcomes, assignee_id, tags, limit, **more)
+            if self.at_once == 2 and self._holds_back:
+                self.stuck.set()
+                await self.let_go.wait()
+            if self.at_once == 2 and self._to_lose:
+                self._to_lose -= 1
+                raise BackendUnavailable("the connection was cut after the commit")
+            return answer
+        finally:
+            self.at_once -= 1
+
+
+async def nothing(job: RunningJob) -> int:
+    return int(job.data)
+
+
+async def test_a_second_turn_begins_beside_the_first_while_there_is_plenty(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-09 X-79
+    store = SlowStore(backend, monkeypatch)
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(1_000)])
+    async with working(queue, nothing, concurrency=100):
+        await all_come_to(backend, S.COMPLETED, count=1_000)
+    assert store.most == 2
+    assert max(store.sizes) <= 50
+    assert most_at_once(await log_of(backend)) <= 100
+    assert {job.executions for job in await all_jobs(backend)} == {1}
+
+
+async def test_few_jobs_take_one_turn_at_a_time(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SlowStore(backend, monkeypatch)
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(60)])
+    async with working(queue, nothing, concurrency=10):
+        await all_come_to(backend, S.COMPLETED, count=60)
+    assert store.most == 1
+
+
+async def test_answers_of_both_turns_that_are_lost_lose_nothing_and_hold_no_more(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-11 M-WRK-15
+    store = SlowStore(backend, monkeypatch, answers_lost=3)
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(600)])
+    async with working(queue, nothing, concurrency=100):
+        await all_come_to(backend, S.COMPLETED, count=600)
+    assert store.most == 2
+    assert most_at_once(await log_of(backend)) <= 100
+    assert {(job.executions, job.crashes) for job in await all_jobs(backend)} == {(1, 0)}
+
+
+async def test_what_two_turns_bring_to_a_worker_that_is_closing_goes_back(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-18 X-80
+    store = SlowStore(backend, monkeypatch, holds_back=True)
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(600)])
+    async with working(queue, nothing, concurrency=100) as worker:
+        await store.stuck.wait()
+        closing = asyncio.ensure_future(worker.close())
+        await until(lambda: worker._closing)
+        store.let_go.set()
+        await closing
+        assert not await running(backend)
+        counts = await backend.count_jobs()
+        assert counts[S.COMPLETED] + counts[S.INITIAL_PENDING] + counts[S.UNKNOWN_RETRY] == 600
+        assert counts[S.UNKNOWN_RETRY]
+        assert {job.crashes for job in await all_jobs(backend)} == {0}
+
+
+async def test_a_worker_ended_by_force_lets_no_turn_start_anything(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-18
+    store = SlowStore(backend, monkeypatch, holds_back=True)
+    begun = 0
+
+    async def process(job: RunningJob) -> None:
+        nonlocal begun
+        begun += 1
+
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(600)])
+    async with working(queue, process, concurrency=100, lock_duration=60) as worker:
+        await store.stuck.wait()
+        before = begun
+        await worker.close(force=True)
+        store.let_go.set()
+        await until(lambda: store.at_once == 0)
+    assert begun == before
+    assert worker.running == 0
+    assert await running(backend)  # nobody gave them back: their leases run out
