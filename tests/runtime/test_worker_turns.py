@@ -73,6 +73,26 @@ async def test_a_second_turn_begins_beside_the_first_while_there_is_plenty(
     assert {job.executions for job in await all_jobs(backend)} == {1}
 
 
+async def test_what_one_turn_may_bring_is_no_room_for_the_other(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-09 X-79
+    store = SlowStore(backend, monkeypatch)
+    go_on = asyncio.Event()
+
+    async def process(job: RunningJob) -> None:
+        if job.data < 20:  # these stay, so that what is left is less than two turns could take
+            await go_on.wait()
+
+    await queue.add_bulk([{"type": "x", "data": n} for n in range(1_000)])
+    async with working(queue, process, concurrency=100):
+        await all_come_to(backend, S.COMPLETED, count=980)
+        go_on.set()
+        await all_come_to(backend, S.COMPLETED, count=1_000)
+    assert store.most == 2
+    assert most_at_once(await log_of(backend)) <= 100
+
+
 async def test_few_jobs_take_one_turn_at_a_time(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
