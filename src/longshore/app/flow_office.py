@@ -136,8 +136,8 @@ class FlowOffice:
                     await changed
                 except BackendUnavailable:
                     await asyncio.sleep(_POLL)
-                else:  # a busy store is looked at for no more than a third of the time
-                    await asyncio.sleep(max(_SHORTEST_PAUSE, 3 * took) - (monotonic() - began))
+                else:  # a busy store is looked at for no more than a twentieth of the time: a flow may have many steps
+                    await asyncio.sleep(max(_SHORTEST_PAUSE, min(_POLL, 20 * took)) - (monotonic() - began))
                 finally:
                     changed.cancel()
                     await asyncio.gather(changed, return_exceptions=True)
