@@ -17,6 +17,7 @@ PROGRAMS = {
     "cpu_bound_processes": "primes.py",
     "cancellation_and_progress": "exports.py",
     "transactional_enqueue": "orders.py",
+    "import_flow": "import_flow.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
 }
@@ -83,6 +84,16 @@ def test_cancellation_and_progress(tmp_path: Path) -> None:
     assert "export: STOPPED\n" in shown
     assert "crunch: stopped half-way\n" in shown
     assert "copy: copied from page 3 on\n" in shown
+
+
+def test_an_import_as_a_flow(tmp_path: Path) -> None:
+    shown = Example("import_flow", tmp_path).run()
+    assert "it cannot go on: Fatal: there is no rate for USD yet\nthe flow is waiting" in shown
+    assert re.search(r"convert +DEAD\n", shown)
+    assert re.search(r"report +WAITING_CHILDREN\n", shown)
+    assert "  731.25 USD from 3 regions; the weather is unknown\n" in shown
+    assert shown.count("south: 1 orders, 300 in all") == 1, "what completed is not run again"
+    assert shown.endswith("  285\n")
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
