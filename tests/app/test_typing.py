@@ -15,10 +15,11 @@ ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+
 RIGHT = """
 from typing import assert_type
 
-from longshore import Dependency, Harbor, current_job
+from longshore import Dependency, Harbor, Repeat, current_job
 from longshore.app.handles import JobHandle
 from longshore.app.step import Step
 from longshore.app.task import Task
+from longshore.core.cron import Schedule
 from longshore.core.flow_progress import FlowState
 
 harbor = Harbor("memory://")
@@ -79,10 +80,14 @@ async def main() -> None:
         print(await handle.result(), task.name)
     await harbor.enqueue_many([greet.call("ada"), add.call(1, 2)])
     await harbor.worker(["sums"], concurrency=4).run()
+    assert_type(await harbor.schedule("a", greet, Repeat(every=60), "ada", times=2), Schedule)
+    assert_type(await harbor.schedule("b", add.options(delay=5), Repeat(cron="0 * * * *"), 1, b=2), Schedule)
+    assert_type(harbor.schedule_sync("c", add.call(1, 2), Repeat(every=60)), Schedule)
+    assert_type(await harbor.queue().add("x", repeat=Repeat(every=60)), Schedule)
 """
 
 WRONG = """
-from longshore import Harbor
+from longshore import Harbor, Repeat
 
 harbor = Harbor("memory://")
 
@@ -125,6 +130,11 @@ async def main() -> None:
     harbor.chain(add.call(1, 2), add.call)  # wrong: arg-type
     harbor.chord([add.call(1, 2)], greet.call)  # wrong: arg-type
     sums: list[str] = await (await harbor.group([add.call(1, 2)]).enqueue()).result()  # wrong: assignment
+    harbor.schedule_sync("a", add, Repeat(every=60), 1)  # wrong: call-overload
+    harbor.schedule_sync("a", add, Repeat(every=60), 1, "2")  # wrong: call-overload
+    harbor.schedule_sync("a", add, Repeat(every=60), 1, c=2)  # wrong: call-arg
+    harbor.schedule_sync("a", add.call(1, 2), Repeat(every=60), 1)  # wrong: call-overload
+    harbor.schedule_sync("a", add.call(1, 2), 60)  # wrong: call-overload
     harbor.task(queue=5)  # wrong: call-overload
     harbor.task(attempts=3, executor="cloud")  # wrong: call-overload
 """

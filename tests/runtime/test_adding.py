@@ -359,7 +359,7 @@ async def test_a_repeated_job_is_a_schedule_that_is_put_once(queue: Queue, backe
         ("run_at", {"run_at": 5}),
         ("depends_on", {"depends_on": ["a"]}),
         ("idempotency_key", {"idempotency_key": "a"}),
-        ("status", {"hold": True}),
+        ("hold", {"hold": True}),
         ("connection", {"connection": object()}),
         ("job_id", {"job_id": "x" * 201}),
     ],

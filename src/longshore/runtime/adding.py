@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Required, TypedDict
 
@@ -193,19 +194,22 @@ def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule
     """
     if not isinstance(repeat, Repeat):
         raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}")
+    if job.status is JobStatus.CREATED:
+        raise InvalidArgument("hold", "cannot be set on a job that is made again and again")
     if schedule_id is None:
         described = repr((str(job.queue), job.type, job.payload, repeat)).encode("utf-8", "surrogatepass")
         schedule_id = f"repeat-{hashlib.sha256(described).hexdigest()[:32]}"
     return Schedule(id=schedule_id, job=job, repeat=repeat)
 
 
-async def store_schedule(backend: Backend, schedule: Schedule) -> Schedule:
-    """Stores the schedule; what is wrong with the job it makes is named as the caller named it."""
+@contextmanager
+def in_words_of_its_job(id_is: str) -> Iterator[None]:
+    """What is wrong with a schedule, or with the job it makes, is named as the caller of this named it."""
     try:
-        return await backend.put_schedule(schedule)
+        yield
     except InvalidArgument as error:
         field = error.field.removeprefix("schedule.job.")
-        raise InvalidArgument("job_id" if field == "schedule.id" else field, error.problem) from None
+        raise InvalidArgument(id_is if field == "schedule.id" else field, error.problem) from None
 
 
 async def store(backend: Backend, jobs: Sequence[Job], connection: object, *, named: str = "") -> list[Job]:

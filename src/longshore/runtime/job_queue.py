@@ -111,8 +111,9 @@ class Queue(ScheduleVerbs):
         A `job_id` or `idempotency_key` that is in use returns the job that has it, and changes nothing. `run_at` wins
         over `delay`. `attempts` are tries in all (0: no limit), with `backoff` or the worker's `retry_strategy` between
         them. `remove_on_complete` and `remove_on_fail` take True, or how many to keep. With `hold` it waits for
-        `accept_jobs`. With `repeat` a schedule is stored in its place and returned. With `connection` it is stored
-        inside the caller's own open transaction, and exists if and only if that commits.
+        `accept_jobs`. With `repeat` a schedule is stored in its place and returned: a new one, or the one of this
+        `job_id` as told now, still paused if somebody paused it. With `connection` the job is stored inside the
+        caller's own open transaction, and exists if and only if that commits.
         """
         job = adding.job_from(
             type,
@@ -144,8 +145,8 @@ class Queue(ScheduleVerbs):
             if connection is not None:
                 raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
             schedule = adding.schedule_from(job, repeat, job_id)
-            await self._scope.check_schedule(schedule)
-            return await adding.store_schedule(backend, schedule)
+            with adding.in_words_of_its_job("job_id"):
+                return await self.put_schedule(schedule, keep_pause=True)
         (stored,) = await adding.store(backend, [job], connection)
         return self._scope.seen(stored)  # one of another queue has this id: then nothing was stored
 
