@@ -28,6 +28,7 @@ from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
 from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, postgres_future
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
+from benchmarks.scenarios_schedules import postgres_schedules, schedules
 from benchmarks.scenarios_singles import single_enqueues
 from benchmarks.scenarios_sleepers import sleeping
 from benchmarks.scenarios_starts import postgres_start_latency, start_latency
@@ -55,6 +56,7 @@ SQLITE = _named(
     crowded,
     future,
     due_at_once,
+    schedules,
     keys,
 )
 """In the order they run: those that only look come before those that write on the shared file."""
@@ -69,6 +71,7 @@ POSTGRES = _named(
     postgres_snapshot,
     postgres_future,
     postgres_due_at_once,
+    postgres_schedules,
     postgres_claimers,
     postgres_wakeups,
 )

@@ -32,6 +32,7 @@ class Scale:
     slept_seconds: int = 40
     passed: int = 300_000
     """Jobs that come and go while somebody holds a snapshot."""
+    schedules: int = 10_000
     due: int = 100_000
     """Jobs that fall due at one instant."""
     watched_seconds: int = 8
@@ -58,6 +59,7 @@ QUICK = Scale(
     sleepers=1_000,
     slept_seconds=12,
     passed=50_000,
+    schedules=1_000,
     due=20_000,
     watched_seconds=3,
     many=50_000,
