@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
@@ -24,6 +25,7 @@ _PATTERN_FIELDS = (
     "parent_id",
     "options",
 )
+_as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once: thousands of schedules may fire at a time
 _SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
 _MOMENTS: tuple[str, ...] = ("next_run_at", "last_run_at", "created_at", "updated_at")
 
@@ -58,7 +60,7 @@ def schedule_text(schedule: Schedule) -> str:
     for name in _MOMENTS:
         moment = getattr(schedule, name)
         body[name] = None if moment is None else to_micros(moment)
-    return json.dumps(body, ensure_ascii=False)
+    return _as_json(body)
 
 
 def schedule_of(text: str) -> Schedule:
@@ -73,14 +75,16 @@ def schedule_of(text: str) -> Schedule:
     for kept, moments in ((times, ("start", "end")), (body, _MOMENTS)):
         for name in moments:
             kept[name] = None if kept[name] is None else from_micros(kept[name])
-    return Schedule(job=Job(id=body["id"], **pattern), repeat=_repeat_as_stored(times), **body)
+    return Schedule(job=Job(id=body["id"], **pattern), repeat=_repeat_as_stored(tuple(times.items())), **body)
 
 
-def _repeat_as_stored(fields: dict[str, Any]) -> Repeat:
+@lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this
+def _repeat_as_stored(fields: tuple[tuple[str, Any], ...]) -> Repeat:
     """Without the checks: what was good when it was stored must stay readable, whatever a newer zone list says."""
     repeat = object.__new__(Repeat)
+    known = dict(fields)
     for spec in dataclasses.fields(Repeat):
-        object.__setattr__(repeat, spec.name, fields.get(spec.name, spec.default))
+        object.__setattr__(repeat, spec.name, known.get(spec.name, spec.default))
     return repeat
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain, takewhile
 
 from longshore.core.moments import SECOND, to_micros
@@ -25,8 +26,15 @@ def due_runs(repeat: Repeat, first: int, now: int, left: int | None) -> tuple[li
 
     `left` is how many runs the limit still allows.
     """
+    due, upcoming = _due_runs(repeat, first, now, left)
+    return list(due), upcoming
+
+
+@lru_cache(maxsize=64)  # many schedules come at the same times: the whole hour, every minute
+def _due_runs(repeat: Repeat, first: int, now: int, left: int | None) -> tuple[tuple[int, ...], int | None]:
     begin = skip_missed(repeat, first, now)
-    return due_now(repeat, chain([begin], planned_times(repeat, begin, begin)), now, left)
+    due, upcoming = due_now(repeat, chain([begin], planned_times(repeat, begin, begin)), now, left)
+    return tuple(due), upcoming
 
 
 def due_now(repeat: Repeat, times: Iterator[int], now: int, left: int | None) -> tuple[list[int], int | None]:

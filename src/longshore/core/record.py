@@ -190,6 +190,20 @@ JobInTheMaking = dataclasses.make_dataclass(
 """A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
 
 
+_job_fields = attrgetter(*(spec.name for spec in dataclasses.fields(Job)))
+_PLACE_OF = {spec.name: place for place, spec in enumerate(dataclasses.fields(Job))}
+
+
+def job_like(job: Job, **changes: Any) -> Job:
+    """What `job.replace` gives, at a fifth of the price: for schedules, which make thousands from their patterns."""
+    values = list(_job_fields(job))
+    for name, value in changes.items():
+        values[_PLACE_OF[name]] = value
+    copy = JobInTheMaking(*values)
+    copy.__class__ = Job
+    return cast(Job, copy)
+
+
 @lru_cache(maxsize=1024)  # the jobs of one claim share it
 def _lease(token: str, epoch: int, expires_at: int | None, cancelling: bool) -> Lease:
     return Lease(token, epoch, optional_moment(expires_at), cancelling)

@@ -15,7 +15,7 @@ from longshore.core.missed_runs import due_runs
 from longshore.core.moments import from_micros, optional_moment, span, to_micros
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.planned_times import first_time, planned_times
-from longshore.core.record import record_of
+from longshore.core.record import job_like, record_of
 from longshore.core.repeat import Repeat
 
 LONGEST_SCHEDULE_ID = 200
@@ -179,7 +179,7 @@ def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
 def _run_of(schedule: Schedule, planned: int) -> Job:
     """The job of a planned time, with an id that no other time has: it is made once, whoever makes it."""
     moment = from_micros(planned).isoformat().replace("+00:00", "Z")
-    return schedule.job.replace(id=f"{schedule.id}@{moment}", schedule_id=schedule.id, created_at=None)
+    return job_like(schedule.job, id=f"{schedule.id}@{moment}", schedule_id=schedule.id, created_at=None)
 
 
 def run_by_hand(schedule: Schedule) -> Job:
