@@ -26,6 +26,7 @@ from benchmarks.scenarios_callers import callers
 from benchmarks.scenarios_claims import crowded, keys, tag, waiting
 from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
 from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, postgres_future
+from benchmarks.scenarios_limits import limited_drain, postgres_limited_drain
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
 from benchmarks.scenarios_schedules import postgres_schedules, schedules
@@ -43,6 +44,7 @@ def _named(*scenarios: Scenario) -> dict[str, Scenario]:
 
 SQLITE = _named(
     drain_sqlite,
+    limited_drain,
     start_latency,
     single_enqueues,
     sleeping,
@@ -62,6 +64,7 @@ SQLITE = _named(
 """In the order they run: those that only look come before those that write on the shared file."""
 POSTGRES = _named(
     drain_postgres,
+    postgres_limited_drain,
     postgres_start_latency,
     postgres_enqueue,
     postgres_work,

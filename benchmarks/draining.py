@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from random import Random
 from threading import Event
 from time import perf_counter
 
@@ -20,9 +21,10 @@ from benchmarks.databases import Databases
 from benchmarks.postgres_costs import ServerSample, cpu_by_process
 from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.processes import Companion
-from benchmarks.workload import small_jobs
+from benchmarks.workload import QUEUE, small_jobs
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
+from longshore.core.limits import Rate
 
 _PER_CALL = 1_000
 _BETWEEN_LOOKS = 0.005
@@ -33,6 +35,25 @@ _PEER = ("benchmarks.pgqueuer_peer",)
 
 _FINISHED = "SELECT sum(jobs) FROM queue_counts WHERE status = 'COMPLETED'"
 _FINISHED_ON_POSTGRES = "SELECT count(*) FROM longshore.jobs WHERE status = 'COMPLETED'"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Whether the jobs have concurrency keys, and the limits they wait under."""
+
+    keys: int = 0
+    """How many keys the jobs are spread over, at random; 0 for none."""
+    running: int | None = None
+    per_key: int | None = None
+    rate_per_key: Rate | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return (self.running, self.per_key, self.rate_per_key) != (None, None, None)
+
+
+FREE = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +68,11 @@ class Line:
 
 
 @contextmanager
-def on_sqlite(databases: Databases, jobs: int) -> Iterator[Line]:
+def on_sqlite(databases: Databases, jobs: int, terms: Terms = FREE) -> Iterator[Line]:
     """The product's, in a file."""
     with databases.scratch() as path:
         url = f"sqlite:///{path}"
-        asyncio.run(fill(connect(url), jobs))
+        asyncio.run(fill(connect(url), jobs, terms))
         with bare_sql.open_file(path) as observer:
 
             def done() -> int:
@@ -61,10 +82,10 @@ def on_sqlite(databases: Databases, jobs: int) -> Iterator[Line]:
 
 
 @contextmanager
-def on_postgres(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
+def on_postgres(postgres: PostgresDatabases, jobs: int, terms: Terms = FREE) -> Iterator[Line]:
     """The product's, on the server."""
     with postgres.new() as url:
-        asyncio.run(fill(connect(url), jobs))
+        asyncio.run(fill(connect(url), jobs, terms))
         with _observed(postgres, url, _PRODUCT, jobs, _FINISHED_ON_POSTGRES) as line:
             yield line
 
@@ -79,11 +100,19 @@ def on_pgqueuer(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
             yield line
 
 
-async def fill(backend: Backend, count: int) -> None:
-    """So many waiting jobs, through the product."""
+async def fill(backend: Backend, count: int, terms: Terms = FREE) -> None:
+    """So many waiting jobs, through the product; their keys are the same in every run."""
+    chance = Random(1)
     async with backend:
+        if terms.limited:
+            await backend.set_limits(
+                QUEUE, running=terms.running, per_key=terms.per_key, rate_per_key=terms.rate_per_key
+            )
         for start in range(0, count, _PER_CALL):
-            await backend.enqueue_jobs(small_jobs(start, min(start + _PER_CALL, count)))
+            jobs = small_jobs(start, min(start + _PER_CALL, count))
+            if terms.keys:
+                jobs = [job.replace(concurrency_key=f"tenant-{chance.randrange(terms.keys)}") for job in jobs]
+            await backend.enqueue_jobs(jobs)
 
 
 @contextmanager

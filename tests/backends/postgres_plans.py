@@ -85,7 +85,15 @@ def make_schema(url: str, state: str) -> Statements:
 
 
 PIECES = frozenset(
-    {"due_in_line", "first_outlived", "full_keys", "jobs_where", "priorities_in_line", "priorities_of_lines"}
+    {
+        "due_in_line",
+        "first_outlived",
+        "full_keys",
+        "jobs_where",
+        "priorities_in_line",
+        "priorities_of_lines",
+        "with_keys",
+    }
 )
 """What only looks like a statement, and is a part of others."""
 

@@ -12,9 +12,9 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.sqlite.statements import SQL
 
 INDEXES = {
-    "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",
     "look_ahead": "jobs_claimable (queue=? AND priority=? AND place<?)",
-    "claimable": "jobs_claimable (queue=? AND priority=? AND place<?)",
+    "claimable": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",
     "first_in_line": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "jobs_to_complete": "jobs_by_id (id=?)",
     "delayed_in_line": "jobs_claimable (queue=? AND priority=? AND place>?)",
@@ -34,6 +34,7 @@ INDEXES = {
     "jobs_beyond": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",
     "open_edges": "job_dependencies_open (depends_on=?)",
     "first_parked": "jobs_parked (queue=? AND concurrency_key=?)",
+    "keys_with_parked": "jobs_parked (queue=? AND concurrency_key=?)",
     "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",
     "job_of_key": "jobs_by_key (queue=? AND idempotency_key=?)",
     "removed_job_of_key": "tombstones_by_key (queue=? AND idempotency_key=?)",

@@ -18,12 +18,12 @@ OF_THEIR_OWN = {
             " hold_queues_alone insert_schedules jobs_to_renew unsure_edges"
         ),
         "a claim without limits is one statement, which also steps around litter that an old snapshot keeps": (
-            "claim_in_line claim_further_on entries_read heads_of_lines"
+            "claim_chosen claim_in_line claim_further_on entries_read heads_of_lines"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
             "copy_events copy_jobs copy_tags count_delayed jobs_behind_keys jobs_of_keys removed_jobs_of_keys"
-            " tombstones_behind_keys"
+            " tombstones_behind_keys unpark_first"
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
@@ -40,11 +40,11 @@ OF_THEIR_OWN = {
     "sqlite": {
         "one by one costs nothing in the same process": (
             "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_parked job_behind_key job_by_uid"
-            " job_of_key next_owner removed_job_of_key tombstone_behind_key uid_with_room"
+            " first_parked job_of_key keys_with_parked next_owner removed_job_of_key tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
-            "complete_job first_in_line insert_active_events insert_completed_events insert_promoted_events"
-            " jobs_to_announce jobs_to_complete"
+            "claim_jobs complete_job first_in_line insert_active_events insert_completed_events insert_promoted_events"
+            " jobs_to_announce jobs_to_claim jobs_to_complete"
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",

@@ -16,6 +16,7 @@ from longshore.backends.transaction import (
     KEEP_WORKERS,
     KEY_TTL,
     Edge,
+    InLine,
     KeyState,
     QueueState,
     Tombstone,
@@ -178,9 +179,6 @@ class _Store:
             self._jobs[change.record.id] = copy_of(change.record)
             self._append(change.events)
 
-    def claim(self, changes: Sequence[Change]) -> None:
-        self.save(changes)
-
     def announce_due(self, limit: int) -> list[str]:
         def is_due(record: Record) -> bool:
             return record.status in ELIGIBLE and record.announce_at is not None and record.announce_at <= self.now
@@ -194,6 +192,9 @@ class _Store:
 
     def complete_at_once(self, *_ended: object) -> None:
         """Nothing: job by job is how it is specified."""
+
+    def claim_at_once(self, *_chosen: object) -> None:
+        """As above."""
 
     def remove(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -298,12 +299,13 @@ class _Store:
     def claim_in_line(self, *_claim: object) -> None:
         """Nothing: job by job is how it is specified."""
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: int) -> Iterator[Record]:
+    def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int]) -> Iterator[InLine]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now
             return due and record.queue == queue.name and set(tags) <= set(record.tags)
 
-        return iter(sorted(self._where(waits), key=standing_order))
+        found = self._where(waits)
+        return iter(sorted(InLine(*standing_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found))
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         return {key: dataclasses.replace(self._keys.get((queue, key)) or KeyState(queue, key)) for key in keys}
@@ -312,14 +314,17 @@ class _Store:
         for state in states:
             self._keys[state.queue, state.key] = dataclasses.replace(state)
 
-    def park(self, records: Sequence[Record]) -> None:
+    def park(self, uids: Sequence[int]) -> None:
         """Nothing to do: this store has no index to keep short."""
 
     def park_ahead(self, _queue: QueueState, _among: int) -> int:
         return 0
 
-    def unpark(self, _queue: str, _key: str, _count: int) -> int:
-        return 0
+    def any_parked(self, _queue: str) -> bool:
+        return False
+
+    def unpark(self, _queue: str, _room: Mapping[str, int]) -> None:
+        """As above."""
 
     def keys_waking(self, _queue: QueueState) -> list[KeyState]:
         return []

@@ -7,8 +7,8 @@ it is saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
@@ -16,7 +16,7 @@ from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.limits import Rate, Window, room_in, room_under
+from longshore.core.limits import UNUSED, Rate, Window, room_in, room_under
 from longshore.core.record import Record
 
 DAY = 86_400 * 1_000_000
@@ -40,7 +40,7 @@ class QueueState:
     per_key: int | None = None
     rate: Rate | None = None
     rate_per_key: Rate | None = None
-    window: Window = field(default_factory=Window)
+    window: Window = UNUSED
     keep_finished: int | None = KEEP_FINISHED
     keep_dead: int | None = KEEP_DEAD
     keep_events: int | None = KEEP_EVENTS
@@ -74,10 +74,12 @@ class KeyState:
     queue: str
     key: str
     holding: int = 0
-    window: Window = field(default_factory=Window)
+    window: Window = UNUSED
 
     def room(self, queue: QueueState, now: int) -> int:
         """How many more of this key's jobs may start now."""
+        if queue.rate_per_key is None:
+            return room_under(queue.per_key, self.holding)
         return min(room_under(queue.per_key, self.holding), room_in(queue.rate_per_key, self.window, now))
 
     def wakes_at(self, queue: QueueState, now: int) -> int | None:
@@ -118,6 +120,30 @@ class Completion(NamedTuple):
     epoch: int
     token: str
     result: bytes | None
+
+
+class Ended(NamedTuple):
+    """Whose job has just ended, and whose room it gives back."""
+
+    owner: str
+    queue: str
+    key: str | None
+
+
+class InLine(NamedTuple):
+    """A job in line, as a claim looks at it; the first three are its standing order."""
+
+    priority: int
+    place: int
+    uid: int
+    queue: str
+    key: str | None
+    expires_at: int | None
+    parked: bool
+    holding: int | None = None
+    """What is known of its key, where that was looked up too: how many are held, and its window."""
+    window_start: int = 0
+    window_count: int = 0
 
 
 class Transaction(Protocol):
@@ -184,17 +210,22 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> dict[str, str] | None:
-        """Completes those whose lease is good, and whose end concerns nothing but themselves, where the store can.
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> dict[str, Ended] | None:
+        """Completes those whose lease is good and who are not to be removed after it, where the store can.
 
-        They are among others of a batch, all of which are locked. Returns their owners by id; nobody is told who waits
-        for them. None means that the store looks at each. Those with a concurrency key or with the option
-        `remove_on_complete` concern others.
+        They are among others of a batch, all of which are locked. Returns by id what their end concerns: nobody is told
+        who waits for them, and no key has its room back yet. None means that the store looks at each. Those with the
+        option `remove_on_complete` are left alone.
         """
         ...
 
-    def claim(self, changes: Sequence[Change]) -> None:
-        """Like `save`, for jobs just claimed: all by one worker, under one lease. There is at least one."""
+    def claim_at_once(
+        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None, /
+    ) -> list[Job] | None:
+        """Claims these `candidates`, in the order given, where the store can; there is at least one.
+
+        None means that it cannot: then each is changed and saved.
+        """
         ...
 
     def announce_due(self, limit: int) -> list[str]:
@@ -282,11 +313,12 @@ class Transaction(Protocol):
         """
         ...
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: int, /) -> Iterator[Record]:
+    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], /) -> Iterator[InLine]:
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
-        About so many are wanted. Jobs of keys that are full already may be left out. With tags, parked jobs are
-        candidates too: which of them step back into line when their key has room is decided without regard to tags.
+        `wanted` tells about how many are wanted yet. Jobs of keys that are full already may be left out. With tags,
+        parked jobs are candidates too: which of them step back into line when their key has room is decided without
+        regard to tags.
         """
         ...
 
@@ -298,7 +330,7 @@ class Transaction(Protocol):
         """Stores what is known of keys."""
         ...
 
-    def park(self, records: Sequence[Record]) -> None:
+    def park(self, uids: Sequence[int]) -> None:
         """Takes jobs of full keys out of the way of claims."""
         ...
 
@@ -306,8 +338,12 @@ class Transaction(Protocol):
         """Does so for all jobs of full keys among the first so many in line; returns how many they were."""
         ...
 
-    def unpark(self, queue: str, key: str, count: int, /) -> int:
-        """Puts the first `count` parked jobs of a key back into line; returns how many there were."""
+    def any_parked(self, queue: str) -> bool:
+        """Whether any job of the queue is parked."""
+        ...
+
+    def unpark(self, queue: str, room: Mapping[str, int], /) -> None:
+        """Puts parked jobs back into line, the first of each key, as many as it has room for."""
         ...
 
     def keys_waking(self, queue: QueueState, /) -> list[KeyState]:

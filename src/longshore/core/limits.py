@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from longshore.core.errors import InvalidArgument
@@ -19,15 +19,13 @@ class Rate:
 
     count: int
     per: Duration
+    per_micros: int = field(init=False, repr=False, compare=False)
+    """The window's length in microseconds."""
 
     def __post_init__(self) -> None:
         check_number("rate.count", self.count, least=1)
-        object.__setattr__(self, "per", timedelta(microseconds=check_duration("rate.per", self.per)))
-
-    @property
-    def per_micros(self) -> int:
-        """The window's length in microseconds."""
-        return check_duration("rate.per", self.per)
+        object.__setattr__(self, "per_micros", check_duration("rate.per", self.per))
+        object.__setattr__(self, "per", timedelta(microseconds=self.per_micros))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,15 @@ class Window:
     def end(self, rate: Rate) -> int:
         """When the next window begins, by the rate as it is now."""
         return self.start - self.start % rate.per_micros + rate.per_micros
+
+
+UNUSED = Window()
+"""A window in which nothing has started."""
+
+
+def window_of(start: int, count: int) -> Window:
+    """A window from its two stored numbers; most have seen nothing, and need no object of their own."""
+    return Window(start, count) if count else UNUSED
 
 
 def room_under(limit: int | None, running: int) -> int:

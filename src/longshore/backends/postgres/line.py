@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from zlib import crc32
 
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.session import Session
 from longshore.backends.postgres.view import PostgresView
 from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
-from longshore.backends.sql.columns import Row, key_of_row, queue_of_row
+from longshore.backends.sql.columns import Row, queue_of_row
 from longshore.backends.sql.line import SQLLine
+from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sql.view import BEFORE_ALL
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import KeyState, QueueState
+from longshore.backends.transaction import InLine, QueueState
 from longshore.core.job import Job
-from longshore.core.record import Record
 
 _LEAST_AT_ONCE = 20
 
@@ -47,6 +47,8 @@ class PostgresLine(PostgresView, SQLLine):
         """Whether the server's own clock judges here, rather than one that a test holds."""
         self._entries = 0
         self._held: dict[str, QueueState] | None = None
+        self._alone: dict[str, QueueState] = {}
+        """Queues that are this transaction's alone, until it ends."""
         self._limited = limited
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
@@ -58,9 +60,13 @@ class PostgresLine(PostgresView, SQLLine):
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
-        states, self._held = self._held, None
-        if states is None or alone or not (names is None or states.keys() == set(names)):
-            states = self._hold(self.queues_ever_seen() if names is None else names, alone=alone)
+        if names is None and self._held is not None:
+            states = self._held
+        else:
+            wanted = self.queues_ever_seen() if names is None else names
+            held = self._alone if alone else self._alone | (self._held or {})
+            states = {name: held[name] for name in wanted if name in held}
+            states |= self._hold([name for name in wanted if name not in held], alone=alone)
         for state in states.values():
             state.eligible = 1
             if state.running_limit is not None:
@@ -69,6 +75,8 @@ class PostgresLine(PostgresView, SQLLine):
         return states
 
     def _hold(self, names: Sequence[str], *, alone: bool) -> dict[str, QueueState]:
+        if not names:
+            return {}
         alone_in = {name for name in names if alone or name in self._limited}
         self._lock(self._sql.hold_queues_alone, alone_in)
         self._lock(self._sql.hold_queues, set(names) - alone_in)
@@ -78,6 +86,7 @@ class PostgresLine(PostgresView, SQLLine):
         self._limited.update(limited)
         if limited - alone_in:
             raise BeginAnew
+        self._alone |= {name: states[name] for name in alone_in}
         return states
 
     def _lock(self, statement: str, names: Collection[str]) -> None:
@@ -121,12 +130,16 @@ class PostgresLine(PostgresView, SQLLine):
                 return None
             rows += claimed or ()
         rows.sort(key=in_standing_order)
+        return self._as_claimed(rows, len(shares), Claimant(assignee_id, token, expires_at, self.now))
+
+    def _as_claimed(self, rows: list[Row], queues: int, claimant: Claimant) -> list[Job]:
+        """The jobs of rows that a statement has just claimed, after their tags have followed."""
         tagged = [uid for uid, *_, tags in moves_of(rows) if tags]
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(rows)
-        self.counted += 2 * len(shares)
-        return Claimant(assignee_id, token, expires_at, self.now).jobs(rows, self._dependencies_of)
+        self.counted += 2 * queues
+        return claimant.jobs(rows, self._dependencies_of)
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
         """How many of the first in line are each queue's."""
@@ -163,53 +176,41 @@ class PostgresLine(PostgresView, SQLLine):
 
     # -- the claim job by job, where limits or tags have a say
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: int) -> Iterator[Record]:
-        at_once = max(wanted, _LEAST_AT_ONCE)
-        if tags:
-            yield from self._tagged_candidates(queue, tags, at_once)
-            return
-        for priority in self._priorities(queue.name):
-            last = (BEFORE_ALL, 0)
-            while True:
-                rows = self._untagged(queue, priority, last, at_once)
-                yield from self._records(rows)
-                if len(rows) < at_once:
-                    break
-                last = _place_of(rows[-1])
+    def claim_at_once(
+        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+    ) -> list[Job]:
+        by_queue: dict[str, list[int]] = defaultdict(list)
+        for entry in chosen:
+            by_queue[entry.queue].append(entry.uid)
+        rows: list[Row] = []
+        for queue, uids in by_queue.items():
+            values = (queue, self.now, self._listed(uids), assignee_id, token, expires_at)
+            rows += [row[1:] for row in self._rows(self._sql.claim_chosen, *values)]
+        if len(rows) != len(chosen):
+            raise ChangedUnderneath(f"{len(chosen)} locked jobs were to be claimed, and {len(rows)} were")
+        rows.sort(key=in_standing_order)
+        return self._as_claimed(rows, len(by_queue), Claimant(assignee_id, token, expires_at, self.now))
 
-    def _untagged(self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int) -> list[Row]:
-        if queue.limits_keys:
-            limits = self._limits(queue)
-            found = self._rows(self._sql.claimable_with_room, queue.name, priority, self.now, *limits, *after, at_once)
-        else:
-            found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
-        return list(found)
-
-    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], at_once: int) -> Iterator[Record]:
+    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
         rarest, *others = self._rarest_first(tags)
         statement = self._sql.tagged_with_room if queue.limits_keys else self._sql.tagged_claimable
         limits = self._limits(queue) if queue.limits_keys else ()
         for priority in self._tagged_priorities(queue.name, rarest):
             last = (BEFORE_ALL, 0)
             while True:
+                at_once = max(wanted(), _LEAST_AT_ONCE)
                 values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, *limits)
-                rows = list(self._rows(statement, *values))
-                yield from self._records(rows)
-                if len(rows) < at_once:
+                found = [InLine._make((*row, None, 0, 0)) for row in self._rows(statement, *values)]
+                yield from found
+                if len(found) < at_once:
                     break
-                last = _place_of(rows[-1])
+                last = (found[-1].place, found[-1].uid)
 
     # -- keys
 
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        states = {key: KeyState(queue, key) for key in keys}
-        states.update({row[1]: key_of_row(row) for row in self._rows(self._sql.key_state, queue, self._listed(keys))})
-        return states
+    def _put_keys(self, rows: Sequence[Row]) -> None:
+        self._run(self._sql.put_key, *map(self._listed, zip(*rows, strict=True)))
 
-
-_PLACE, _UID = 25, 0
-
-
-def _place_of(row: Row) -> tuple[int, int]:
-    """Where the job of a row of `job_columns` stands within its priority."""
-    return row[_PLACE], row[_UID]
+    def unpark(self, queue: str, room: Mapping[str, int]) -> None:
+        if room and self._run(self._sql.unpark_first, queue, self._listed(room), self._listed(room.values())):
+            self.news = True

@@ -34,8 +34,9 @@ _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransact
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# A claim is planned once: its plan is right for any values, and to plan it costs more than to claim ten jobs.
-_BEGIN_TO_CLAIM = f"{_BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan"
+# A claim is planned once: its plan is right for any values, and to plan it costs more than to claim ten jobs. It may be
+# planned while a table is empty and used when it is not, so reading a whole table is never the plan.
+_BEGIN_TO_CLAIM = f"{_BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -134,7 +135,8 @@ class Performer:
         locked = self._all_queues if holds is None else frozenset(holds)
         # where limits have a say it is held alone, and no longer than it must be
         if holds == () or (self._limited if holds is None else self._limited & locked):
-            ((now,),) = session.simply(f"{_BEGIN}; {self._not_for_ever}; {self._sql.now}")
+            begin = _BEGIN if holds == () else _BEGIN_TO_CLAIM
+            ((now,),) = session.simply(f"{begin}; {self._not_for_ever}; {self._sql.now}")
             transaction.now = now if self._clock is None else transaction.now
             return transaction
         found = transaction.held_from_the_start(self._hold_from_the_start(session, holds, locked), locked)

@@ -111,16 +111,34 @@ queue = $1 AND priority = $2 AND place <= $3 AND eligible_at <= $3 AND {eligible
 SELECT key FROM {schema}.concurrency_keys
 WHERE queue = $1 AND (holding >= $4::bigint OR (window_count >= $5::bigint AND window_start >= $6::bigint))
 
+-- name: line_columns
+-- A job as a claim looks at it, to choose or pass over.
+jobs.priority, jobs.place, jobs.uid, jobs.queue, jobs.concurrency_key, jobs.expires_at, jobs.parked
+
+-- name: with_keys
+-- What is known of their keys beside them.
+SELECT line.*, coalesce(kept.holding, 0), coalesce(kept.window_start, 0), coalesce(kept.window_count, 0)
+FROM line LEFT JOIN LATERAL (
+    SELECT holding, window_start, window_count FROM {schema}.concurrency_keys
+    WHERE queue = $1 AND key = line.concurrency_key LIMIT 1
+) AS kept ON true
+
 -- name: claimable
 -- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
-SELECT {job_columns} FROM {schema}.jobs WHERE {in_line} AND (place, uid) > ($4::bigint, $5::bigint)
-ORDER BY place, uid LIMIT $6 FOR UPDATE SKIP LOCKED
+WITH line AS MATERIALIZED (
+    SELECT {line_columns} FROM {schema}.jobs WHERE {in_line} AND (place, uid) > ($4::bigint, $5::bigint)
+    ORDER BY place, uid LIMIT $6 FOR NO KEY UPDATE SKIP LOCKED
+)
+{with_keys}
 
 -- name: claimable_with_room
 -- Jobs of keys that are full already are passed over here, where it is cheap.
-SELECT {job_columns} FROM {schema}.jobs
-WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
-AND (place, uid) > ($7::bigint, $8::bigint) ORDER BY place, uid LIMIT $9 FOR UPDATE SKIP LOCKED
+WITH line AS MATERIALIZED (
+    SELECT {line_columns} FROM {schema}.jobs
+    WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
+    AND (place, uid) > ($7::bigint, $8::bigint) ORDER BY place, uid LIMIT $9 FOR NO KEY UPDATE SKIP LOCKED
+)
+{with_keys}
 
 -- name: look_ahead
 SELECT uid, concurrency_key IS NOT NULL AND concurrency_key IN ({full_keys})
@@ -154,18 +172,18 @@ jobs.assignee_id, jobs.lease_owner, jobs.lease_token, jobs.lease_expires_at, job
 jobs.result, jobs.error_message, jobs.progress, jobs.checkpoint
 
 -- name: tagged_claimable
-SELECT {jobs_columns} FROM {tagged_in_line}
-    FOR UPDATE SKIP LOCKED
+SELECT {line_columns} FROM {tagged_in_line}
+    FOR NO KEY UPDATE SKIP LOCKED
 ) AS jobs
 ORDER BY first.place, first.uid LIMIT $8
 
 -- name: tagged_with_room
-SELECT {jobs_columns} FROM {tagged_in_line}
+SELECT {line_columns} FROM {tagged_in_line}
     AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
         SELECT key FROM {schema}.concurrency_keys
         WHERE queue = $2 AND (holding >= $9::bigint OR (window_count >= $10::bigint AND window_start >= $11::bigint))
     ))
-    FOR UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 ) AS jobs
 ORDER BY first.place, first.uid LIMIT $8
 
@@ -193,15 +211,19 @@ SELECT (
 )
 FROM priorities WHERE priorities.priority IS NOT NULL
 
--- name: due_in_line
--- One priority's share of the line, locked: first what tells of a job once it is claimed, then the rest of it.
-SELECT
+-- name: due_columns
+-- First what tells of a job once it is claimed, then the rest of it.
     due.uid, due.status AS was, due.retry_count, due.job_seq + 1 AS job_seq, due.epoch + 1 AS epoch,
     due.executions + 1 AS executions, greatest(due.last_told, pg_current_xact_id()) AS told, due.id, due.queue, due.type,
     due.place, due.priority, due.lifo, due.delay, due.run_at, due.expires_at, due.timeout, due.max_attempts,
     due.max_crashes, due.crashes, due.created_at, due.started_at, due.finalized_at, due.last_retry_at, due.deps_total,
     due.on_dependency_failure, due.idempotency_key, due.concurrency_key, due.parent_id, due.schedule_id, due.tags,
     due.options, due.error_message, due.progress, due.checkpoint, due.payload, due.result
+
+-- name: due_in_line
+-- One priority's share of the line, locked.
+SELECT
+{due_columns}
 FROM {schema}.jobs AS due
 WHERE due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
 AND due.{eligible} AND NOT due.parked
@@ -227,9 +249,9 @@ WHERE late.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITI
 -- counted makes sure that the whole line was read when the entries read are asked for.
 claimed AS (
     UPDATE {schema}.jobs SET
-        status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = $2,
-        started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4, lease_token = $5,
-        lease_expires_at = $6, last_told = {next_told}
+        status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
+        updated_at = $2, started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4,
+        lease_token = $5, lease_expires_at = $6, last_told = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
     RETURNING uid
 ),
@@ -274,6 +296,15 @@ chosen AS MATERIALIZED (
     ) AS line
     WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
     LIMIT $3
+),
+{claiming}
+
+-- name: claim_chosen
+-- Jobs of one queue that were looked at and locked before.
+WITH chosen AS MATERIALIZED (
+    SELECT
+    {due_columns}
+    FROM {schema}.jobs AS due WHERE due.uid = ANY($3::bigint[]) AND due.{eligible}
 ),
 {claiming}
 
@@ -422,15 +453,15 @@ FROM json_to_recordset($1::json) AS new (
 WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
 -- name: complete_jobs
--- The fence, the end, its event and its count in one statement, for jobs whose key takes no part in it. What does not
--- match is left for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
+-- The fence, the end, its event and its count in one statement; keys are seen to afterwards. What does not match is left
+-- for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
 -- and judged as they are then. What they are compared by stands in no condition on the table itself: it would lead the
 -- planner to an index of all that is held, or to a loop within a loop.
 WITH locked AS MATERIALIZED (
     SELECT uid, id, epoch, coalesce(lease_token, '') AS token, retry_count, job_seq + 1 AS job_seq, executions,
-        {next_told} AS told, queue, type, assignee_id, tags <> '' AS tagged,
+        {next_told} AS told, queue, type, assignee_id, concurrency_key, tags <> '' AS tagged,
         status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > $5) AND lease_owner = assignee_id
-        AND concurrency_key IS NULL AND position('"remove_on_complete"' IN options) = 0 AS plain
+        AND position('"remove_on_complete"' IN options) = 0 AS plain
     FROM {schema}.jobs WHERE id = ANY($6::text[]) ORDER BY uid FOR UPDATE
 ),
 done AS MATERIALIZED (
@@ -457,14 +488,7 @@ counted AS (
     UNION ALL
     SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM done GROUP BY queue
 )
-SELECT uid, id, queue, assignee_id, tagged FROM done
-
--- name: claim_jobs
-UPDATE {schema}.jobs SET
-    status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
-    updated_at = $1, started_at = coalesce(started_at, $1), assigned_at = $1, assignee_id = $2, lease_owner = $2,
-    lease_token = $3, lease_expires_at = $4, last_told = {next_told}
-WHERE uid = ANY($5::bigint[]) AND {eligible}
+SELECT uid, id, queue, assignee_id, concurrency_key, tagged FROM done
 
 -- name: announce_jobs
 -- Whom somebody is claiming, or another is announcing, is left to them. One statement: the claim must not find many locked.
@@ -682,7 +706,7 @@ ON CONFLICT (name) DO UPDATE SET
     keep_finished = excluded.keep_finished, keep_dead = excluded.keep_dead, keep_events = excluded.keep_events,
     changed = pg_current_xact_id()
 
--- name: key_state
+-- name: key_states
 SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
 WHERE queue = $1 AND key = ANY($2::text[])
 
@@ -696,13 +720,13 @@ WHERE queue = $1 AND wakes_at > $3
 
 -- name: put_key
 INSERT INTO {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at)
-VALUES ($1, $2, $3, $4, $5, $6)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
 ON CONFLICT (queue, key) DO UPDATE SET
     holding = excluded.holding, window_start = excluded.window_start, window_count = excluded.window_count,
     wakes_at = excluded.wakes_at
 
--- name: delete_key
-DELETE FROM {schema}.concurrency_keys WHERE queue = $1 AND key = $2
+-- name: forget_keys
+DELETE FROM {schema}.concurrency_keys WHERE queue = $1 AND key = ANY($2::text[])
 
 -- name: delete_keys
 DELETE FROM {schema}.concurrency_keys WHERE queue = $1
@@ -717,13 +741,23 @@ WHERE lease_token IS NOT NULL AND queue = $1 AND concurrency_key IS NOT NULL GRO
 -- name: park
 UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
 
--- name: first_parked
+-- name: unpark_first
 -- Whoever is locked just now is waited for: passed over, nobody would think of them again.
-SELECT uid FROM {schema}.jobs
-WHERE queue = $1 AND concurrency_key = $2 AND parked ORDER BY priority, place, uid LIMIT $3 FOR NO KEY UPDATE
+WITH stepping AS MATERIALIZED (
+    SELECT first.uid FROM unnest($2::text[], $3::bigint[]) AS roomy (key, room) CROSS JOIN LATERAL (
+        SELECT parked.uid FROM {schema}.jobs AS parked
+        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.parked
+        ORDER BY parked.priority, parked.place, parked.uid LIMIT roomy.room FOR NO KEY UPDATE
+    ) AS first
+)
+UPDATE {schema}.jobs SET parked = false WHERE uid = ANY (ARRAY(SELECT uid FROM stepping))
 
 -- name: unpark
 UPDATE {schema}.jobs SET parked = false WHERE uid = ANY($1::bigint[])
+
+-- name: any_parked
+-- The first in order is asked for: then no planner thinks that reading the table would find one soon.
+SELECT 1 FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY concurrency_key, priority, place, uid LIMIT 1
 
 -- name: all_parked
 SELECT uid FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY uid FOR UPDATE

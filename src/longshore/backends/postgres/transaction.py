@@ -13,7 +13,7 @@ from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of, schedule_row
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, QueueState, Tombstone
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone
 from longshore.backends.view import View
 from longshore.core.change import Change, EventRow
 from longshore.core.cron import Schedule
@@ -127,21 +127,21 @@ class PostgresTransaction(PostgresLine):
         else:
             self._session.copy(self._sql.copy_tags, rows)
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> dict[str, str]:
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> dict[str, Ended]:
         completions = list(ended)
         if not completions:
             return {}
         ids, epochs, tokens, results = zip(*completions, strict=True)
         arrays = (self._listed(ids), self._listed(epochs), self._listed(tokens), self._listed(results))
         rows = list(self._rows(self._sql.complete_jobs, *arrays, self.now, self._listed(set(among))))
-        queues = {queue for _, _, queue, _, _ in rows}
+        queues = {queue for _, _, queue, _, _, _ in rows}
         self.counted += 2 * len(queues)
-        tagged = [uid for uid, _, _, _, is_tagged in rows if is_tagged]
+        tagged = [uid for uid, _, _, _, _, is_tagged in rows if is_tagged]
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         if rows:
             self._tell(queues)
-        return {job_id: owner for _, job_id, _, owner, _ in rows}
+        return {job_id: Ended(owner, queue, key) for _, job_id, queue, owner, key, _ in rows}
 
     def save(self, changes: Sequence[Change]) -> None:
         rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in changes]
@@ -150,16 +150,6 @@ class PostgresTransaction(PostgresLine):
         self._append([event for change in changes for event in change.events])
         self._count(deltas_of(changes))
         self._save_tags(changes)
-        self._tell({change.record.queue for change in changes})
-
-    def claim(self, changes: Sequence[Change]) -> None:
-        first = changes[0].record
-        uids = self._listed(change.record.uid for change in changes)
-        lease = (first.lease_owner, first.lease_token, first.lease_expires_at)
-        self._expect(self._run(self._sql.claim_jobs, self.now, *lease, uids), len(changes))
-        self._append([event for change in changes for event in change.events])
-        self._save_tags(changes)
-        self._count(deltas_of(changes))
         self._tell({change.record.queue for change in changes})
 
     def announce_due(self, limit: int) -> list[str]:

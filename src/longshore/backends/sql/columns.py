@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from longshore.backends.transaction import KeyState, QueueState, Tombstone
 from longshore.core.change import Change, EventRow
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
-from longshore.core.limits import Window, rate_of
+from longshore.core.limits import Window, rate_of, window_of
 from longshore.core.record import Record
 
 Row = tuple[Any, ...]
@@ -132,7 +132,7 @@ def row_of_queue(state: QueueState) -> Row:
 def key_of_row(row: Row) -> KeyState:
     """A row of `concurrency_keys`, without its waking time."""
     queue, key, holding, start, count = row
-    return KeyState(queue, key, holding, Window(start, count))
+    return KeyState(queue, key, holding, window_of(start, count))
 
 
 def event_of_row(row: Row) -> EventRow:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 
 from longshore.backends.sql.columns import Row, key_of_row, row_of_queue
 from longshore.backends.sql.transaction import SQLTransaction
 from longshore.backends.sql.view import BEFORE_ALL
-from longshore.backends.transaction import KeyState, QueueState
+from longshore.backends.transaction import InLine, KeyState, QueueState
 from longshore.core.limits import Window
-from longshore.core.record import Record
 
 _ENOUGH_TO_TELL = (16, 128, 1024, 8192)
+_LEAST_AT_ONCE = 20
 
 
 class SQLLine(SQLTransaction):
@@ -24,33 +25,40 @@ class SQLLine(SQLTransaction):
         self.news = True
         self._run(self._sql.put_queue, *row_of_queue(state))
 
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
+        return {key: known.get(key) or KeyState(queue, key) for key in keys}
+
     def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
+        rate = queue.rate_per_key
+        kept: list[Row] = []
+        idle: list[str] = []
         for state in states:
-            rate = queue.rate_per_key
             if state.holding == 0 and (rate is None or state.window.at(rate, self.now).count == 0):
-                self._run(self._sql.delete_key, state.queue, state.key)
+                idle.append(state.key)
             else:
-                window, wakes_at = state.window, state.wakes_at(queue, self.now)
-                self._run(
-                    self._sql.put_key, state.queue, state.key, state.holding, window.start, window.count, wakes_at
-                )
+                wakes_at = None if rate is None else state.wakes_at(queue, self.now)
+                kept.append((queue.name, state.key, state.holding, state.window.start, state.window.count, wakes_at))
+        if idle:
+            self._run(self._sql.forget_keys, queue.name, self._listed(idle))
+        if kept:
+            self._put_keys(kept)
 
-    def park(self, records: Sequence[Record]) -> None:
-        self._park([record.uid for record in records])
+    @abstractmethod
+    def _put_keys(self, rows: Sequence[Row]) -> None:
+        """Stores keys as rows of queue, key, holding, window's start and count, and the time it wakes at."""
 
-    def _park(self, uids: Sequence[int]) -> None:
+    def park(self, uids: Sequence[int]) -> None:
         if uids:
             self._run(self._sql.park, self._listed(uids))
 
-    def unpark(self, queue: str, key: str, count: int) -> int:
-        return self._unpark(self._rows(self._sql.first_parked, queue, key, count))
+    def any_parked(self, queue: str) -> bool:
+        return self._one(self._sql.any_parked, queue) is not None
 
-    def _unpark(self, rows: Iterable[Row]) -> int:
-        parked = [uid for (uid,) in rows]
-        if parked:
+    def _unpark(self, uids: Sequence[int]) -> None:
+        if uids:
             self.news = True
-            self._run(self._sql.unpark, self._listed(parked))
-        return len(parked)
+            self._run(self._sql.unpark, self._listed(uids))
 
     def keys_waking(self, queue: QueueState) -> list[KeyState]:
         window = 0 if queue.rate_per_key is None else queue.rate_per_key.per_micros
@@ -58,7 +66,7 @@ class SQLLine(SQLTransaction):
         return [key_of_row(row) for row in rows]
 
     def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
-        self._unpark(self._rows(self._sql.all_parked, queue.name))
+        self._unpark([uid for (uid,) in self._rows(self._sql.all_parked, queue.name)])
         states: dict[str, KeyState] = {}
         for key, start, count in [] if new_windows else list(self._rows(self._sql.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
@@ -83,8 +91,39 @@ class SQLLine(SQLTransaction):
                 break
             looked_at += self._rows(self._sql.look_ahead, queue.name, priority, self.now, *self._limits(queue), left)
         full = [uid for uid, is_full in looked_at if is_full]
-        self._park(full)
+        self.park(full)
         return len(full)
+
+    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
+        if tags:
+            yield from self._tagged_candidates(queue, tags, wanted)
+            return
+        at_head = wanted()
+        for priority in self._priorities(queue.name):
+            last = (BEFORE_ALL, 0)
+            while True:
+                at_once = max(wanted() * 5 // 4, _LEAST_AT_ONCE)  # some will be in the way
+                page = self._page_of_line(queue, priority, last, at_once, all_keys=at_head > 0)
+                yield from page
+                at_head -= len(page)
+                if len(page) < at_once:
+                    break
+                last = (page[-1].place, page[-1].uid)
+
+    def _page_of_line(
+        self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int, *, all_keys: bool
+    ) -> list[InLine]:
+        """The first ones whatever their key, so that those of full keys are seen and parked; then none of those."""
+        if all_keys or not queue.limits_keys:
+            found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
+        else:
+            limits = self._limits(queue)
+            found = self._rows(self._sql.claimable_with_room, queue.name, priority, self.now, *limits, *after, at_once)
+        return list(map(InLine._make, found))
+
+    @abstractmethod
+    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
+        """Those who carry all these tags, parked ones included."""
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:
         """Those that anybody in line with this tag has."""

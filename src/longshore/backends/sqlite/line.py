@@ -5,18 +5,17 @@ from __future__ import annotations
 import heapq
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from longshore.backends.sql.claims import Claimant, any_outlived, in_standing_order, moves_of
-from longshore.backends.sql.columns import Moved, Row, key_of_row, record_of_row
+from longshore.backends.sql.columns import Moved, Row
 from longshore.backends.sql.line import SQLLine
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import SQLiteView
-from longshore.backends.transaction import KeyState, QueueState
+from longshore.backends.transaction import InLine, QueueState
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
 
 
 class SQLiteLine(SQLiteView, SQLLine):
@@ -55,19 +54,18 @@ class SQLiteLine(SQLiteView, SQLLine):
         for priority in self._priorities(queue):
             yield from self._rows(SQL.first_in_line, queue, priority, self.now, limit)
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: int) -> Iterator[Record]:
-        if tags:
-            yield from self._tagged_candidates(queue, tags)
-            return
-        for priority in self._priorities(queue.name):
-            if queue.limits_keys:
-                rows = self._rows(SQL.claimable_with_room, queue.name, priority, self.now, *self._limits(queue))
-            else:
-                rows = self._rows(SQL.claimable, queue.name, priority, self.now)
-            for row in rows:
-                yield self._whole(record_of_row(row))
+    def claim_at_once(
+        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+    ) -> list[Job]:
+        uids = [entry.uid for entry in chosen]
+        rows = sorted(self._rows(SQL.jobs_to_claim, self._listed(uids)), key=in_standing_order)
+        self._write_claim(uids, assignee_id, token, expires_at)
+        self._follow(moves_of(rows), JobStatus.RUNNING)
+        return Claimant(assignee_id, token, expires_at, self.now).jobs(rows, self._dependencies_of)
 
-    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str]) -> Iterator[Record]:
+    def _tagged_candidates(
+        self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int]
+    ) -> Iterator[InLine]:
         rarest, *others = self._rarest_first(tags)
         also = json.dumps(others)
         for priority in self._tagged_priorities(queue.name, rarest):
@@ -77,11 +75,13 @@ class SQLiteLine(SQLiteView, SQLLine):
                 else:
                     row = self._one(SQL.claimable_by_uid, uid, self.now)
                 if row is not None:
-                    yield self._whole(record_of_row(row))
+                    yield InLine._make((*row, None, 0, 0))
 
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        states = {}
-        for key in keys:
-            row = self._one(SQL.key_state, queue, key)
-            states[key] = KeyState(queue, key) if row is None else key_of_row(row)
-        return states
+    def _put_keys(self, rows: Sequence[Row]) -> None:
+        self._many(SQL.put_key, rows)
+
+    def unpark(self, queue: str, room: Mapping[str, int]) -> None:
+        parked: list[int] = []
+        for (key,) in list(self._rows(SQL.keys_with_parked, queue, self._listed(room))):
+            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, room[key])]
+        self._unpark(parked)

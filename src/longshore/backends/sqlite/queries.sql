@@ -78,9 +78,19 @@ AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 
 SELECT key FROM concurrency_keys
 WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
 
+-- name: line_columns
+-- A job as a claim looks at it, to choose or pass over.
+priority, place, uid, jobs.queue, concurrency_key, expires_at, parked
+
+-- name: line_with_keys
+-- With what is known of its key.
+{line_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+FROM jobs INDEXED BY jobs_claimable
+LEFT JOIN concurrency_keys AS kept ON kept.queue = jobs.queue AND kept.key = concurrency_key
+
 -- name: claimable
 -- For FIFO jobs place is eligible_at, so future ones are the tail that is never read; LIFO jobs are judged one by one.
-SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid
+SELECT {line_with_keys} WHERE jobs.{in_line} AND (place, uid) > (?4, ?5) ORDER BY place, uid LIMIT ?6
 
 -- name: claim_columns
 -- A job as it is once it is claimed, in the order of the fields of Job. What all jobs of a claim share is left out, and
@@ -95,8 +105,11 @@ SELECT {claim_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER
 
 -- name: claimable_with_room
 -- Jobs of keys that are full already are passed over here, where it is cheap.
-SELECT {job_columns} FROM jobs INDEXED BY jobs_claimable
-WHERE {in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys})) ORDER BY place, uid
+SELECT {line_with_keys} WHERE jobs.{in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
+AND (place, uid) > (?7, ?8) ORDER BY place, uid LIMIT ?9
+
+-- name: jobs_to_claim
+SELECT {claim_columns} FROM jobs WHERE uid IN (SELECT value FROM json_each(?))
 
 -- name: look_ahead
 SELECT uid, concurrency_key IS NOT NULL AND concurrency_key IN ({full_keys})
@@ -163,10 +176,10 @@ AND NOT EXISTS (
 ORDER BY place, uid
 
 -- name: claimable_by_uid
-SELECT {job_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
+SELECT {line_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
 
 -- name: uid_with_room
-SELECT {job_columns} FROM jobs
+SELECT {line_columns} FROM jobs
 WHERE uid = ?2 AND eligible_at <= ?3 AND (concurrency_key IS NULL OR concurrency_key NOT IN (
     SELECT key FROM concurrency_keys WHERE queue = ?1 AND key = jobs.concurrency_key
     AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
@@ -231,11 +244,11 @@ AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 
 -- name: jobs_to_complete
 -- Of these jobs, in the order they were given, those that run under a lease in force, and whose end concerns nothing but
--- themselves: no key gets room by it, and nothing is removed after it. What each is compared by comes with it.
-SELECT given.key, epoch, lease_token, lease_owner, uid, queue, status, retry_count, place, tags
+-- themselves and their keys: nothing is removed after it. What each is compared by comes with it.
+SELECT given.key, epoch, lease_token, lease_owner, concurrency_key, uid, queue, status, retry_count, place, tags
 FROM json_each(?1) AS given CROSS JOIN jobs ON jobs.id = given.value
 WHERE status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > ?2) AND lease_owner = assignee_id
-AND concurrency_key IS NULL AND instr(options, '"remove_on_complete"') = 0
+AND instr(options, '"remove_on_complete"') = 0
 
 -- name: completion
 status = 'COMPLETED', result = ?1, error_message = '', finalized_at = ?2, updated_at = ?2, job_seq = job_seq + 1,
@@ -378,8 +391,9 @@ SELECT status, jobs FROM queue_counts WHERE queue = ?
 -- name: put_queue
 INSERT OR REPLACE INTO queues ({queue_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: key_state
-SELECT queue, key, holding, window_start, window_count FROM concurrency_keys WHERE queue = ? AND key = ?
+-- name: key_states
+SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
+WHERE queue = ? AND key IN (SELECT value FROM json_each(?))
 
 -- name: keys_waking
 -- Those whose time has come, and those further off than any window: the clock was set back since.
@@ -392,8 +406,8 @@ WHERE queue = ?1 AND wakes_at > ?3
 -- name: put_key
 INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?)
 
--- name: delete_key
-DELETE FROM concurrency_keys WHERE queue = ? AND key = ?
+-- name: forget_keys
+DELETE FROM concurrency_keys WHERE queue = ? AND key IN (SELECT value FROM json_each(?))
 
 -- name: delete_keys
 DELETE FROM concurrency_keys WHERE queue = ?
@@ -408,12 +422,21 @@ WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROU
 -- name: park
 UPDATE jobs SET parked = 1 WHERE uid IN (SELECT value FROM json_each(?))
 
+-- name: keys_with_parked
+-- One step in the index for each.
+SELECT given.value FROM json_each(?2) AS given WHERE EXISTS (
+    SELECT 1 FROM jobs INDEXED BY jobs_parked WHERE queue = ?1 AND concurrency_key = given.value AND parked = 1
+)
+
 -- name: first_parked
 SELECT uid FROM jobs INDEXED BY jobs_parked
 WHERE queue = ? AND concurrency_key = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
 
 -- name: unpark
 UPDATE jobs SET parked = 0 WHERE uid IN (SELECT value FROM json_each(?))
+
+-- name: any_parked
+SELECT 1 FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1 LIMIT 1
 
 -- name: all_parked
 SELECT uid FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1

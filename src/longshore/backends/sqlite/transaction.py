@@ -25,7 +25,7 @@ from longshore.backends.sql.columns import (
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.line import SQLiteLine
 from longshore.backends.sqlite.statements import SQL
-from longshore.backends.transaction import KEY_TTL, Completion, Edge
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended
 from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
@@ -135,23 +135,23 @@ class SQLiteTransaction(SQLiteLine):
         self._append([event for change in others for event in change.events])
         self._many(SQL.add_to_count, deltas_of(changes))
 
-    def complete_at_once(self, ended: Iterable[Completion], _among: Iterable[str]) -> dict[str, str]:
+    def complete_at_once(self, ended: Iterable[Completion], _among: Iterable[str]) -> dict[str, Ended]:
         given = list(ended)
-        owners: dict[str, str] = {}
+        completed: dict[str, Ended] = {}
         results: dict[bytes | None, list[int]] = defaultdict(list)
         moved: list[Moved] = []
         names = self._listed(completion.job_id for completion in given)
-        for number, epoch, token, owner, uid, *others in self._rows(SQL.jobs_to_complete, names, self.now):
+        for number, epoch, token, owner, key, uid, *others in self._rows(SQL.jobs_to_complete, names, self.now):
             completion = given[number]
             if epoch == completion.epoch and token == completion.token:
-                owners[completion.job_id] = owner
+                completed[completion.job_id] = Ended(owner, others[0], key)
                 results[completion.result].append(uid)
                 moved.append((uid, *others))
         before = self._connection.total_changes()
         self._complete(results)
         self._expect(2 * len(moved), before)
         self._follow(moved, JobStatus.COMPLETED)
-        return owners
+        return completed
 
     def _follow(self, moved: Sequence[Moved], status: JobStatus) -> None:
         """Counts and tags, after jobs that all went into one status."""
@@ -172,13 +172,6 @@ class SQLiteTransaction(SQLiteLine):
             else:
                 self._connection.execute(SQL.complete_jobs, (result, self.now, self._listed(alike)))
         self._many(SQL.complete_job, single)
-
-    def claim(self, changes: Sequence[Change]) -> None:
-        first = changes[0].record
-        uids = [change.record.uid for change in changes]
-        self._write_claim(uids, first.lease_owner, first.lease_token, first.lease_expires_at)
-        self._save_tags(changes)
-        self._many(SQL.add_to_count, deltas_of(changes))
 
     def announce_due(self, limit: int) -> list[str]:
         due = list(self._rows(SQL.jobs_to_announce, self.now, limit))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from longshore.backends.checks import ClaimTerms
-from longshore.backends.transaction import KeyState, QueueState, Transaction
+from longshore.backends.transaction import InLine, KeyState, QueueState, Transaction
 from longshore.backends.verbs.keys import refill
 from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
@@ -16,19 +17,25 @@ from longshore.core.change import Change, check_lease
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import window_of
 from longshore.core.moments import check_moment, optional_moment
-from longshore.core.record import Record, job_of, standing_order
+from longshore.core.record import Record, job_of
 
 MOST_PASSED = 5_000
 """Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long
 line never blocks other writers."""
 
 
+IN_THE_WAY = 0.5
+"""How many jobs of full keys, for each that a claim looks at, may stand in line unparked: passing over one costs
+little, and to park it and put it back costs as much as to claim it."""
 CROWD = 0.95
 """The share of jobs in the way from which on they are parked in bulk: below it a claim of 100 passes at most 2,000,
 which costs about as much as claiming them."""
 LOOKED_AHEAD = 1_000
 """How many are looked at then, at a time: a few milliseconds of parking."""
+LEAST_LOOKED_AT = 20
+"""How many of the line even the smallest claim looks at."""
 
 
 class Claim(NamedTuple):
@@ -60,38 +67,31 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     for state in states.values():
         if state.rate_per_key is not None:
             refill(tx, state, tx.keys_waking(state))
-        crowded = state.limits_keys and state.eligible and state.room(tx.now) and not tags
-        if crowded and _park_crowd(tx, state, limit) >= MOST_PASSED:
+    line = _Line(tx, states, tags, limit)
+    for crowded in line.crowded():
+        if _park_crowd(tx, crowded) >= MOST_PASSED:
             return Claim([], more=True)
-    line = _Line(tx, states, tags)
-    chosen = line.first(limit)
+        line = _Line(tx, states, tags, limit)
     while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
-        write(tx, [expired(record, tx.now) for record in line.outlived])
+        ended = tx.jobs_by_uid(line.outlived).values()
+        write(tx, [expired(record, tx.now) for record in ended])
         if len(line.outlived) == MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, tx.hold_queues(queues), tags)
-        chosen = line.first(limit)
-    tx.park(line.blocked)
-    changes = []
-    for record in chosen:
-        change = Change(record, tx.now)
-        transitions.claim(change, assignee_id, token, expires_at)
-        changes.append(change)
-    if changes:
-        tx.claim(changes)
+        line = _Line(tx, tx.hold_queues(queues), tags, limit)
+    if len(line.blocked) > line.at_once * IN_THE_WAY:
+        tx.park(line.blocked)
+    jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
     line.keep_accounts()
-    return Claim([job_of(record) for record in chosen], more=len(line.blocked) == MOST_PASSED)
+    return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
 
 
-def _park_crowd(tx: Transaction, queue: QueueState, limit: int) -> int:
-    """Parks jobs of full keys at the head of the line: a few in passing, and a crowd in bulk; returns how many.
+def _park_crowd(tx: Transaction, queue: QueueState) -> int:
+    """Parks jobs of full keys at the head of the line in bulk; returns how many.
 
-    Passing over one costs little and parking one costs more, but a parked one is passed over for good. So every claim
-    parks some, and only where nearly all at the head are in the way are they cleared before anything is claimed.
+    Whoever is parked is passed over for good. A claim parks those that it meets; only where nearly all are in the way
+    are many cleared before it goes on.
     """
-    parked = tx.park_ahead(queue, 2 * limit)
-    if parked < CROWD * 2 * limit:
-        return parked
+    parked = 0
     while parked < MOST_PASSED:
         more = tx.park_ahead(queue, LOOKED_AHEAD)
         parked += more
@@ -100,92 +100,144 @@ def _park_crowd(tx: Transaction, queue: QueueState, limit: int) -> int:
     return parked
 
 
-class _Line:
-    """The queues' lines merged into one, with the room that each queue and key has left."""
+def _claimed(
+    tx: Transaction, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+) -> list[Job]:
+    if not chosen:
+        return []
+    jobs = tx.claim_at_once(chosen, assignee_id, token, expires_at)
+    if jobs is not None:
+        return jobs
+    records = tx.jobs_by_uid([entry.uid for entry in chosen])
+    changes = []
+    for entry in chosen:
+        change = Change(records[entry.uid], tx.now)
+        transitions.claim(change, assignee_id, token, expires_at)
+        changes.append(change)
+    tx.save(changes)
+    return [job_of(change.record) for change in changes]
 
-    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str]) -> None:
+
+class _Line:
+    """The queues' lines merged into one, the room that each queue and key has left, and who of it may start."""
+
+    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str], limit: int) -> None:
         self.tx = tx
         self.tags = tags
-        self.blocked: list[Record] = []
-        self.outlived: list[Record] = []
+        self.chosen: list[InLine] = []
+        """The first `limit` jobs that may start."""
+        self.blocked: list[int] = []
+        """Those met before them whose key has no room, and who are not parked yet."""
+        self.outlived: list[int] = []
+        """Those met before them whose time is over."""
         self.room = {name: state.room(tx.now) for name, state in states.items() if state.eligible}
         self.queues = {name: states[name] for name, room in self.room.items() if room > 0}
-        self.taken: dict[str, int] = dict.fromkeys(self.queues, 0)
         self.keys: dict[tuple[str, str], KeyState] = {}
-        self.touched: set[tuple[str, str]] = set()
+        self.left: dict[tuple[str, str], int] = {}
+        """How many more of each key may start."""
+        self.starts: dict[tuple[str, str], int] = {}
+        self.limit = limit
+        self.at_once = max(limit, LEAST_LOOKED_AT)
+        self.met: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.in_the_way: dict[str, int] = dict.fromkeys(self.queues, 0)
+        """Of the first `at_once` that were met of each queue, those whose key was full before this claim."""
+        self._choose()
 
-    def first(self, limit: int) -> list[Record]:
-        """The first `limit` jobs that may start."""
-        chosen: list[Record] = []
-        for record in self._merged(limit):
-            if len(self.blocked) == MOST_PASSED or len(self.outlived) == MOST_PASSED:
-                break
-            if not self._key_has_room(record):
-                if not record.parked:
-                    self.blocked.append(record)
-                continue
-            if record.expires_at is not None and record.expires_at <= self.tx.now:
-                self.outlived.append(record)
-                continue
-            self.room[record.queue] -= 1
-            self.taken[record.queue] += 1
-            chosen.append(record)
-            if len(chosen) == limit:
-                break
-        return chosen
+    def crowded(self) -> list[QueueState]:
+        """The queues of which nearly all at the head are in the way."""
+        if self.tags:
+            return []
+        return [self.queues[name] for name, jobs in self.in_the_way.items() if jobs >= CROWD * self.at_once]
 
-    def _merged(self, limit: int) -> Iterator[Record]:
-        sources = [self.tx.candidates(queue, self.tags, limit) for queue in self.queues.values()]
+    def _choose(self) -> None:
+        now, room, chosen, blocked, outlived = self.tx.now, self.room, self.chosen, self.blocked, self.outlived
+        keyed = {name for name, queue in self.queues.items() if queue.limits_keys}
+        for entry in self._merged():
+            if len(blocked) == MOST_PASSED or len(outlived) == MOST_PASSED:
+                break
+            queue = entry.queue
+            if queue in keyed and not self._key_has_room(entry):
+                if not entry.parked:
+                    blocked.append(entry.uid)
+                continue
+            if entry.expires_at is not None and entry.expires_at <= now:
+                outlived.append(entry.uid)
+                continue
+            room[queue] -= 1
+            chosen.append(entry)
+            if len(chosen) == self.limit:
+                break
+
+    def _wanted(self) -> int:
+        return self.limit - len(self.chosen)
+
+    def _merged(self) -> Iterator[InLine]:
+        sources = [self.tx.candidates(queue, self.tags, self._wanted) for queue in self.queues.values()]
         if len(sources) == 1:
             queue = next(iter(self.queues))
-            for record in sources[0]:
+            for entry in sources[0]:
                 if self.room[queue] <= 0:
                     return
-                yield record
+                yield entry
             return
-        heads = [
-            (standing_order(first), number, first)
-            for number, source in enumerate(sources)
-            if (first := next(source, None)) is not None
-        ]
+        heads = [(first, number) for number, source in enumerate(sources) if (first := next(source, None)) is not None]
         heapq.heapify(heads)
         while heads:
-            _, number, record = heads[0]
-            if self.room[record.queue] <= 0:
+            entry, number = heads[0]
+            if self.room[entry.queue] <= 0:
                 heapq.heappop(heads)
                 continue
-            yield record
+            yield entry
             following = next(sources[number], None)
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (standing_order(following), number, following))
+                heapq.heapreplace(heads, (following, number))
 
-    def _key_has_room(self, record: Record) -> bool:
-        queue = self.queues[record.queue]
-        if record.concurrency_key is None or not queue.limits_keys:
+    def _key_has_room(self, entry: InLine) -> bool:
+        name, key = entry.queue, entry.key
+        met = self.met[name] = self.met[name] + 1
+        if key is None:
             return True
-        name = (record.queue, record.concurrency_key)
-        state = self.keys.get(name)
-        if state is None:
-            state = self.keys[name] = self.tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
-        if state.room(queue, self.tx.now) <= 0:
+        pair = (name, key)
+        left = self.left.get(pair)
+        if left is None:
+            left = self._look_up(pair, entry)
+        if left == 0:
+            if met <= self.at_once and pair not in self.starts:
+                self.in_the_way[name] += 1
             return False
-        self.touched.add(name)
-        state.holding += 1
-        if queue.rate_per_key is not None:
-            window = state.window.at(queue.rate_per_key, self.tx.now)
-            state.window = window.after(1)
+        self.left[pair] = left - 1
+        self.starts[pair] = self.starts.get(pair, 0) + 1
         return True
+
+    def _look_up(self, pair: tuple[str, str], entry: InLine) -> int:
+        """How many more of this key may start."""
+        name, key = pair
+        if entry.holding is None:
+            state = self.tx.key_states(name, [key])[key]
+        else:
+            state = KeyState(name, key, entry.holding, window_of(entry.window_start, entry.window_count))
+        self.keys[pair] = state
+        return state.room(self.queues[name], self.tx.now)
 
     def keep_accounts(self) -> None:
         """Stores what the claim used up of rates and keys."""
-        for name, queue in self.queues.items():
-            if self.taken[name] and queue.rate is not None:
-                queue.window = queue.window.at(queue.rate, self.tx.now).after(self.taken[name])
+        taken = Counter(entry.queue for entry in self.chosen)
+        for name, starts in taken.items():
+            queue = self.queues[name]
+            if queue.rate is not None:
+                queue.window = queue.window.at(queue.rate, self.tx.now).after(starts)
                 self.tx.put_queue(queue)
-            if queue.limits_keys:
-                self.tx.put_keys(queue, [self.keys[pair] for pair in self.touched if pair[0] == name])
+        by_queue: dict[str, list[KeyState]] = defaultdict(list)
+        for pair, starts in self.starts.items():
+            state, rate = self.keys[pair], self.queues[pair[0]].rate_per_key
+            state.holding += starts
+            if rate is not None:
+                state.window = state.window.at(rate, self.tx.now).after(starts)
+            by_queue[pair[0]].append(state)
+        for name, states in by_queue.items():
+            self.tx.put_keys(self.queues[name], states)
 
 
 def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from longshore.backends.transaction import KeyState, QueueState, Transaction
+from longshore.backends.transaction import Ended, KeyState, QueueState, Transaction
 from longshore.core.change import Change
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 
@@ -23,6 +23,23 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
         queue = queues[name]
         if queue.limits_keys:
             _account_in(tx, queue, group)
+
+
+def give_room_back(tx: Transaction, ended: Iterable[Ended]) -> None:
+    """Keeps the keys' numbers after these jobs, which were held, have ended."""
+    by_queue: dict[str, Counter[str]] = defaultdict(Counter)
+    for _, queue, key in ended:
+        if key is not None:
+            by_queue[queue][key] += 1
+    if not by_queue:
+        return
+    queues = tx.hold_queues(list(by_queue))
+    for name, given_back in by_queue.items():
+        if queues[name].limits_keys:
+            states = tx.key_states(name, list(given_back))
+            for key, jobs in given_back.items():
+                states[key].holding -= jobs
+            refill(tx, queues[name], states.values())
 
 
 def _concerns_line(change: Change) -> bool:
@@ -47,8 +64,7 @@ def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> No
     the claim that meets it parks it again.
     """
     kept = list(states)
-    for state in kept:
-        room = state.room(queue, tx.now)
-        if room:
-            tx.unpark(queue.name, state.key, room)
+    if tx.any_parked(queue.name):
+        rooms = {state.key: state.room(queue, tx.now) for state in kept}
+        tx.unpark(queue.name, {key: room for key, room in rooms.items() if room})
     tx.put_keys(queue, kept)

@@ -10,6 +10,7 @@ from longshore.backends import checks
 from longshore.backends.contract import Freed, Outcome, SettleReport
 from longshore.backends.transaction import Completion, Transaction
 from longshore.backends.verbs.dependencies import changes_that_follow
+from longshore.backends.verbs.keys import give_room_back
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
 from longshore.core.change import Change, check_lease
@@ -146,13 +147,14 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
 
 def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: SettleReport) -> Sequence[Outcome]:
     """Settles the many that simply completed, where the store can do it so; returns those that need a closer look."""
-    owners = tx.complete_at_once(_plain_completions(outcomes), (outcome.job_id for outcome in outcomes))
-    if not owners:
+    ended = tx.complete_at_once(_plain_completions(outcomes), (outcome.job_id for outcome in outcomes))
+    if not ended:
         return outcomes
-    write(tx, changes_that_follow(tx, dict.fromkeys(owners, S.COMPLETED)))
-    report.settled.update(dict.fromkeys(owners, S.COMPLETED))
-    report.freed.update(Counter(owners.values()))
-    return [outcome for outcome in outcomes if outcome.job_id not in owners]
+    give_room_back(tx, ended.values())
+    write(tx, changes_that_follow(tx, dict.fromkeys(ended, S.COMPLETED)))
+    report.settled.update(dict.fromkeys(ended, S.COMPLETED))
+    report.freed.update(Counter(owner for owner, _, _ in ended.values()))
+    return [outcome for outcome in outcomes if outcome.job_id not in ended]
 
 
 def _plain_completions(outcomes: Sequence[Outcome]) -> Iterator[Completion]:
