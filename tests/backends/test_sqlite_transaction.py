@@ -11,6 +11,7 @@ from longshore import Job, JobStatus, Outcome, connect
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import SQLiteTransaction
+from longshore.backends.transaction import QueueState
 from longshore.backends.verbs.submission import enqueue_jobs
 from longshore.core import transitions
 from longshore.core.change import Change
@@ -52,10 +53,11 @@ def test_a_change_made_from_an_older_version_of_the_row_is_not_written(transacti
 
 def test_a_job_that_was_claimed_is_not_claimed_again_by_a_statement(transaction: SQLiteTransaction) -> None:
     # B-DEQ-12 B-IMP-03
-    first, second = claimed(transaction, "worker-1"), claimed(transaction, "worker-2")
-    transaction.claim([first])
+    [chosen] = transaction.candidates(QueueState("default"), (), lambda: 1)
+    [claimed] = transaction.claim_at_once([chosen], "worker-1", "a token", None)
     with pytest.raises(ChangedUnderneath):
-        transaction.claim([second])
+        transaction.claim_at_once([chosen], "worker-2", "a token", None)
+    assert claimed.assignee_id == "worker-1"
     record = transaction.jobs_by_id(["j1"])["j1"]
     assert (record.lease_owner, record.epoch) == ("worker-1", 1)
 

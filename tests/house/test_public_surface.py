@@ -46,6 +46,7 @@ SIGNATURES: dict[str, tuple[Parameters, Parameters]] = {
     "time_out_cancellations": ({"timeout": NEEDED, "limit": 1000}, {}),
     "now": ({}, {}),
     "get_job": ({"job_id": NEEDED}, {}),
+    "facts_about": ({"job_id": NEEDED}, {}),
     "list_jobs": ({"filter": NEEDED}, {"limit": 100, "cursor": None, "oldest_first": False, "due": None}),
     "get_job_stats": ({"tags": ()}, {"queue": None}),
     "count_jobs": ({"queue": None}, {}),

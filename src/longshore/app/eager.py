@@ -15,8 +15,11 @@ from longshore.app.handles import JobHandle
 from longshore.app.middleware import Middleware, Wait, enqueue_within, run_within
 from longshore.app.task import Task
 from longshore.core.errors import JobFailed
+from longshore.core.explanation import Explanation, explanation_of
+from longshore.core.facts import Facts
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import from_micros
 from longshore.core.payload import check_json, pack
 from longshore.core.record import record_of
 from longshore.runtime.failures import describe
@@ -131,6 +134,11 @@ class Finished:
         if self._error is not None:
             raise JobFailed(job_id, self.record.error_message) from self._error
         return self.record
+
+    async def explain(self, _: str) -> Explanation:
+        """That it is over."""
+        now = self.record.finalized_at or self.record.created_at or from_micros(0)
+        return explanation_of(Facts(now, self.record, now))
 
     async def cancel(self, _: str) -> bool:
         """It is over already."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from longshore.core.errors import JobCancelled, JobFailed
+from longshore.core.explanation import Explanation
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND, Duration, check_duration
@@ -26,6 +27,10 @@ class Inquiry(Protocol):
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
         """The job once it is final, or TimeoutError."""
+        ...
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why it is not running now, or JobNotFound."""
         ...
 
     async def cancel(self, job_id: str) -> bool:
@@ -71,6 +76,10 @@ class JobHandle(Generic[R_co]):
         """Where it is now."""
         return (await self.job()).status
 
+    async def explain(self) -> Explanation:
+        """Why it is not running now: who or what is in its way, each reason with its way out."""
+        return await self._inquiry.explain(self.id)
+
     async def cancel(self) -> bool:
         """Asks for its end, and returns at once; False if it had ended already."""
         return await self._inquiry.cancel(self.id)
@@ -86,6 +95,10 @@ class JobHandle(Generic[R_co]):
     def status_sync(self) -> JobStatus:
         """Like `status`, for code without an event loop."""
         return background.run(self.status())
+
+    def explain_sync(self) -> Explanation:
+        """Like `explain`, for code without an event loop."""
+        return background.run(self.explain())
 
     def cancel_sync(self) -> bool:
         """Like `cancel`, for code without an event loop."""

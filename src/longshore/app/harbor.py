@@ -14,6 +14,7 @@ from longshore.app.eager import Eagerness
 from longshore.app.flow_office import FlowOffice
 from longshore.app.handles import JobHandle
 from longshore.app.harbor_flows import HarborFlows
+from longshore.app.harbor_limits import HarborLimits
 from longshore.app.harbor_schedules import HarborSchedules
 from longshore.app.middleware import Middleware
 from longshore.app.routing import Router
@@ -56,7 +57,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class Harbor(HarborFlows, HarborSchedules):
+class Harbor(HarborFlows, HarborSchedules, HarborLimits):
     """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
 
     It belongs to no event loop and may be made at the top of a module: its store opens on first use.

@@ -12,6 +12,7 @@ from longshore.app.middleware import Middleware, enqueue_within
 from longshore.app.task import Call, Task
 from longshore.app.waiting import WaitingRoom
 from longshore.core.errors import DuplicateJob
+from longshore.core.explanation import Explanation
 from longshore.core.job import Job
 from longshore.runtime.job_queue import Queue
 
@@ -65,6 +66,10 @@ class Sending:
     async def ended(self, job_id: str, timeout: float | None) -> Job:
         """The job once it is final."""
         return await self._room.ended(job_id, timeout)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why it is not running now."""
+        return await self._queue.explain(job_id)
 
     async def cancel(self, job_id: str) -> bool:
         """Asks for its end."""

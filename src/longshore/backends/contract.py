@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from longshore.core.cron import Schedule
 from longshore.core.errors import LongshoreError
+from longshore.core.facts import Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
@@ -313,6 +314,10 @@ class Backend(ABC):
     @abstractmethod
     async def get_job(self, job_id: str) -> Job:
         """The whole record, or JobNotFound."""
+
+    @abstractmethod
+    async def facts_about(self, job_id: str) -> Facts:
+        """In one look all that may keep the job from running, or JobNotFound; `explanation_of` says what it means."""
 
     @abstractmethod
     async def list_jobs(

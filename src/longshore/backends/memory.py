@@ -27,10 +27,11 @@ from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, micros_of
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, QueueClosed
+from longshore.core.facts import Holder
 from longshore.core.filtering import matches
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import from_micros, to_micros
+from longshore.core.moments import from_micros, optional_moment, to_micros
 from longshore.core.record import Record, copy_of, standing_order
 from longshore.core.transitions import announce
 
@@ -457,6 +458,18 @@ class _Store:
     def next_firing(self) -> int | None:
         planned = [s.next_run_at for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
         return min(map(to_micros, planned), default=None)
+
+    def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
+        held = [r for r in self.jobs_held(None, queue) if key in (None, r.concurrency_key)]
+        held.sort(key=lambda record: (record.assigned_at or 0, record.id))
+        return [Holder(r.id, r.lease_owner, optional_moment(r.assigned_at)) for r in held][:limit]
+
+    def ahead_of(self, record: Record, now: int, limit: int) -> int:
+        def stands_before(other: Record) -> bool:
+            in_line = other.queue == record.queue and other.status in ELIGIBLE and other.eligible_at <= now
+            return in_line and standing_order(other) < standing_order(record)
+
+        return min(len(self._where(stands_before)), limit)
 
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]

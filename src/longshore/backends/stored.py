@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from longshore.backends import checks, looking
+from longshore.backends import checks, line_ahead, looking
 from longshore.backends.bell import Bell
 from longshore.backends.contract import (
     UNCHANGED,
@@ -39,6 +39,7 @@ from longshore.backends.view import View
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError, ScheduleNotFound
+from longshore.core.facts import Facts
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
@@ -267,6 +268,9 @@ class StoredBackend(Backend):
 
     async def get_job(self, job_id: str) -> Job:
         return await self._read(looking.get_job, check_name("job_id", job_id))
+
+    async def facts_about(self, job_id: str) -> Facts:
+        return await self._read(line_ahead.facts_about, check_name("job_id", job_id))
 
     async def list_jobs(
         self,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
-from longshore.backends.transaction import QueueState, Tombstone
+from longshore.backends.transaction import Edge, KeyState, QueueState, Tombstone
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
+from longshore.core.facts import Holder
 from longshore.core.filtering import JobFilter
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import JobStatus
@@ -113,6 +114,22 @@ class View(Protocol):
 
     def next_firing(self) -> int | None:
         """When the next run of a schedule that is not paused is planned."""
+        ...
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        """What is known of these keys."""
+        ...
+
+    def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
+        """Some of those who run in this queue (of this key, if one is named)."""
+        ...
+
+    def ahead_of(self, record: Record, now: int, limit: int) -> int:
+        """How many jobs of its queue stand in line before this one, counted no further than the limit."""
+        ...
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        """What this job depends on."""
         ...
 
     def workers(self) -> list[WorkerInfo]:

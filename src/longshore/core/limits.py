@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import Duration, check_duration, optional_span
 from longshore.core.numbers import check_number
 
+_MICROSECOND = timedelta(microseconds=1)
 UNLIMITED = 2**62
 """Room where there is no limit: larger than any number of jobs, and still an integer."""
 
@@ -19,13 +20,26 @@ class Rate:
 
     count: int
     per: Duration
-    per_micros: int = field(init=False, repr=False, compare=False)
-    """The window's length in microseconds."""
 
     def __post_init__(self) -> None:
         check_number("rate.count", self.count, least=1)
-        object.__setattr__(self, "per_micros", check_duration("rate.per", self.per))
-        object.__setattr__(self, "per", timedelta(microseconds=self.per_micros))
+        object.__setattr__(self, "per", timedelta(microseconds=check_duration("rate.per", self.per)))
+
+    @property
+    def per_micros(self) -> int:
+        """The window's length in microseconds."""
+        assert isinstance(self.per, timedelta)  # whatever it was made from
+        return self.per // _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A queue's limits: how many run at once in it and of each key, and how many start per window; None is no limit."""
+
+    running: int | None = None
+    per_key: int | None = None
+    rate: Rate | None = None
+    rate_per_key: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)

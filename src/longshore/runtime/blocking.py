@@ -131,6 +131,7 @@ class BlockingQueue:
     # -- somebody looks
 
     get_job = _blocking(Queue.get_job)
+    explain = _blocking(Queue.explain)
     list_jobs = _blocking(Queue.list_jobs)
     get_jobs = _blocking(Queue.get_jobs)
     get_job_counts = _blocking(Queue.get_job_counts)
@@ -164,6 +165,7 @@ class BlockingQueue:
     pause_queue = _blocking(Queue.pause_queue)
     resume_queue = _blocking(Queue.resume_queue)
     set_limits = _blocking(Queue.set_limits)
+    get_limits = _blocking(Queue.get_limits)
     list_queues = _blocking(Queue.list_queues)
 
     # -- time passes

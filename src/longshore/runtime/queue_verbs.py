@@ -18,13 +18,15 @@ from longshore.backends.contract import (
     WorkerInfo,
 )
 from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.explanation import Explanation
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
-from longshore.core.limits import Rate
+from longshore.core.limits import Limits, Rate
 from longshore.core.moments import Duration, Moment
 from longshore.runtime.dock import dock_of
 from longshore.runtime.events import Listener
+from longshore.runtime.explaining import explain
 from longshore.runtime.scope import Scope
 
 
@@ -240,6 +242,10 @@ class QueueVerbs:
         """The whole record, or JobNotFound."""
         return self._scope.seen(await (await self._open()).get_job(job_id))
 
+    async def explain(self, job_id: str) -> Explanation:
+        """Why the job is not running now: who or what is in its way, each reason with its way out."""
+        return await explain(await self._open_for(job_id), job_id)
+
     async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
         """Jobs that match, newest first. A cursor stays good whatever comes or goes meanwhile."""
         backend = await self._open()
@@ -306,6 +312,14 @@ class QueueVerbs:
         """How many may run at once (in the queue, per concurrency key) and start per window; None is no limit."""
         backend, name = await self._open(), self._scope.one_queue(queue)
         await backend.set_limits(name, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
+
+    async def get_limits(self, queue: str | None = None) -> Limits:
+        """The limits of the queue as they are now; None is no limit."""
+        backend, name = await self._open(), self._scope.one_queue(queue)
+        for info in await backend.list_queues():
+            if info.name == name:
+                return Limits(info.running, info.per_key, info.rate, info.rate_per_key)
+        return Limits()
 
     async def list_queues(self) -> list[QueueInfo]:
         """Every queue that has jobs or settings, by name; a named queue shows itself."""

@@ -706,6 +706,19 @@ ON CONFLICT (name) DO UPDATE SET
     keep_finished = excluded.keep_finished, keep_dead = excluded.keep_dead, keep_events = excluded.keep_events,
     changed = pg_current_xact_id()
 
+-- name: holders
+-- The index holds only what runs now; a job that was set running by hand has nobody's name on it.
+SELECT assigned_at, id, lease_owner FROM {schema}.jobs
+WHERE lease_token IS NOT NULL AND queue = $1 AND ($2::text IS NULL OR concurrency_key = $2)
+ORDER BY lease_owner, lease_expires_at, uid LIMIT $3
+
+-- name: ahead_of
+SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.jobs
+    WHERE queue = $1 AND eligible_at <= $2 AND (priority, place, uid) < ($3::bigint, $4::bigint, $5::bigint)
+    AND {eligible} AND NOT parked ORDER BY priority, place, uid LIMIT $6
+) AS ahead
+
 -- name: key_states
 SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
 WHERE queue = $1 AND key = ANY($2::text[])

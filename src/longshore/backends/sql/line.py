@@ -25,10 +25,6 @@ class SQLLine(SQLTransaction):
         self.news = True
         self._run(self._sql.put_queue, *row_of_queue(state))
 
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
-        return {key: known.get(key) or KeyState(queue, key) for key in keys}
-
     def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
         rate = queue.rate_per_key
         kept: list[Row] = []

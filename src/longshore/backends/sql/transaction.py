@@ -99,9 +99,6 @@ class SQLTransaction(SQLView):
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.open_edges, self._listed(depends_on))]
 
-    def edges_from(self, job_id: str) -> list[Edge]:
-        return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
-
     # -- notes
 
     def write_progress(self, change: Change) -> None:

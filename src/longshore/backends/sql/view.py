@@ -9,16 +9,17 @@ from typing import Any
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, worker_of
-from longshore.backends.sql.columns import STATUS, Row, event_of_row, queue_of_row, record_of_row
+from longshore.backends.sql.columns import STATUS, Row, event_of_row, key_of_row, queue_of_row, record_of_row
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import QueueState, Tombstone
+from longshore.backends.transaction import Edge, KeyState, QueueState, Tombstone
 from longshore.backends.view import LogEnds, Search, Tally
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
+from longshore.core.facts import Holder
 from longshore.core.filtering import matches_data
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import from_micros
+from longshore.core.moments import from_micros, optional_moment
 from longshore.core.record import Record
 
 BEFORE_ALL = -(2**63)
@@ -219,6 +220,22 @@ class SQLView(ABC):
     def next_firing(self) -> int | None:
         ((planned,),) = self._rows(self._sql.next_firing)
         return None if planned is None else int(planned)
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
+        return {key: known.get(key) or KeyState(queue, key) for key in keys}
+
+    def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
+        rows = sorted(self._rows(self._sql.holders, queue, key, limit), key=lambda row: (row[0] or 0, row[1]))
+        return [Holder(job_id, worker, optional_moment(since)) for since, job_id, worker in rows]
+
+    def ahead_of(self, record: Record, now: int, limit: int) -> int:
+        place = (record.priority, record.place, record.uid)
+        ((ahead,),) = self._rows(self._sql.ahead_of, record.queue, now, *place, limit)
+        return int(ahead)
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
 
     def workers(self) -> list[WorkerInfo]:
         return [worker_of(body) for (body,) in self._rows(self._sql.workers)]

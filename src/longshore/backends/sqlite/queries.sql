@@ -391,6 +391,18 @@ SELECT status, jobs FROM queue_counts WHERE queue = ?
 -- name: put_queue
 INSERT OR REPLACE INTO queues ({queue_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: holders
+-- The index holds only what runs now; a job that was set running by hand has nobody's name on it.
+SELECT assigned_at, id, lease_owner FROM jobs INDEXED BY jobs_held
+WHERE lease_token IS NOT NULL AND queue = ?1 AND (?2 IS NULL OR concurrency_key = ?2) LIMIT ?3
+
+-- name: ahead_of
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs INDEXED BY jobs_claimable
+    WHERE queue = ?1 AND eligible_at <= ?2 AND (priority, place, uid) < (?3, ?4, ?5)
+    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 LIMIT ?6
+)
+
 -- name: key_states
 SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
 WHERE queue = ? AND key IN (SELECT value FROM json_each(?))

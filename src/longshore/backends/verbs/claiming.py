@@ -26,8 +26,8 @@ MOST_PASSED = 5_000
 line never blocks other writers."""
 
 
-IN_THE_WAY = 0.5
-"""How many jobs of full keys, for each that a claim looks at, may stand in line unparked: passing over one costs
+MOST_IN_THE_WAY = 50
+"""How many jobs of full keys may stand in line unparked, and half as many as a claim looks at: passing over one costs
 little, and to park it and put it back costs as much as to claim it."""
 CROWD = 0.95
 """The share of jobs in the way from which on they are parked in bulk: below it a claim of 100 passes at most 2,000,
@@ -78,7 +78,7 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         if len(line.outlived) == MOST_PASSED:
             return Claim([], more=True)
         line = _Line(tx, tx.hold_queues(queues), tags, limit)
-    if len(line.blocked) > line.at_once * IN_THE_WAY:
+    if len(line.blocked) > min(line.at_once // 2, MOST_IN_THE_WAY):
         tx.park(line.blocked)
     jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
     line.keep_accounts()

@@ -34,6 +34,7 @@ from longshore.testing.conformance.durability import TestDurability, TestSharing
 from longshore.testing.conformance.edges import TestEdges
 from longshore.testing.conformance.effort import TestEffort
 from longshore.testing.conformance.events import TestEvents
+from longshore.testing.conformance.explaining import TestExplaining
 from longshore.testing.conformance.interruptions import TestInterruptions
 from longshore.testing.conformance.leases import TestLeases
 from longshore.testing.conformance.limits import TestLimits
@@ -70,6 +71,7 @@ __all__ = [
     "TestEdges",
     "TestEffort",
     "TestEvents",
+    "TestExplaining",
     "TestInterruptions",
     "TestLeases",
     "TestLimits",

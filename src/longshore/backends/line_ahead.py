@@ -1,0 +1,81 @@
+"""What one look tells of a job and of all that may keep it from running."""
+
+from __future__ import annotations
+
+from longshore.backends.transaction import KeyState, QueueState
+from longshore.backends.view import View
+from longshore.core.errors import JobNotFound
+from longshore.core.facts import MOST_COUNTED, MOST_LISTED, Dependency, Facts, Usage, WorkerSeen
+from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.limits import Rate, Window
+from longshore.core.moments import from_micros
+from longshore.core.record import Record, job_of
+
+
+def facts_about(view: View, job_id: str) -> Facts:
+    """The facts, or JobNotFound."""
+    record = view.job(job_id)
+    if record is None:
+        raise JobNotFound(job_id)
+    now = view.time()
+    job, moment, eligible_at = job_of(record), from_micros(now), from_micros(record.eligible_at)
+    if record.status is JobStatus.WAITING_CHILDREN:
+        return Facts(moment, job, eligible_at, waits_for=_waits_for(view, job_id), deps_left=record.deps_left)
+    if record.status not in ELIGIBLE:
+        return Facts(moment, job, eligible_at)
+    queue = view.queue_states([record.queue])[record.queue]
+    return Facts(
+        moment,
+        job,
+        eligible_at,
+        paused=queue.paused,
+        queue=_usage_of_queue(view, queue, now),
+        key=_usage_of_key(view, queue, record, now),
+        ahead=view.ahead_of(record, now, MOST_COUNTED),
+        workers=tuple(
+            WorkerSeen(w.id, w.queues, w.tags, w.concurrency, w.running, w.state, w.seen_at) for w in view.workers()
+        ),
+    )
+
+
+def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:
+    names = [edge.depends_on for edge in view.edges_from(job_id) if edge.state != "satisfied"][:MOST_LISTED]
+    known = view.jobs_seen(names)
+    return tuple(Dependency(name, known[name].status if name in known else None) for name in names)
+
+
+def _usage_of_queue(view: View, queue: QueueState, now: int) -> Usage:
+    full = queue.running_limit is not None and queue.holding >= queue.running_limit
+    started, ends = _started(queue.rate, queue.window, now)
+    return Usage(
+        limit=queue.running_limit,
+        running=queue.holding,
+        holders=tuple(view.holders(queue.name, None, MOST_LISTED)) if full else (),
+        rate=queue.rate,
+        started=started,
+        window_ends=None if ends is None else from_micros(ends),
+    )
+
+
+def _usage_of_key(view: View, queue: QueueState, record: Record, now: int) -> Usage:
+    key = record.concurrency_key
+    if key is None or not queue.limits_keys:
+        return Usage()
+    state = view.key_states(queue.name, [key]).get(key) or KeyState(queue.name, key)
+    full = queue.per_key is not None and state.holding >= queue.per_key
+    started, ends = _started(queue.rate_per_key, state.window, now)
+    return Usage(
+        limit=queue.per_key,
+        running=state.holding,
+        holders=tuple(view.holders(queue.name, key, MOST_LISTED)) if full else (),
+        rate=queue.rate_per_key,
+        started=started,
+        window_ends=None if ends is None else from_micros(ends),
+    )
+
+
+def _started(rate: Rate | None, window: Window, now: int) -> tuple[int, int | None]:
+    if rate is None:
+        return 0, None
+    present = window.at(rate, now)
+    return present.count, present.end(rate)

@@ -1,0 +1,276 @@
+"""Why a job is not running now: each reason with a name for programs, a sentence with the way out, and its details."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from longshore.core.facts import MOST_COUNTED, Dependency, Facts, Usage, WorkerSeen
+from longshore.core.lifecycle import JobStatus
+
+HEARD_WITHIN = timedelta(seconds=60)
+"""Whoever told of itself less long ago counts as alive: a few of the usual heartbeats."""
+
+ReasonKind = Literal[
+    "completed",
+    "stopped",
+    "unscheduled",
+    "unknown_stopped",
+    "dead",
+    "running",
+    "cancelling",
+    "not_accepted",
+    "waiting_for_dependencies",
+    "expired",
+    "not_due",
+    "queue_paused",
+    "queue_full",
+    "queue_rate_used_up",
+    "key_full",
+    "key_rate_used_up",
+    "no_worker",
+    "workers_busy",
+    "behind_others",
+    "about_to_start",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason. `kind` never changes its meaning; `text` is for people; `details` are JSON."""
+
+    kind: ReasonKind
+    text: str
+    details: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All reasons there are, the one to begin with first."""
+
+    job_id: str
+    status: JobStatus
+    at: datetime
+    reasons: tuple[Reason, ...]
+
+    @property
+    def kinds(self) -> tuple[ReasonKind, ...]:
+        """The reasons by name."""
+        return tuple(reason.kind for reason in self.reasons)
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} is {self.status}: " + " ".join(reason.text for reason in self.reasons)
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole of it as plain JSON values."""
+        return {
+            "job_id": self.job_id,
+            "status": self.status.value,
+            "at": self.at.isoformat(),
+            "reasons": [{"kind": r.kind, "text": r.text, "details": dict(r.details)} for r in self.reasons],
+        }
+
+
+def explanation_of(facts: Facts) -> Explanation:
+    """What the facts say; it reads no clock and no store."""
+    job = facts.job
+    if job.status.final:
+        reasons = [_ended(facts)]
+    elif job.status.holds_capacity:
+        reasons = [_held(facts)]
+    elif job.status is JobStatus.CREATED:
+        reasons = [_reason("not_accepted", "It was stored with hold=True and waits: accept it with accept_jobs.")]
+    elif job.status is JobStatus.WAITING_CHILDREN:
+        reasons = [*_outlived(facts), _waits(facts)]
+    else:
+        reasons = list(_in_the_way(facts)) or [_next(facts)]
+    return Explanation(job.id, job.status, facts.now, tuple(reasons))
+
+
+def _reason(kind: ReasonKind, text: str, **details: Any) -> Reason:
+    return Reason(kind, text, details)
+
+
+# -- not waiting at all
+
+
+def _ended(facts: Facts) -> Reason:
+    job = facts.job
+    kinds: dict[JobStatus, ReasonKind] = {
+        JobStatus.COMPLETED: "completed",
+        JobStatus.STOPPED: "stopped",
+        JobStatus.UNSCHEDULED: "unscheduled",
+        JobStatus.UNKNOWN_STOPPED: "unknown_stopped",
+        JobStatus.DEAD: "dead",
+    }
+    error = job.error_message.partition("\n")[0]
+    because = f": {error}" if error else ""
+    texts: dict[JobStatus, str] = {
+        JobStatus.COMPLETED: f"It is done, since {_clock(job.finalized_at)}.",
+        JobStatus.STOPPED: f"It was stopped after it had been started{because}; add it again to run it.",
+        JobStatus.UNSCHEDULED: f"It was called off before it was started{because}; add it again to run it.",
+        JobStatus.UNKNOWN_STOPPED: f"It was called off, and nobody knows how far it got{because}; see its log.",
+        JobStatus.DEAD: f"It failed for good at execution {job.executions}{because}; retry it with retry_job.",
+    }
+    return _reason(
+        kinds[job.status], texts[job.status], since=_iso(job.finalized_at), error=error, executions=job.executions
+    )
+
+
+def _held(facts: Facts) -> Reason:
+    job = facts.job
+    worker, since = job.assignee_id, job.assigned_at
+    ends = None if job.lease is None else job.lease.expires_at
+    details = {"worker": worker, "since": _iso(since), "execution": job.executions, "lease_ends": _iso(ends)}
+    by = f"by {worker}" if worker else "by nobody that is known"
+    late = ends is not None and ends <= facts.now
+    after = " Its lease has ended: the next sweep takes it away from there." if late else ""
+    if job.status is JobStatus.CANCELLING:
+        text = f"Its end was asked for; it is held {by} since {_clock(since)}, who has not answered yet.{after}"
+        return _reason("cancelling", text, **details)
+    return _reason("running", f"It is being run {by} since {_clock(since)}.{after}", **details)
+
+
+# -- waiting for others
+
+
+def _waits(facts: Facts) -> Reason:
+    named = [_dependency(dependency) for dependency in facts.waits_for]
+    more = facts.deps_left - len(named)
+    text = f"It waits for {_jobs(facts.deps_left)}: {_listed(named, more)}."
+    if any(dependency.status is None for dependency in facts.waits_for):
+        text += " Add a job with the unknown id, or cancel this one."
+    if any(dependency.status is JobStatus.DEAD for dependency in facts.waits_for):
+        text += " Retry what is dead with retry_job."
+    elif any(dependency.status is not None and dependency.status.final for dependency in facts.waits_for):
+        text += " What was called off will not be done any more: cancel this one, and add it anew."
+    waiting = [
+        {"job_id": dependency.job_id, "status": None if dependency.status is None else dependency.status.value}
+        for dependency in facts.waits_for
+    ]
+    return _reason("waiting_for_dependencies", text, left=facts.deps_left, waiting_for=waiting)
+
+
+def _dependency(dependency: Dependency) -> str:
+    return f"{dependency.job_id} ({'unknown' if dependency.status is None else dependency.status})"
+
+
+# -- in line, and something is in the way
+
+
+def _in_the_way(facts: Facts) -> Iterator[Reason]:
+    yield from _outlived(facts)
+    if facts.eligible_at > facts.now:
+        text = f"It is not due until {_clock(facts.eligible_at)}; promote_job lets it run now."
+        yield _reason("not_due", text, until=_iso(facts.eligible_at), seconds=_seconds(facts.eligible_at - facts.now))
+    if facts.paused:
+        yield _reason(
+            "queue_paused", f"Its queue {facts.job.queue!s} is paused; resume it.", queue=str(facts.job.queue)
+        )
+    queue = f"its queue {facts.job.queue!s}"
+    yield from _limited(facts.queue, "queue_full", "queue_rate_used_up", queue, "running", "rate")
+    key = f"its concurrency key {facts.job.concurrency_key}"
+    yield from _limited(facts.key, "key_full", "key_rate_used_up", key, "per_key", "rate_per_key")
+    yield from _workers(facts)
+
+
+def _outlived(facts: Facts) -> Iterator[Reason]:
+    end = facts.job.expires_at
+    if isinstance(end, datetime) and end <= facts.now:
+        text = f"It was not to start after {_clock(end)}: the next sweep ends it."
+        yield _reason("expired", text, expires_at=_iso(end))
+
+
+def _limited(
+    usage: Usage, full: ReasonKind, used_up: ReasonKind, whose: str, limit: str, rate: str
+) -> Iterator[Reason]:
+    if usage.full:
+        held = [f"{holder.job_id} (by {holder.worker or 'nobody'})" for holder in usage.holders]
+        text = (
+            f"Of {whose} {usage.running} may run at once and do"
+            if usage.running == usage.limit
+            else f"Of {whose} {usage.limit} may run at once and {usage.running} do"
+        )
+        text += f": {_listed(held, usage.running - len(held))}. Wait for one of them, or raise the limit {limit}."
+        holders = [{"job_id": h.job_id, "worker": h.worker, "since": _iso(h.since)} for h in usage.holders]
+        yield _reason(full, text, limit=usage.limit, running=usage.running, held_by=holders)
+    if usage.rate_used_up and usage.rate is not None:
+        per = usage.rate.per_micros / 1_000_000
+        text = (
+            f"Of {whose} {usage.rate.count} may start every {per:g} s, and as many have: "
+            f"the next may at {_clock(usage.window_ends)}. Wait, or raise the limit {rate}."
+        )
+        yield _reason(
+            used_up, text, count=usage.rate.count, per=per, started=usage.started, until=_iso(usage.window_ends)
+        )
+
+
+def _workers(facts: Facts) -> Iterator[Reason]:
+    job = facts.job
+    alive = [worker for worker in facts.workers if _is_alive(worker, facts.now)]
+    fit = [worker for worker in alive if not _lacks(worker, str(job.queue), job.tags)]
+    if not fit:
+        lacks = {worker.id: _lacks(worker, str(job.queue), job.tags) for worker in alive}
+        needed = f"the queue {job.queue!s}" + (f" and the tags {', '.join(job.tags)}" if job.tags else "")
+        text = f"No live worker takes jobs of {needed}"
+        if lacks:
+            text += ": " + "; ".join(f"{name} {why}" for name, why in list(lacks.items())[:5])
+        silent = len(facts.workers) - len(alive)
+        if silent:
+            text += f"; {silent} have stopped or not been heard for {HEARD_WITHIN.seconds} s"
+        text += ". Start a worker for it."
+        yield _reason("no_worker", text, queue=str(job.queue), workers=lacks, silent=silent)
+    elif all(worker.running >= worker.concurrency for worker in fit):
+        busy = {worker.id: worker.running for worker in fit}
+        text = f"All workers for it are busy, as they told last: {', '.join(list(busy)[:5])}. Wait, or start another."
+        yield _reason("workers_busy", text, workers=busy)
+
+
+def _is_alive(worker: WorkerSeen, now: datetime) -> bool:
+    return worker.state == "running" and worker.seen_at is not None and now - worker.seen_at <= HEARD_WITHIN
+
+
+def _lacks(worker: WorkerSeen, queue: str, tags: Sequence[str]) -> str:
+    """Why this worker does not take such jobs; nothing if it does."""
+    if worker.queues and queue not in worker.queues:
+        return f"works for {', '.join(worker.queues)}"
+    missing = [tag for tag in worker.tags if tag not in tags]
+    return f"takes only jobs tagged {', '.join(missing)}" if missing else ""
+
+
+def _next(facts: Facts) -> Reason:
+    if facts.ahead:
+        least = "at least " if facts.ahead >= MOST_COUNTED else ""
+        others = "1 other" if facts.ahead == 1 else f"{least}{facts.ahead:,} others"
+        text = f"It stands in line behind {others} of its queue; a smaller priority would let it step forward."
+        return _reason("behind_others", text, ahead=facts.ahead, counted_to=MOST_COUNTED)
+    return _reason("about_to_start", "Nothing is in its way: the next claim takes it.")
+
+
+# -- words
+
+
+def _listed(names: Sequence[str], more: int) -> str:
+    told = ", ".join(names)
+    return f"{told} and {more} more" if more > 0 else told
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _clock(moment: datetime | None) -> str:
+    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def _seconds(span: timedelta) -> float:
+    return span.total_seconds()
