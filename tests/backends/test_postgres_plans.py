@@ -53,6 +53,8 @@ GUARDS = {
     "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
     "waiting_with_tag": Guard("job_tags_claimable", "tag", ("x", 16)),
     "unpark_first": Guard("jobs_parked", "queue concurrency_key", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
+    "any_parked": Guard("jobs_parked", "queue", ("q1",)),
+    "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "keys_waking": Guard("concurrency_keys_waking", "queue wakes_at", ("q1", 500, 500)),
     # the sweep, and whoever is due
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),

@@ -34,6 +34,8 @@ INDEXES = {
     "jobs_beyond": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",
     "open_edges": "job_dependencies_open (depends_on=?)",
     "first_parked": "jobs_parked (queue=? AND concurrency_key=?)",
+    "any_parked": "jobs_parked (queue=?)",
+    "ahead_of": "jobs_claimable (queue=? AND (priority,place)<(?,?))",
     "keys_with_parked": "jobs_parked (queue=? AND concurrency_key=?)",
     "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",
     "job_of_key": "jobs_by_key (queue=? AND idempotency_key=?)",
@@ -58,6 +60,7 @@ WALKED = {
     "leases_in_force": "the index holds only what runs now, and it is asked once in a move",
     "jobs_held": "the index holds only what runs now, and all of it is wanted",
     "holding_by_key": "the index holds only what runs now, and it is asked only when limits change",
+    "holders": "the index holds only what runs now, and a few of it are wanted",
     "any_open_edge": "asks for one row of an index that holds only what waits",
 }
 SORTED = {
