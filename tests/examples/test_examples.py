@@ -18,6 +18,7 @@ PROGRAMS = {
     "cancellation_and_progress": "exports.py",
     "transactional_enqueue": "orders.py",
     "import_flow": "import_flow.py",
+    "nightly_report": "nightly.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
 }
@@ -103,6 +104,20 @@ def test_enqueuing_inside_a_transaction(store: str, tmp_path: Path, request: pyt
     for _ in range(2):
         shown = example.run(*address)
         assert shown == "order 1 committed: 1 job waits\norder 2 rolled back: 0 job waits\n1 job was run\n"
+
+
+def test_a_nightly_report(tmp_path: Path) -> None:
+    shown = Example("nightly_report", tmp_path).run()
+    assert shown == (
+        "planned:\n  Sat 24 Oct 02:30 CEST\n  Sun 25 Oct 02:30 CEST\n  Mon 26 Oct 02:30 CET\n"
+        "what ran (the clocks went from 3 back to 2 on Sunday):\n"
+        "  Sat 24 Oct 02:30 CEST  report for eu (by plan)\n"
+        "  Sun 25 Oct 02:30 CEST  report for eu (by plan)\n"
+        "paused on Monday; the night passes, then one by hand:\n"
+        "  Mon 26 Oct 09:00 CET  report for eu (by hand)\n"
+        "resumed; the next is on Tue 27 Oct 02:30\n"
+        "hourly: 60 runs by plan\nnightly: 2 runs by plan\n"
+    )
 
 
 def test_a_fastapi_application(tmp_path: Path) -> None:
