@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from longshore.core.dependencies import policy_of
 from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
 from longshore.core.moments import to_micros
@@ -205,9 +206,12 @@ class History:
         if job.status in FINAL and job.finalized_at is None:
             self.wrong.append(f"{told}: is {job.status} and has no end time")
         if job.status is JobStatus.WAITING_CHILDREN:
-            waits = [by_id[name].status for name in job.depends_on if name in by_id]
-            done = FINAL if job.on_dependency_failure == "ignore" else {JobStatus.COMPLETED}
-            if len(waits) == len(job.depends_on) and all(status in done for status in waits):
+            waits = {name: by_id[name].status for name in job.depends_on if name in by_id}
+            done = {
+                name: status in (FINAL if policy_of(job, name) == "ignore" else {JobStatus.COMPLETED})
+                for name, status in waits.items()
+            }
+            if len(waits) == len(job.depends_on) and all(done.values()):
                 self.wrong.append(f"{told}: waits for jobs that have all ended: {waits}")
 
     def verify(self) -> None:

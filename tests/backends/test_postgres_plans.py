@@ -196,3 +196,15 @@ def test_no_statement_walks_through_a_table_that_grows(name: str, state: str, sc
 def test_a_guard_for_a_statement_that_is_gone_is_noticed() -> None:
     assert GUARDS.keys() | WALKED.keys() <= set(NAMES)
     assert quoted("longshore") in Statements("longshore.backends.postgres", schema=quoted("longshore")).claimable
+
+
+def test_a_flow_that_is_over_is_not_looked_for_among_all_jobs_that_came_after_it(schemas: Schemas) -> None:
+    # M-SCH-08
+    connection, sql = schemas["analysed"]
+    statement = f"{sql.jobs_where} status = ANY($1::text[]) AND parent_id = $2 ORDER BY uid DESC LIMIT 1"
+    values = (["INITIAL_PENDING", "RUNNING", "WAITING_CHILDREN"], "flow")
+    guard = Guard("jobs_by_parent", "parent_id", values, in_order=True)
+    with connection.transaction(force_rollback=True):
+        connection.execute("UPDATE analysed.jobs SET parent_id = 'flow' WHERE status = 'COMPLETED' AND uid < 2000")
+        connection.execute("ANALYZE analysed.jobs")
+        assert leans_on_its_index(guard, plan(connection, statement, values))
