@@ -36,6 +36,8 @@ async def on_the_loop(job: RunningJob) -> str:
     tell("started", job.id, job.epoch)
     if job.type == "slow":
         await asyncio.sleep(0.02)
+    elif job.type == "a while":
+        await asyncio.sleep(0.1)
     elif job.type == "long" or (job.type == "until killed" and job.executions == 1):
         await asyncio.Event().wait()
     elif job.type == "sits in a thread":
