@@ -708,7 +708,9 @@ class TwoStores:
             self.ask("remove_schedule", name)
         else:
             planned = Schedule(id=name, job=pattern, repeat=chance.choice(REPEATS), paused=rarely(chance))
-            self.ask("put_schedule", planned)
+            self.ask("put_schedule", planned, keep_pause=chance.random() < 0.5)
+        if rarely(chance):
+            self.ask(chance.choice(("pause_schedule", "resume_schedule", "get_schedule")), name)
 
     @step(2)
     def fire(self, chance: Random) -> None:
