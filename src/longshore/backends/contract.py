@@ -349,11 +349,12 @@ class Backend(ABC):
 
     @abstractmethod
     async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
-        """When the time of the first delayed job of these queues comes; None if there is none.
+        """When the time of the first delayed job of these queues comes, or a rate lets more start; None if neither.
 
         It tells whoever waits for work when to look; `after` is the moment up to which they have looked (None: up to
         now), so that no job comes unnoticed in between. A LIFO job is not counted: it stands before all others, where
-        nothing is found by its time. Nor is asked whether tags, limits or a pause keep the job from starting then.
+        nothing is found by its time. Nor is asked whether tags, limits or a pause keep the job from starting then. Of a
+        rate it tells when the window ends that was used up (of a key's: that anything of was used).
         """
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from longshore.backends.contract import Page, QueueInfo
@@ -14,6 +14,7 @@ from longshore.core.errors import JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, LogEntry
 from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.limits import room_in
 from longshore.core.moments import from_micros, optional_moment
 from longshore.core.record import job_of
 
@@ -79,8 +80,21 @@ def count_delayed(view: View, queue: str | None) -> int:
 
 
 def next_due(view: View, queues: Sequence[str] | None, after: int | None) -> datetime | None:
-    """When the first of those comes, or came after this moment."""
-    return optional_moment(view.next_due(queues, view.time() if after is None else after))
+    """When the first of those comes, or came after this moment; or when a rate lets more of them start."""
+    since = view.time() if after is None else after
+    coming = [view.next_due(queues, since), *_windows_opening(view, queues, since)]
+    return optional_moment(min((moment for moment in coming if moment is not None and moment > since), default=None))
+
+
+def _windows_opening(view: View, queues: Sequence[str] | None, since: int) -> Iterator[int | None]:
+    """When the windows end that rates had used up at this moment; most queues have no rate."""
+    for state in view.rated_queues():
+        if queues is not None and state.name not in queues:
+            continue
+        if state.rate is not None and room_in(state.rate, state.window, since) == 0:
+            yield state.window.end(state.rate)
+        if state.rate_per_key is not None:
+            yield view.next_waking(state.name, since)
 
 
 def list_queues(view: View) -> list[QueueInfo]:

@@ -459,6 +459,14 @@ class _Store:
         planned = [s.next_run_at for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
         return min(map(to_micros, planned), default=None)
 
+    def rated_queues(self) -> list[QueueState]:
+        return [state for state in self._queues.values() if state.rate is not None or state.rate_per_key is not None]
+
+    def next_waking(self, queue: str, now: int) -> int | None:
+        states = [state for (name, _), state in self._keys.items() if name == queue]
+        moments = [state.wakes_at(self._queues[queue], now) for state in states]
+        return min((moment for moment in moments if moment is not None and moment > now), default=None)
+
     def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
         held = [r for r in self.jobs_held(None, queue) if key in (None, r.concurrency_key)]
         held.sort(key=lambda record: (record.assigned_at or 0, record.id))

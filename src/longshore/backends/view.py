@@ -120,6 +120,14 @@ class View(Protocol):
         """What is known of these keys."""
         ...
 
+    def rated_queues(self) -> list[QueueState]:
+        """The settings of queues that have a rate, of their own or for their keys."""
+        ...
+
+    def next_waking(self, queue: str, now: int) -> int | None:
+        """When the first key of the queue that has used up any of its rate has its next window."""
+        ...
+
     def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
         """Some of those who run in this queue (of this key, if one is named)."""
         ...

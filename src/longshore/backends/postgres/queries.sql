@@ -731,6 +731,12 @@ UNION ALL
 SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
 WHERE queue = $1 AND wakes_at > $3
 
+-- name: rated_queues
+SELECT {queue_columns} FROM {schema}.queues WHERE rate_count IS NOT NULL OR key_rate_count IS NOT NULL
+
+-- name: next_waking
+SELECT wakes_at FROM {schema}.concurrency_keys WHERE queue = $1 AND wakes_at > $2 ORDER BY wakes_at LIMIT 1
+
 -- name: put_key
 INSERT INTO {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])

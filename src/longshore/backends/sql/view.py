@@ -225,6 +225,13 @@ class SQLView(ABC):
         known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
         return {key: known.get(key) or KeyState(queue, key) for key in keys}
 
+    def rated_queues(self) -> list[QueueState]:
+        return [queue_of_row(row) for row in self._rows(self._sql.rated_queues)]
+
+    def next_waking(self, queue: str, now: int) -> int | None:
+        row = self._one(self._sql.next_waking, queue, now)
+        return None if row is None else int(row[0])
+
     def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
         rows = sorted(self._rows(self._sql.holders, queue, key, limit), key=lambda row: (row[0] or 0, row[1]))
         return [Holder(job_id, worker, optional_moment(since)) for since, job_id, worker in rows]

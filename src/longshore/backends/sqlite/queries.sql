@@ -415,6 +415,12 @@ UNION ALL
 SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
 WHERE queue = ?1 AND wakes_at > ?3
 
+-- name: rated_queues
+SELECT {queue_columns} FROM queues WHERE rate_count IS NOT NULL OR key_rate_count IS NOT NULL
+
+-- name: next_waking
+SELECT wakes_at FROM concurrency_keys WHERE queue = ? AND wakes_at > ? ORDER BY wakes_at LIMIT 1
+
 -- name: put_key
 INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?)
 

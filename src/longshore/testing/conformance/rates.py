@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +11,7 @@ from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate
 from longshore.testing.conformance.limits import fill, take
-from longshore.testing.conformance.staging import refused
+from longshore.testing.conformance.staging import new_job, refused
 
 
 class TestRates:
@@ -35,6 +35,34 @@ class TestRates:
         assert await take(backend) == []
         clock.advance(1)
         assert len(await take(backend)) == 3
+
+    async def test_whoever_waits_is_told_when_the_next_window_opens(self, backend: Backend, clock: HeldClock) -> None:
+        clock.set(datetime(2026, 1, 1, 12, 0, 50, tzinfo=UTC))
+        await backend.set_limits("default", rate=Rate(2, 60))
+        await fill(backend, 4)
+        await take(backend, limit=1)
+        assert await backend.next_due() is None
+        await take(backend, limit=1)
+        assert await backend.next_due() == datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+        assert await backend.next_due(["mail"]) is None
+        await backend.enqueue_job(new_job("soon", run_at=3))
+        assert await backend.next_due() == datetime(2026, 1, 1, 12, 0, 53, tzinfo=UTC)
+        clock.advance(10)
+        assert await backend.next_due() is None
+        opened = datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+        assert await backend.next_due(after=opened - timedelta(seconds=1)) == opened
+
+    async def test_whoever_waits_is_told_when_the_window_of_a_key_opens(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        clock.set(datetime(2026, 1, 1, 12, 0, 50, tzinfo=UTC))
+        await backend.set_limits("default", rate_per_key=Rate(1, 20))
+        await fill(backend, 2, "k")
+        assert await backend.next_due() is None
+        assert await take(backend) == ["k 0"]
+        assert await backend.next_due() == datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+        clock.advance(10)
+        assert await take(backend) == ["k 1"]
 
     async def test_a_rate_counts_starts_not_endings(self, backend: Backend) -> None:
         await backend.set_limits("default", rate=Rate(2, 60), rate_per_key=Rate(1, 60))
