@@ -19,6 +19,7 @@ PROGRAMS = {
     "transactional_enqueue": "orders.py",
     "import_flow": "import_flow.py",
     "nightly_report": "nightly.py",
+    "tenant_limits": "tenants.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
 }
@@ -95,6 +96,16 @@ def test_an_import_as_a_flow(tmp_path: Path) -> None:
     assert "  731.25 USD from 3 regions; the weather is unknown\n" in shown
     assert shown.count("south: 1 orders, 300 in all") == 1, "what completed is not run again"
     assert shown.endswith("  285\n")
+
+
+def test_limits_for_each_tenant(tmp_path: Path) -> None:
+    shown = Example("tenant_limits", tmp_path).run()
+    started = re.search(r"modest is done, and of greedy's 20 reports (\d+) have been started\n", shown)
+    assert started is not None
+    assert int(started[1]) < 15
+    assert "Of its concurrency key greedy 2 may run at once and do\n" in shown
+    assert "at once at most: modest 2, greedy 5 (after its limit was taken away)\n" in shown
+    assert "10 reports at 4 a second took at least a second: True\n" in shown
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
