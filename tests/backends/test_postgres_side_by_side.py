@@ -34,7 +34,8 @@ async def test_a_parked_job_that_is_locked_when_its_key_gets_room_steps_back_int
     # I8
     async with connect(postgres_url) as backend:
         await backend.set_limits("default", per_key=1)
-        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ap"])
+        names = ["a", "p", *(f"after {number}" for number in range(60))]  # so many that they are parked
+        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in names])
         assert await claimed(backend) == ["a"]
         with psycopg.connect(postgres_url) as holding:
             holding.execute("SELECT 1 FROM longshore.jobs WHERE id = 'p' FOR UPDATE")
