@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -17,7 +19,7 @@ from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, Le
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.testing.conformance.staging import log_of, nothing_changes, status_of, story
-from tests.runtime.working import Gate, comes_to, happens, until, working
+from tests.runtime.working import Gate, comes_to, happens, shift_of, until, working
 
 S = JobStatus
 
@@ -213,7 +215,7 @@ async def test_a_job_that_did_not_notice_that_it_should_stop_has_done_its_work(b
         await queue.add("x", job_id="a")
         assert await asyncio.to_thread(begun.wait, 10)
         closing = asyncio.create_task(worker.close(grace=0))
-        await until(lambda: any(run.called_off for run in worker._crew.runs_of(["a"])))
+        await until(lambda: any(run.called_off for run in shift_of(worker).crew.runs_of(["a"])))
         over.set()
         await closing
     assert await status_of(backend, "a") is S.COMPLETED
@@ -341,6 +343,24 @@ async def test_a_closing_worker_whose_store_is_gone_gives_up_after_its_grace(
         monkeypatch.setattr(backend, "settle_and_dequeue", gone)
         await asyncio.wait_for(worker.close(grace=0), 10)
     assert await status_of(backend, "a") is S.RUNNING
+
+
+@pytest.mark.parametrize("sweep", [True, False])
+async def test_a_worker_that_nobody_refers_to_works_on_and_is_closed_with_its_queue(
+    backend: Backend, queue: Queue, sweep: bool
+) -> None:
+    # M-WRK-18
+    gate = Gate()
+    seen = weakref.ref(Worker(queue, gate, sweep=sweep, cancel_grace=0.5))
+    await queue.add("x", job_id="a")
+    await gate.has_begun()
+    gc.collect()
+    assert seen() is not None
+    async with Queue(backend):  # so that the store stays open
+        await queue.close()
+        assert gate.cancelled == ["a"]
+        assert await status_of(backend, "a") is S.UNKNOWN_RETRY
+    await until(lambda: gc.collect() >= 0 and seen() is None)
 
 
 async def test_a_worker_left_behind_by_its_loop_does_no_harm(backend: Backend, queue: Queue) -> None:

@@ -133,6 +133,24 @@ async def test_running_it_again_begins_nothing_new(backend: Backend, queue: Queu
     assert sorted(await story(backend, gate.begun[0])) == ["job.active", "job.added", "job.completed"]
 
 
+async def test_a_worker_until_empty_works_off_what_is_there_and_what_comes_of_it_and_ends(
+    backend: Backend, queue: Queue
+) -> None:
+    # M-WRK-08
+    async def process(job: RunningJob) -> None:
+        if job.data:
+            await queue.add("x", job.data - 1)
+
+    await queue.add_bulk([{"type": "x", "data": 3}] * 20)
+    later = await queue.add("x", 0, delay=3600)
+    worker = Worker(queue, process, concurrency=3, autorun=False, until_empty=True)
+    await asyncio.wait_for(worker.run(), 20)
+    assert (await backend.count_jobs())[S.COMPLETED] == 80
+    assert (await backend.get_job(later.id)).status is S.INITIAL_PENDING
+    assert [info.state for info in await backend.list_workers()] == ["stopped"]
+    await asyncio.wait_for(worker.run(), 10)  # it is over
+
+
 async def test_a_worker_closed_before_it_ran_never_runs(backend: Backend, queue: Queue) -> None:
     # M-WRK-08
     worker = Worker(queue, nothing, autorun=False)

@@ -14,6 +14,7 @@ from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.running_job import RunningJob
+from longshore.runtime.shift import Shift
 from longshore.runtime.worker import Worker
 from longshore.runtime.worker_options import Processor
 from longshore.testing.conformance.staging import log_of
@@ -32,6 +33,12 @@ async def working(queue: Queue, process: Processor, **options: Any) -> AsyncIter
         yield worker
     finally:
         await worker.close(grace=0)
+
+
+def shift_of(worker: Worker) -> Shift:
+    """What it does inside, for tests of single instants."""
+    assert worker._shift is not None
+    return worker._shift
 
 
 async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIENCE) -> None:

@@ -311,8 +311,14 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
         that fails and may be tried again at once is tried again.
         """
         router = self._router(concurrency, CANCEL_GRACE)
-        worker = DrainingWorker(
-            self._queue, router, concurrency=concurrency, queues=queues, strategies=self._strategies, autorun=False
+        worker = Worker(
+            self._queue,
+            router,
+            concurrency=concurrency,
+            queues=queues,
+            strategies=self._strategies,
+            autorun=False,
+            until_empty=True,
         )
         await worker.run()
         return router.runs
@@ -352,14 +358,6 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
 
     def __exit__(self, *_: object) -> None:
         self.close_sync()
-
-
-class DrainingWorker(Worker):
-    """A worker that ends when it finds nothing to claim and runs nothing any more."""
-
-    async def _tell_drained(self) -> None:
-        if not self._outcomes:  # what ended during this look may have enqueued more after it
-            self._closing = True
 
 
 def _check_function(function: object) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.job import Job
@@ -99,6 +100,12 @@ class Crew:
         for run in runs:
             if self._runs.get(run.record.id) is run:
                 self._call_off(run, why)
+
+    def call_off_soon(self, runs: Sequence[Run], why: CalledOff) -> None:
+        """As above, from any thread: these very runs, as the loop may claim their jobs anew before it hears of it."""
+        if runs:
+            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
+                self._loop.call_soon_threadsafe(self.call_off, runs, why)
 
     def drop_everything(self) -> None:
         """Asks all runs to end and forgets them: they have no outcome any more."""

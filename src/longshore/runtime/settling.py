@@ -34,6 +34,8 @@ class OneByOne:
         self._backend = backend
         self._worker_id = worker_id
         self._failures: Counter[str] = Counter()
+        self.given_up: set[str] = set()
+        """Jobs whose outcomes cannot be written."""
 
     async def settle(self, outcomes: Sequence[Outcome]) -> Attempt:
         """Tries each of them once."""
@@ -61,6 +63,7 @@ class OneByOne:
             return
         del self._failures[outcome.job_id]
         attempt.hopeless.append(outcome)
+        self.given_up.add(outcome.job_id)
         _log.error(
             "the outcome %r of job %s cannot be written and is given up; the job comes back when its lease ends: %s",
             outcome.verb,

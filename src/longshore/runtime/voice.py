@@ -7,16 +7,21 @@ import os
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from time import monotonic
 
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.lifecycle import JobStatus
 
+_DRAINED_AFTER = 1.0
+"""Seconds without a job after which a worker that has had some says that it is drained."""
+_NEVER = float("inf")
+
 _log = logging.getLogger("longshore.worker")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Voice:
     """Writes for people only: no job depends on it."""
 
@@ -26,6 +31,7 @@ class Voice:
     queues: Sequence[str]
     tags: Sequence[str]
     concurrency: int
+    _idle_since: float = field(default=_NEVER, init=False)
 
     async def has_trouble(self, error: str) -> bool:
         """Writes worker.error; False if that was not possible."""
@@ -36,10 +42,16 @@ class Voice:
             return True
         return False
 
-    async def is_drained(self) -> None:
-        """Writes worker.drained, if it can."""
-        with suppress(Exception):
-            await self.backend.record_worker_event("worker.drained", self.worker_id, queue=self.queue)
+    def is_busy(self) -> None:
+        """It has had a job just now."""
+        self._idle_since = monotonic()
+
+    async def is_idle(self) -> None:
+        """Writes worker.drained, if it can, when its last job was some time ago; once."""
+        if monotonic() - self._idle_since > _DRAINED_AFTER:
+            self._idle_since = _NEVER
+            with suppress(Exception):
+                await self.backend.record_worker_event("worker.drained", self.worker_id, queue=self.queue)
 
     async def is_here(self, running: int, state: str) -> None:
         """The heartbeat that `list_workers` shows."""

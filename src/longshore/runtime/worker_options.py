@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
@@ -22,6 +23,29 @@ Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any]
 RENEW_TIME = 15.0
 
 _log = logging.getLogger("longshore.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """All of it, for those who do the work."""
+
+    id: str
+    alone_with_its_id: bool
+    """Whether no other worker can have this id: it was made up for this one."""
+    concurrency: int
+    queue: str
+    """The name of the one queue that its Queue sees, or nothing."""
+    queues: Sequence[str] | None
+    """Where it takes jobs from; None is everywhere."""
+    tags: Sequence[str]
+    lock_seconds: float
+    renew_seconds: float | None
+    """Between two renewals; None is no renewal."""
+    cancel_grace: float
+    poll_seconds: float
+    strategies: Mapping[str, Strategy]
+    sweep: bool
+    until_empty: bool
 
 
 def renewal(lock_seconds: float, renew_time: Duration) -> float | None:

@@ -1,0 +1,277 @@
+"""A worker's shift, from its first claim to its last settlement: turn by turn, whatever the store answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+
+from longshore.backends.contract import Backend, Outcome, SettleReport
+from longshore.core.errors import BackendUnavailable, QueueClosed
+from longshore.core.job import Job
+from longshore.runtime.alarm import Alarm
+from longshore.runtime.crew import Crew
+from longshore.runtime.executors.contract import Executor
+from longshore.runtime.holding import Holding
+from longshore.runtime.settling import OneByOne
+from longshore.runtime.trouble import Trouble
+from longshore.runtime.turn_sizes import a_second_turn_pays, most_in_a_turn, room, too_much_goes_on
+from longshore.runtime.turns import Turns
+from longshore.runtime.unheard_claims import unheard_claims
+from longshore.runtime.voice import Voice, log_endings
+from longshore.runtime.worker_options import WorkerOptions
+
+_SLACK = 0.002
+"""Seconds by which the store's clock may be behind ours when a retry's time has come."""
+
+_log = logging.getLogger("longshore.worker")
+
+
+class Shift:
+    """Works on the loop it is made in, as a task, until it is `closing` and everything it holds is settled."""
+
+    def __init__(self, backend: Backend, executor: Executor, worker: WorkerOptions) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.closing = False
+        """Whether it claims no more; may be set from any thread, by whoever rings afterwards."""
+        self.crew = Crew(executor, backend, worker.strategies, worker.cancel_grace, self._ended)
+        self._backend = backend
+        self._executor = executor
+        self._worker = worker
+        self._voice = Voice(backend, worker.id, worker.queue, worker.queues or (), worker.tags, worker.concurrency)
+        self.trouble = Trouble(self._voice)
+        self._alarm = Alarm(backend, worker.poll_seconds)
+        self._turns = Turns(self._turn_ended)
+        self._holding = Holding(backend, worker, self.crew, self._tell_of_us)
+        self._outcomes: list[Outcome] = []
+        self._one_by_one = OneByOne(backend, worker.id)
+        self._knocked = False
+        """Whether the alarm rang while a turn was under way."""
+        self._in_doubt = False
+        """Whether the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
+        self._choked = False
+        """Whether too much goes on in this process that was given up."""
+        self._silent = False
+        self.work = self.loop.create_task(self._run(), name=f"longshore worker {worker.id}")
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will ever be done in it any more."""
+        return self.work.done() or self.loop.is_closed()
+
+    # -- its end
+
+    def ring(self) -> None:
+        """There may be something to do, or nothing any more."""
+        self._alarm.ring()
+
+    async def abandon(self) -> None:
+        """Ends at once and writes nothing any more."""
+        self._silent = True
+        self._holding.abandon()
+        self.work.cancel()
+        await asyncio.gather(self.work, return_exceptions=True)
+
+    def forget(self) -> None:
+        """Its loop stands still, and nobody will ever answer there: what it holds is left to its leases."""
+        self._holding.abandon()
+        self._holding.leave()
+
+    # -- its course
+
+    async def _run(self) -> None:
+        worker = self._worker
+        queues = ", ".join(worker.queues or ["all queues"])
+        _log.info("worker %s begins: %s, %d jobs at a time", worker.id, queues, worker.concurrency)
+        self._holding.begin()
+        self._alarm.start()
+        try:
+            while not self.closing or self.crew or self._outcomes or self._turns:
+                await self._alarm.wait()
+                if self._alarm.changed:
+                    self._alarm.changed = False
+                    self._holding.look_for_cancellations()
+                self._take_turns()
+        except QueueClosed:
+            _log.info("worker %s ends: its queue was closed", worker.id)
+            self._drop_everything()
+        except asyncio.CancelledError:  # by force, or because the loop ends
+            self._drop_everything()
+            if not self._silent:
+                self._silent = True
+                raise
+        finally:
+            self.closing = True
+            self._holding.leave()
+            await asyncio.gather(self._turns.ended(), self._alarm.stop(), self._holding.stop(), self._executor.close())
+            if not self._silent:
+                await self._say_goodbye()
+
+    def _drop_everything(self) -> None:
+        self._turns.cancel()
+        self.crew.drop_everything()
+
+    def _take_turns(self) -> None:
+        """Begins a turn; beside another one only if it is well filled, and the store is known to answer."""
+        if self._turns.failure is not None:
+            raise self._turns.failure
+        self._knocked = bool(self._turns)
+        if not self._turns and (self._outcomes or not self.closing):
+            self._begin_turn()
+        while self._another_pays():
+            self._begin_turn()
+
+    def _another_pays(self) -> bool:
+        if len(self._turns) != 1 or self._in_doubt or self.trouble:
+            return False
+        claimable = self._room() if self._alarm.plenty else 0
+        return a_second_turn_pays(self._worker.concurrency, ended=len(self._outcomes), claimable=claimable)
+
+    def _turn_ended(self) -> None:
+        """Rings if there was a reason to take a turn while none could begin, or there is one still."""
+        more = self._outcomes or (self._alarm.plenty and self._room())
+        if self._knocked or more or self.closing or self._turns.failure is not None:
+            self._alarm.ring()
+
+    def _room(self) -> int:
+        """How many more jobs may be claimed now."""
+        if self.closing or self._too_much_goes_on():
+            return 0
+        return room(self._worker.concurrency, len(self.crew) + len(self._outcomes) + self._turns.spoken_for)
+
+    def _too_much_goes_on(self) -> bool:
+        too_much = too_much_goes_on(self._worker.concurrency, self.crew.left_behind)
+        if too_much and not self._choked:
+            what = f"{self.crew.left_behind} runs go on although they were called off; claiming no more"
+            self.trouble.note(what)
+            _log.error("worker %s: %s until some have ended", self._worker.id, what)
+        self._choked = too_much
+        return too_much
+
+    # -- a turn
+
+    def _begin_turn(self) -> None:
+        """Settles what has ended and claims as much as there is room for, in one transaction."""
+        if self._in_doubt:
+            self._turns.begin(self._take_up_what_was_claimed(), speaks_for=self._worker.concurrency)
+            return
+        most = most_in_a_turn(self._worker.concurrency)
+        outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
+        limit = min(self._room(), most)
+        self._turns.begin(self._turn(outcomes, limit), speaks_for=max(len(outcomes), limit))
+
+    async def _turn(self, outcomes: list[Outcome], limit: int) -> None:
+        if outcomes or limit:
+            asked_at = monotonic()
+            worker = self._worker
+            try:
+                report, jobs = await self._backend.settle_and_dequeue(
+                    outcomes, worker.id, worker.tags, limit, queues=worker.queues, lease=worker.lock_seconds
+                )
+            except QueueClosed:
+                raise
+            except Exception as error:  # a store of one's own may raise anything: the worker outlives it
+                # a store that answers has claimed nothing; and another worker of the same name may hold jobs, too
+                unheard = limit > 0 and worker.alone_with_its_id and isinstance(error, BackendUnavailable)
+                self._in_doubt = self._in_doubt or unheard
+                await self._turn_failed(outcomes, error)
+                return
+            self.trouble.store_answers()
+            if outcomes:
+                self._settled(outcomes, report)
+            if limit:
+                await self._looked(jobs, limit, asked_at)
+        await self.trouble.tell()
+
+    async def _looked(self, jobs: Sequence[Job], limit: int, asked_at: float) -> None:
+        self._alarm.found(len(jobs), plenty=len(jobs) == limit)
+        if jobs:
+            self._claimed(jobs, asked_at)
+            return
+        self._alarm.look_ahead(self._worker.queues)
+        if not self.crew and len(self._turns) == 1:
+            await self._has_nothing_to_do()
+
+    async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
+        left = outcomes
+        if outcomes and not isinstance(error, BackendUnavailable):  # one of them may be what the store cannot write
+            attempt = await self._one_by_one.settle(outcomes)
+            left = attempt.left
+            self._settled(attempt.settled, attempt.report)
+            self._holding.let_go([outcome.job_id for outcome in attempt.hopeless])
+        self._outcomes = left + self._outcomes
+        if left or not outcomes:
+            await self.trouble.wait_for_better_times(error)
+        else:
+            self.trouble.note(error)
+        self._alarm.ring()
+
+    async def _take_up_what_was_claimed(self) -> None:
+        """Runs what a claim has got us whose answer was lost."""
+        lock_seconds = self._worker.lock_seconds
+        try:
+            unheard = await unheard_claims(self._backend, self._holding, self._one_by_one.given_up, lock_seconds)
+        except QueueClosed:
+            raise
+        except Exception as error:  # as in a turn
+            await self.trouble.wait_for_better_times(error)
+        else:
+            for job, asked_at in unheard:
+                self._claimed([job], asked_at)
+            self._in_doubt = False
+        self._alarm.ring()
+
+    # -- its jobs
+
+    def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
+        self._voice.is_busy()
+        in_time = self._holding.take(jobs, asked_at)
+        if not in_time or self.closing:  # they go back as if nothing had been
+            reason = "the worker is closing" if in_time else "the answer to its claim came too late"
+            self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
+            self._alarm.ring()
+            return
+        for job in jobs:
+            if not self.crew.start(job):
+                self._hand_back(job)
+
+    def _hand_back(self, job: Job) -> None:
+        """It was lost and is ours again, while its processor still goes on: nobody is to run it beside that."""
+        reason = "an earlier run of this job has not ended yet in the worker that claimed it"
+        later = max(self._worker.cancel_grace, 1.0)
+        self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))
+        self._alarm.ring()
+
+    def _ended(self, job_id: str, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self._holding.let_go([job_id])
+        else:
+            self._outcomes.append(outcome)
+        self._alarm.ring()
+
+    def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
+        self._voice.is_busy()
+        self._holding.let_go([outcome.job_id for outcome in outcomes])
+        log_endings(outcomes, report)
+        delays = [outcome.retry_at for outcome in outcomes if isinstance(outcome.retry_at, int | float)]
+        if delays:
+            self._alarm.ring_in(min(delays) + _SLACK)
+
+    # -- what it tells
+
+    async def _has_nothing_to_do(self) -> None:
+        """Its look found nothing, and it runs nothing."""
+        if self._worker.until_empty:
+            # what ended during this look may have enqueued more after it
+            self.closing = self.closing or not self._outcomes
+        else:
+            await self._voice.is_idle()
+
+    async def _tell_of_us(self, state: str = "") -> None:
+        await self._voice.is_here(len(self.crew), state or ("draining" if self.closing else "running"))
+
+    async def _say_goodbye(self) -> None:
+        with suppress(Exception):  # for people only
+            await self._tell_of_us("stopped")
