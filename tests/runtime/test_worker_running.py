@@ -151,6 +151,32 @@ async def test_a_worker_until_empty_works_off_what_is_there_and_what_comes_of_it
     await asyncio.wait_for(worker.run(), 10)  # it is over
 
 
+async def test_a_worker_until_empty_takes_what_a_job_adds_that_ends_during_the_look_that_found_nothing(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-WRK-08
+    look, looked = backend.settle_and_dequeue, asyncio.Event()
+
+    async def answered_when_the_job_has_ended(*args: Any, **options: Any) -> Any:
+        answer = await look(*args, **options)
+        if worker.running and not looked.is_set():
+            assert not answer[1]
+            looked.set()
+            await until(lambda: worker.running == 0)
+        return answer
+
+    async def process(job: RunningJob) -> None:
+        if job.id == "first":
+            await looked.wait()
+            await queue.add("x", job_id="second")
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", answered_when_the_job_has_ended)
+    await queue.add("x", job_id="first")
+    worker = Worker(queue, process, concurrency=2, autorun=False, until_empty=True, poll_interval=0.05)
+    await asyncio.wait_for(worker.run(), 20)
+    assert (await backend.count_jobs())[S.COMPLETED] == 2
+
+
 async def test_a_worker_closed_before_it_ran_never_runs(backend: Backend, queue: Queue) -> None:
     # M-WRK-08
     worker = Worker(queue, nothing, autorun=False)
