@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: a session that starts anywhere, and jobs, events and logs as DataFrames."""

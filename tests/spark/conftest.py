@@ -1,0 +1,52 @@
+"""One Spark for all tests of a process, and stores with jobs in them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 300
+"""Seconds for one test: the first of a process starts Java."""
+
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("spark")
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session whose tasks are tried twice; Java is gone when the tests are."""
+    from longshore.spark.session import session
+
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    running = session("tests", master="local[2,2]", config={**QUICK, "spark.sql.warehouse.dir": warehouse})
+    gateway = running.sparkContext._gateway
+    assert gateway is not None
+    yield running
+    running.stop()
+    gateway.shutdown()
+    java = gateway.proc
+    java.stdin.close()  # which is what it waits for
+    java.wait(timeout=30)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store that other processes can open."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    return str(request.getfixturevalue("postgres_url"))
