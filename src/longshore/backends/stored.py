@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -54,6 +55,8 @@ R = TypeVar("R")
 
 _log = logging.getLogger("longshore.schedules")
 
+_QUEUES_AT_ONCE = 20
+"""Queues one transaction of retention looks through: some milliseconds, if there is nothing to remove."""
 _CLEANED_AT_ONCE = 1_000
 """Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
 
@@ -62,6 +65,8 @@ class StoredBackend(Backend):
     """Everything but the storing. A store supplies `_write`, `_read`, its bell and `close`."""
 
     _bell: Bell
+    _retention_begins = ""
+    """The queue that retention looks at first: the one at which it last stopped."""
 
     @abstractmethod
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -427,7 +432,18 @@ class StoredBackend(Backend):
         )
 
     async def apply_retention(self, limit: int = 1000) -> int:
-        return await self._write(upkeep.apply_retention, checks.limit(limit))
+        """A few queues in each transaction, from where the last call left off: a thousand of them hold nobody up."""
+        most = checks.limit(limit)
+        names = await self._read(_queues_ever_seen)
+        begin = bisect_left(names, self._retention_begins)
+        names = names[begin:] + names[:begin]
+        removed = 0
+        for first in range(0, len(names), _QUEUES_AT_ONCE):
+            self._retention_begins = names[first]
+            removed += await self._write(upkeep.apply_retention, names[first : first + _QUEUES_AT_ONCE], most - removed)
+            if removed >= most:
+                return removed
+        return removed + await self._write(upkeep.forget, most - removed)
 
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
         await self._write(_put_worker, checks.worker(worker))  # for people: it must not hold up a renewal
@@ -441,6 +457,10 @@ class StoredBackend(Backend):
         check_name("worker_id", worker_id)
         name = "" if queue == "" else check_name("queue", queue)
         await self._write(_record_worker_event, checks.worker_event(event), worker_id, name, checks.detail(detail))
+
+
+def _queues_ever_seen(view: View) -> list[str]:
+    return sorted(view.queues_ever_seen())
 
 
 def _schedules(view: View) -> list[Schedule]:

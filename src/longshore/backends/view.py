@@ -108,6 +108,10 @@ class View(Protocol):
         """Settings of queues."""
         ...
 
+    def queues_ever_seen(self) -> list[str]:
+        """Queues that have jobs, settings or events, by name."""
+        ...
+
     def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
         """Those of the ids that exist, or all schedules; by id."""
         ...

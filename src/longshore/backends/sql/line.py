@@ -18,9 +18,6 @@ _LEAST_AT_ONCE = 20
 class SQLLine(SQLTransaction):
     """The part of a write transaction that claims lean on."""
 
-    def queues_ever_seen(self) -> list[str]:
-        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
-
     def put_queue(self, state: QueueState) -> None:
         self.news = True
         self._run(self._sql.put_queue, *row_of_queue(state))

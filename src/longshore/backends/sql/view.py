@@ -202,6 +202,9 @@ class SQLView(ABC):
             state.eligible = sum(of.get(status, 0) for status in ELIGIBLE)
         return kept
 
+    def queues_ever_seen(self) -> list[str]:
+        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
+
     def _settings(self, name: str) -> QueueState:
         row = self._one(self._sql.queue, name)
         return QueueState(name) if row is None else queue_of_row(row)

@@ -96,18 +96,20 @@ def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: in
     return removed
 
 
-def apply_retention(tx: Transaction, limit: int) -> int:
-    """Removes up to `limit` of what has outlived its retention."""
+def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
+    """Removes up to `limit` of what has outlived its retention in these queues."""
     removed = 0
-    for state in tx.queue_states(tx.queues_ever_seen()).values():
+    for state in tx.queue_states(queues).values():
         if removed >= limit:
             break
         removed += _retain(tx, state, limit - removed)
-    if removed < limit:
-        removed += tx.forget_tombstones(limit - removed)
-    if removed < limit:
-        removed += tx.forget_workers(limit - removed)
     return removed
+
+
+def forget(tx: Transaction, limit: int) -> int:
+    """Drops up to `limit` of what is remembered of jobs and workers that have long gone."""
+    forgotten = tx.forget_tombstones(limit)
+    return forgotten + (tx.forget_workers(limit - forgotten) if forgotten < limit else 0)
 
 
 def _retain(tx: Transaction, state: QueueState, limit: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
@@ -206,3 +206,26 @@ class TestRecords:
         assert (await claim(backend)).id == "j1"
         await backend.delete_jobs(job_ids=["b"])
         assert (await backend.get_job("j1")).depends_on == ("b",)
+
+    # -- until it has been kept long enough
+
+    async def test_retention_goes_through_many_queues_a_few_at_a_time_and_forgets_none(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        queues = [f"q{number}" for number in range(45)]
+        await backend.enqueue_jobs([new_job(queue=queue) for queue in queues for _ in range(2)])
+        await backend.set_retention("q7", finished=None)
+        held = await backend.dequeue_jobs("w", limit=90)
+        await backend.settle_jobs([Outcome(job.id, job.lease) for job in held])
+        clock.advance(timedelta(days=7) - timedelta(microseconds=1))
+        assert await backend.apply_retention() == 0
+        clock.advance(timedelta(microseconds=1))
+        removed = []
+        while batch := await backend.apply_retention(limit=10):
+            removed.append(batch)
+            for queue in ("late", "later"):  # what comes meanwhile is not looked for twice, nor missed
+                await enqueue(backend, queue=queue)
+        assert max(removed) <= 10
+        assert sum(removed) == 88
+        left = {job.queue for job in await all_jobs(backend)}
+        assert left == {"q7", "late", "later"}
