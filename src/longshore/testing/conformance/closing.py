@@ -41,6 +41,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "time_out_cancellations": lambda b: b.time_out_cancellations(0),
     "reset_running_jobs": lambda b: b.reset_running_jobs(),
     "get_job": lambda b: b.get_job("running"),
+    "facts_about": lambda b: b.facts_about("running"),
     "list_jobs": lambda b: b.list_jobs(JobFilter()),
     "get_job_stats": lambda b: b.get_job_stats(["eu"]),
     "count_jobs": lambda b: b.count_jobs(),
