@@ -45,7 +45,7 @@ INDEXES = {
     "jobs_seen": "jobs_by_id (id=?)",
     "job_by_id": "jobs_by_id (id=?)",
     "events_of_job": "job_events_by_job (job_id=? AND rowid>?)",
-    "schedules_due": "schedules_due (next_run_at<?)",
+    "schedules_due": "schedules_due (next_run_at>? AND next_run_at<?)",
 }
 
 GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones", "concurrency_keys", "first")

@@ -464,10 +464,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes the jobs of up to `limit` schedules that are due now, the most overdue first.
+        """Makes jobs of up to `limit` schedules that are due now: punctual ones first, then the most overdue.
 
-        There is at most one job for each schedule and planned time, whoever else fires too. A schedule whose jobs
-        cannot be made any more is paused, with the reason in its `error`.
+        A pass makes no more than some hundred jobs and a few megabytes; what is left is due in the next one. There is
+        at most one job for each schedule and planned time, whoever else fires too. A schedule whose jobs cannot be
+        made any more is paused, with the reason in its `error`.
         """
 
     @abstractmethod

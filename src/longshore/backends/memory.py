@@ -366,9 +366,9 @@ class _Store:
         names = self._schedules if ids is None else {name for name in ids if name in self._schedules}
         return [self._schedules[name] for name in sorted(names)]
 
-    def schedules_due(self, limit: int) -> list[Schedule]:
-        due = [(s.next_run_at, s.id, s) for s in self._schedules.values() if s.next_run_at is not None and not s.paused]
-        return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if to_micros(at) <= self.now][:limit]
+    def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
+        due = [(to_micros(s.next_run_at), s.id, s) for s in self._schedules.values() if s.next_run_at and not s.paused]
+        return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if after < at <= until][:limit]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.version += 1

@@ -382,8 +382,9 @@ class Transaction(Protocol):
         """Those of the ids that exist, locked until the end."""
         ...
 
-    def schedules_due(self, limit: int) -> list[Schedule]:
-        """Schedules not paused whose next run has come, the most overdue first; locked until the end.
+    def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
+        """Schedules not paused whose next run is planned after the one moment and until the other, the most overdue
+        first; locked until the end.
 
         Those that somebody else holds at this moment may be left out.
         """

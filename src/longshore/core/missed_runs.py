@@ -13,34 +13,36 @@ from longshore.core.repeat import Repeat
 
 ON_TIME = 60 * SECOND
 """Under `catch_up="none"` a run this late still counts as on time: a tick is never exact."""
-MOST_MADE_UP = 100
-"""How many missed runs one pass makes up for under `catch_up="all"`; the next pass goes on."""
+MOST_MADE_UP = 20
+"""How many missed runs of a schedule one pass makes up for under `catch_up="all"`; the next pass goes on. A few, so
+that many who have slept get on together."""
 MOST_MISSED = 5_000
 """How many missed runs are made up for in all: the last ones, three days of minutes and more. Older ones are passed
 over, or a schedule of every second that slept for a year would bury its queue."""
 _LOOKBACKS = (3_600 * SECOND, 2 * 86_400 * SECOND, 62 * 86_400 * SECOND)
 
 
-def due_runs(repeat: Repeat, first: int, now: int, left: int | None) -> tuple[list[int], int | None]:
+def due_runs(
+    repeat: Repeat, first: int, now: int, left: int | None, most: int = MOST_MADE_UP
+) -> tuple[list[int], int | None]:
     """Which planned times from `first` on to run now, and the next one to wait for (None: no more).
 
-    `left` is how many runs the limit still allows.
+    `left` is how many runs the limit still allows, `most` how many are wanted in this pass.
     """
-    due, upcoming = _due_runs(repeat, first, now, left)
+    due, upcoming = _due_runs(repeat, first, now, most if left is None else min(most, left))
     return list(due), upcoming
 
 
 @lru_cache(maxsize=64)  # many schedules come at the same times: the whole hour, every minute
-def _due_runs(repeat: Repeat, first: int, now: int, left: int | None) -> tuple[tuple[int, ...], int | None]:
+def _due_runs(repeat: Repeat, first: int, now: int, most: int) -> tuple[tuple[int, ...], int | None]:
     begin = skip_missed(repeat, first, now)
-    due, upcoming = due_now(repeat, chain([begin], planned_times(repeat, begin, begin)), now, left)
+    due, upcoming = due_now(repeat, chain([begin], planned_times(repeat, begin, begin)), now, most)
     return tuple(due), upcoming
 
 
-def due_now(repeat: Repeat, times: Iterator[int], now: int, left: int | None) -> tuple[list[int], int | None]:
+def due_now(repeat: Repeat, times: Iterator[int], now: int, most: int = MOST_MADE_UP) -> tuple[list[int], int | None]:
     """Of these planned times those to run now, by the catch-up policy, and the next one to wait for."""
     if repeat.catch_up == "all":
-        most = MOST_MADE_UP if left is None else min(MOST_MADE_UP, left)
         due: list[int] = []
         for planned in times:
             if planned > now or len(due) == most:

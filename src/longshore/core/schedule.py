@@ -11,7 +11,7 @@ from typing import NamedTuple
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.missed_runs import due_runs
+from longshore.core.missed_runs import MOST_MADE_UP, due_runs
 from longshore.core.moments import from_micros, optional_moment, span, to_micros
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.planned_times import first_time, planned_times
@@ -154,10 +154,10 @@ def _left(schedule: Schedule) -> int | None:
     return None if schedule.repeat.limit is None else schedule.repeat.limit - schedule.run_count
 
 
-def firing(schedule: Schedule, now: int) -> Firing:
-    """The jobs to make now. InvalidArgument if its times cannot be told any more."""
+def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
+    """The jobs to make now, at most so many. InvalidArgument if its times cannot be told any more."""
     assert schedule.next_run_at is not None  # or it would not be due
-    planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule))
+    planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule), most)
     return Firing([_run_of(schedule, moment) for moment in planned], planned, upcoming)
 
 

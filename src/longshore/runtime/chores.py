@@ -15,7 +15,8 @@ from longshore.core.moments import Duration
 AT_ONCE = 200
 """Jobs one transaction touches: a few milliseconds for which others wait."""
 FIRED_AT_ONCE = 250
-"""Schedules: some 25 milliseconds. Smaller pieces would make the last of ten thousand late."""
+"""Schedules: some 25 milliseconds, for the store bounds the jobs they make. Smaller pieces would make the last of ten
+thousand late."""
 _TRY_AGAIN = 0.05
 """Seconds until a schedule is looked at again that is due and did not fire: somebody else is just firing it."""
 _JITTER = 0.2

@@ -900,7 +900,7 @@ SELECT body FROM {schema}.schedules WHERE id = ANY($1::text[]) ORDER BY id
 
 -- name: schedules_due
 SELECT body FROM {schema}.schedules
-WHERE next_run_at <= $1 AND NOT paused ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+WHERE next_run_at > $1 AND next_run_at <= $2 AND NOT paused ORDER BY next_run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
 
 -- name: next_firing
 SELECT min(next_run_at) FROM {schema}.schedules WHERE next_run_at IS NOT NULL AND NOT paused

@@ -259,8 +259,8 @@ class PostgresTransaction(PostgresLine):
         assert ids is not None  # nobody holds all of them
         return self._hold_schedules(self._rows(self._sql.held_schedules, self._listed(ids)))
 
-    def schedules_due(self, limit: int) -> list[Schedule]:
-        return self._hold_schedules(self._rows(self._sql.schedules_due, self.now, limit))
+    def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
+        return self._hold_schedules(self._rows(self._sql.schedules_due, after, until, limit))
 
     def _hold_schedules(self, rows: Iterable[Row]) -> list[Schedule]:
         found = [schedule_of(body) for (body,) in rows]

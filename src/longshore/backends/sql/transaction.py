@@ -125,8 +125,8 @@ class SQLTransaction(SQLView):
 
     # -- schedules and workers
 
-    def schedules_due(self, limit: int) -> list[Schedule]:
-        return [schedule_of(body) for (body,) in self._rows(self._sql.schedules_due, self.now, limit)]
+    def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
+        return [schedule_of(body) for (body,) in self._rows(self._sql.schedules_due, after, until, limit)]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.news = True

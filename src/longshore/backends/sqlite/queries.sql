@@ -527,7 +527,8 @@ SELECT body FROM schedules ORDER BY id
 SELECT body FROM schedules WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
 
 -- name: schedules_due
-SELECT body FROM schedules WHERE next_run_at <= ? AND paused = 0 ORDER BY next_run_at, id LIMIT ?
+SELECT body FROM schedules WHERE next_run_at > ? AND next_run_at <= ? AND paused = 0
+ORDER BY next_run_at, id LIMIT ?
 
 -- name: next_firing
 SELECT min(next_run_at) FROM schedules WHERE next_run_at IS NOT NULL AND paused = 0

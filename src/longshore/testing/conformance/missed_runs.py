@@ -53,8 +53,37 @@ class TestMissedRuns:
         clock.advance(60 * 250)
         passes = await fire_all(backend)
         assert sum(passes) == 250
-        assert max(passes) <= 100
+        assert max(passes) <= 20
         assert len({job.id for job in await all_jobs(backend)}) == 250
+
+    async def test_a_pass_is_bounded_by_the_jobs_it_makes_and_a_punctual_schedule_comes_before_all_that_slept(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # M-SCHED-08 X-93
+        for number in range(40):
+            await backend.put_schedule(schedule(f"slept-{number:02}", every=60, catch_up="all"))
+        await backend.put_schedule(schedule("punctual", every=86400))
+        clock.advance(86400)
+        first = await backend.fire_due_schedules()
+        assert first[0].schedule_id == "punctual"
+        assert 100 < len(first) <= 500
+        again = await backend.fire_due_schedules()
+        assert len(again) <= 500
+        assert {job.id for job in first}.isdisjoint(job.id for job in again)
+
+    async def test_a_pass_is_bounded_by_the_bytes_it_stores_and_a_huge_job_is_made_alone(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        #
+        for name, megabytes in (("a", 3), ("b", 6), ("c", 1)):
+            pattern = new_job(payload=b'"' + b"x" * (megabytes << 20) + b'"')
+            await backend.put_schedule(schedule(name, pattern, every=60, catch_up="all", limit=3))
+        clock.advance(600)
+        passes = []
+        while made := await backend.fire_due_schedules():
+            passes.append("".join(str(job.schedule_id) for job in made))
+            assert sum(len(job.payload) for job in made) <= 4 << 20 or len(made) == 1
+        assert sorted("".join(passes)) == list("aaabbbccc")
 
     async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule(cron="0 * * * *", catch_up="none"))
