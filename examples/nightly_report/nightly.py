@@ -6,8 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from longshore import Harbor, Repeat, current_job
-from longshore.core.clock import HeldClock
+from longshore import Harbor, HeldClock, Repeat, current_job
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NIGHTLY = Repeat(cron="30 2 * * *", tz="Europe/Berlin")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from longshore import Harbor, JobFilter, JobStatus, current_job, exponential
-from longshore.errors import Fatal, JobFailed, Snooze
-from longshore.runtime.retries import by_error
+from longshore import Harbor, JobFilter, JobStatus, Snooze, by_error, current_job, exponential
+from longshore.errors import Fatal, JobFailed
 
 harbor = Harbor("memory://")
 bank_is_open = False

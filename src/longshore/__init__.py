@@ -10,18 +10,22 @@ __version__ = "0.1.0"
 _HOMES = {
     "Dependency": "longshore.core.dependencies",
     "Harbor": "longshore.app.harbor",
+    "HeldClock": "longshore.core.clock",
     "Job": "longshore.core.job",
     "JobEvent": "longshore.core.job",
     "JobFilter": "longshore.core.filtering",
     "JobStats": "longshore.core.job",
     "JobStatus": "longshore.core.lifecycle",
     "Lease": "longshore.core.job",
+    "Middleware": "longshore.app.middleware",
     "Outcome": "longshore.backends.contract",
     "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.cron",
     "Scheduler": "longshore.runtime.scheduler",
+    "Snooze": "longshore.core.errors",
     "Worker": "longshore.runtime.worker",
+    "by_error": "longshore.runtime.retries",
     "connect": "longshore.backends.opening",
     "current_job": "longshore.runtime.running_job",
     "exponential": "longshore.core.backoff",
@@ -30,16 +34,20 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
+    from longshore.app.middleware import Middleware
     from longshore.backends.contract import Outcome
     from longshore.backends.opening import connect
     from longshore.core.backoff import exponential, fixed
+    from longshore.core.clock import HeldClock
     from longshore.core.cron import Repeat
     from longshore.core.dependencies import Dependency
+    from longshore.core.errors import Snooze
     from longshore.core.filtering import JobFilter
     from longshore.core.job import Job, JobEvent, JobStats, Lease
     from longshore.core.lifecycle import JobStatus
     from longshore.core.limits import Rate
     from longshore.runtime.job_queue import Queue
+    from longshore.runtime.retries import by_error
     from longshore.runtime.running_job import current_job
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.worker import Worker
@@ -47,18 +55,22 @@ if TYPE_CHECKING:
 __all__ = [
     "Dependency",
     "Harbor",
+    "HeldClock",
     "Job",
     "JobEvent",
     "JobFilter",
     "JobStats",
     "JobStatus",
     "Lease",
+    "Middleware",
     "Outcome",
     "Queue",
     "Rate",
     "Repeat",
     "Scheduler",
+    "Snooze",
     "Worker",
+    "by_error",
     "connect",
     "current_job",
     "exponential",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from longshore import Harbor, Job, JobStatus, connect, current_job, exponential
+from longshore import Harbor, Job, JobStatus, Repeat, connect, current_job, exponential
 from longshore.app.task import AsyncTask, PlainTask
-from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
 
 
@@ -390,14 +392,29 @@ async def test_a_harbor_takes_a_backend_and_closes_it_with_its_last_queue() -> N
         Harbor(connect("memory://"), busy_seconds=1)
 
 
-async def test_after_the_end_every_enqueue_is_refused(harbor: Harbor) -> None:
+async def test_after_the_end_whatever_is_asked_of_a_harbor_is_refused_and_speaks_of_the_harbor(harbor: Harbor) -> None:
     @harbor.task
     def work() -> None: ...
 
+    handle = await work.enqueue()
     await harbor.close()
     await harbor.close()
-    with pytest.raises(LongshoreError, match="closed"):
-        await work.enqueue()
+    asked: list[Callable[[], Awaitable[object]]] = [
+        work.enqueue,
+        lambda: harbor.enqueue_many([work.call()]),
+        lambda: harbor.schedule("nightly", work, Repeat(every=60)),
+        lambda: harbor.get_limits("default"),
+        lambda: harbor.chain(work.call()).enqueue(),
+        harbor.run_until_empty,
+        handle.job,
+        handle.result,
+    ]
+    for ask in asked:
+        with pytest.raises(QueueClosed, match="this harbor was closed; make a new one"):
+            await ask()
+    for make in (harbor.queue, harbor.worker, harbor.scheduler, work.enqueue_sync):
+        with pytest.raises(QueueClosed, match="this harbor was closed; make a new one"):
+            await asyncio.to_thread(make)
 
 
 def test_current_job_is_for_code_that_a_worker_runs() -> None:

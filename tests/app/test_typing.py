@@ -147,6 +147,7 @@ SPOILED = {
     "cancellation_and_progress/exports.py": ("export.enqueue(pages=2)", "export.enqueue(page=2)"),
     "transactional_enqueue/orders.py": (".enqueue_sync(order)", '.enqueue_sync(order, "now")'),
     "import_flow/import_flow.py": ("report.call(amounts.result,", "report.call(weather.result,"),
+    "tenant_limits/tenants.py": ('render.call("modest", page)', 'render.call("modest", "page")'),
     "nightly_report/nightly.py": ('NIGHTLY, region="eu")', "NIGHTLY, region=5)"),
     "fastapi_app/app.py": ("send_mail.enqueue(mail)", "send_mail.enqueue(mail.to)"),
     "django_view/shop.py": ('enqueue_sync(name=request.POST["name"])', 'enqueue_sync(nmae=request.POST["name"])'),

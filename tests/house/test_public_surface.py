@@ -222,6 +222,10 @@ IMPORTED_FROM_LONGSHORE = {
     "current_job",
     "exponential",
     "fixed",
+    "by_error",
+    "Snooze",
+    "Middleware",
+    "HeldClock",
 }
 
 

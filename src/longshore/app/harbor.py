@@ -23,7 +23,7 @@ from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, Pl
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.clock import Clock
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name
 from longshore.core.numbers import check_number
@@ -71,8 +71,8 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
             raise InvalidArgument("store", "is a backend already; clock and options go with a URL")
         self.name = check_name("name", name)
         self.backend = store if isinstance(store, Backend) else connect(store, clock=clock, **options)
-        self._queue = Queue(self.backend)
-        self._queues = [self._queue]
+        self._queue = _HarborQueue(self.backend)
+        self._queues: list[Queue] = [self._queue]
         self._tasks: dict[str, Task[..., Any]] = {}
         self._layers: list[Middleware] = []
         self._strategies: dict[str, Strategy] = {}
@@ -234,6 +234,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
 
     def queue(self, name: str | None = None) -> Queue:
         """A queue on its store: one by name, or all of them. It is closed with the harbor, or by itself before."""
+        self._refuse_if_closed()
         queue = Queue(self.backend, name)
         self._queues = [*(other for other in self._queues if not other.closed), queue]
         return queue
@@ -283,6 +284,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
 
     def scheduler(self, **options: Any) -> Scheduler:
         """A scheduler for its store; `await scheduler.run()` until it is closed. `options` are those of `Scheduler`."""
+        self._refuse_if_closed()
         return Scheduler(self.backend, **options)
 
     def run_scheduler(self, *, grace: Duration | None = STOP_GRACE, **options: Any) -> int:
@@ -343,6 +345,10 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
             if isinstance(error, BaseException):
                 raise error
 
+    def _refuse_if_closed(self) -> None:
+        if self._queue.closed:
+            raise QueueClosed(self._queue.words_when_closed)
+
     def close_sync(self) -> None:
         """Like `close`, for code without an event loop."""
         background.run(self.close())
@@ -358,6 +364,12 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
 
     def __exit__(self, *_: object) -> None:
         self.close_sync()
+
+
+class _HarborQueue(Queue):
+    """All that a harbor does to its store goes through it: closed is the harbor."""
+
+    words_when_closed = "this harbor was closed; make a new one: Harbor(url)"
 
 
 def _check_function(function: object) -> None:

@@ -33,6 +33,9 @@ from longshore.runtime.scope import Scope
 class QueueVerbs:
     """What a Queue shares with its backend, verb by verb, without the counts of freed capacity."""
 
+    words_when_closed = "this queue was closed; make a new one: Queue(connect(url))"
+    """What every verb says then; whoever is closed as something else says so of itself."""
+
     def __init__(self, backend: Backend, name: str | None = None) -> None:
         if not isinstance(backend, Backend):
             raise InvalidArgument("backend", f"must be what connect(url) returns, not {type(backend).__name__}")
@@ -51,7 +54,7 @@ class QueueVerbs:
 
     def _refuse_if_closed(self) -> None:
         if self._ended is not None:
-            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
+            raise QueueClosed(self.words_when_closed)
 
     async def _open(self) -> Backend:
         """The backend, for a verb that may begin: not closed, and whoever listens hears what comes of it."""

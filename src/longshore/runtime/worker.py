@@ -61,7 +61,7 @@ class Worker:
         if not isinstance(queue, Queue):
             raise InvalidArgument("queue", f"must be a Queue, not {type(queue).__name__}")
         if queue.closed:
-            raise QueueClosed("this queue was closed; make a new one: Queue(connect(url))")
+            raise QueueClosed(queue.words_when_closed)
         self.id = check_name("id", id if id is not None else f"{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}")
         self.concurrency = check_number("concurrency", concurrency, least=1)
         lock_seconds = check_duration("lock_duration", lock_duration) / SECOND
