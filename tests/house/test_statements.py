@@ -27,7 +27,7 @@ OF_THEIR_OWN = {
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
-        "the log is in the order of transactions, read up to the oldest one open": "horizon last_event",
+        "the log is in the order of transactions, read up to the oldest one open": "count_events horizon last_event",
         "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
         "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
         "only here does anybody move in": (

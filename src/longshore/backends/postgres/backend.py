@@ -15,6 +15,7 @@ import psycopg
 
 from longshore.backends import looking
 from longshore.backends.bell import Bell
+from longshore.backends.bulk import BulkReader
 from longshore.backends.checks import ClaimTerms
 from longshore.backends.contract import Capabilities
 from longshore.backends.lifetime import OneProcessBackend
@@ -229,6 +230,15 @@ class PostgresBackend(OneProcessBackend):
         """The schema, to be moved into by `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)
+
+    # -- reading in bulk
+
+    def reading_in_bulk(self) -> contextlib.AbstractContextManager[BulkReader]:
+        """The schema, read by the million rows; needs what `longshore[spark]` installs."""
+        from longshore.backends.postgres import bulk
+
+        self._refuse_if_closed()
+        return bulk.read(self._server, self.schema, self._sql)
 
     # -- the end
 

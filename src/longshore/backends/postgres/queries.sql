@@ -837,6 +837,23 @@ ORDER BY job_events.xid, job_events.n LIMIT $6
 -- name: last_event
 SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < $1::xid8 ORDER BY job_events.xid DESC, job_events.n DESC LIMIT 1
 
+-- name: event_after
+SELECT xid::text::bigint, n FROM {schema}.job_events
+WHERE (xid, n) > ($1::xid8, $2) AND (xid, n) <= ($3::xid8, $4) ORDER BY job_events.xid, job_events.n LIMIT 1 OFFSET $5
+
+-- name: count_events
+SELECT count(*) FROM {schema}.job_events WHERE (xid, n) > ($1::xid8, $2) AND (xid, n) <= ($3::xid8, $4)
+
+-- name: bulk_jobs
+-- What is read in bulk is put together around these: columns before, conditions behind.
+FROM {schema}.jobs
+
+-- name: bulk_job_events
+FROM {schema}.job_events
+
+-- name: bulk_job_logs
+FROM {schema}.job_logs JOIN {schema}.jobs USING (uid)
+
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4

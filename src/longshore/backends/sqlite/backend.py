@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 
 from longshore.backends.bell import Bell
+from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
 from longshore.backends.lifetime import OneProcessBackend
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
@@ -193,6 +194,13 @@ class SQLiteBackend(OneProcessBackend):
         """The file as it is now, for `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock)
+
+    def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
+        """The file, read by the million rows; needs what `longshore[spark]` installs."""
+        from longshore.backends.sqlite import bulk
+
+        self._refuse_if_closed()
+        return bulk.read(self.path, self._open)
 
     def _let_go(self) -> None:
         self._writer.close()

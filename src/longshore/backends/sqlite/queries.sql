@@ -502,6 +502,19 @@ SELECT {event_columns} FROM job_events WHERE n > ? AND queue = ? ORDER BY n LIMI
 SELECT {event_columns} FROM job_events INDEXED BY job_events_by_job
 WHERE n > ?1 AND job_id = ?2 AND (?3 IS NULL OR queue = ?3) ORDER BY n LIMIT ?4
 
+-- name: event_after
+SELECT n FROM job_events WHERE n > ? AND n <= ? ORDER BY n LIMIT 1 OFFSET ?
+
+-- name: bulk_jobs
+-- What is read in bulk is put together around these: columns before, conditions behind.
+FROM jobs
+
+-- name: bulk_job_events
+FROM job_events
+
+-- name: bulk_job_logs
+FROM job_logs JOIN jobs USING (uid)
+
 -- name: oldest_events
 SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n LIMIT ?
 

@@ -1,0 +1,90 @@
+"""What may be said with `.option(…)`, checked before Spark does anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from longshore.backends.bulk import COLUMNS, BulkReader, ReadsInBulk
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.core.errors import InvalidArgument
+
+R = TypeVar("R")
+
+_MOST_PARTS = 10_000
+
+
+def answer(coroutine: Coroutine[Any, Any, R]) -> R:
+    """What a verb answers; in a thread, for whoever asks may have a loop running in this one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="longshore-spark") as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
+class Address(NamedTuple):
+    """Where the store is; it goes to other processes, and each opens it for itself."""
+
+    url: str
+    options: Mapping[str, Any]
+
+    @contextmanager
+    def opened(self) -> Iterator[Backend]:
+        """The store, closed when done with; one that does not exist is not made."""
+        backend = connect(self.url, create=False, **self.options)
+        try:
+            yield backend
+        finally:
+            answer(backend.close())
+
+    @contextmanager
+    def reading(self) -> Iterator[BulkReader]:
+        """The store, to be read in bulk."""
+        with self.opened() as backend:
+            assert isinstance(backend, ReadsInBulk)  # as every store that has an address
+            with backend.reading_in_bulk() as reader:
+                yield reader
+
+
+def address(options: Mapping[str, str]) -> Address:
+    """The store that `url` and `schema` name."""
+    url = options.get("url")
+    if not url:
+        raise InvalidArgument("url", 'is missing: .option("url", "sqlite:////data/jobs.db") or a postgresql:// address')
+    if url.startswith("memory:"):
+        raise InvalidArgument("url", "memory:// lives in one process, and Spark's tasks run in others; use a file")
+    schema = options.get("schema")
+    return Address(url, {} if schema is None else {"schema": schema})
+
+
+def table(options: Mapping[str, str]) -> str:
+    """Which table is read: the argument of `load`."""
+    name = options.get("path", "")
+    if name not in COLUMNS:
+        wanted = " or ".join(f'load("{known}")' for known in COLUMNS)
+        raise InvalidArgument("path", f"{name!r} is no table of a queue; use {wanted}")
+    return name
+
+
+def columns(options: Mapping[str, str], of: str) -> list[str]:
+    """Those that `columns` names, or all of them."""
+    named = options.get("columns")
+    if named is None:
+        return list(COLUMNS[of])
+    wanted = [name.strip() for name in named.split(",")]
+    for name in wanted:
+        if name not in COLUMNS[of]:
+            raise InvalidArgument("columns", f"{name!r} is no column of {of}, which has {', '.join(COLUMNS[of])}")
+    return wanted
+
+
+def number(options: Mapping[str, str], name: str, default: int, most: int = _MOST_PARTS) -> int:
+    """A whole number of at least 1."""
+    given = options.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= most:
+        raise InvalidArgument(name, f"must be a whole number from 1 to {most}, not {given!r}")
+    return int(given)
