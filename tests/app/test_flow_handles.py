@@ -208,6 +208,66 @@ async def test_the_copy_of_a_group_has_the_results_that_were_there_before(
     assert await copy.result() == [0, 10, 20, 30]
 
 
+async def test_a_result_whose_step_was_removed_is_not_there_any_more(stored_harbor: Harbor, weather: Weather) -> None:
+    weather.good = True
+    alone = await three_steps(stored_harbor, weather).enqueue()
+    task = stored_harbor.tasks["load"]
+    group = await stored_harbor.group(task.call(number) for number in range(3)).enqueue()
+    await stored_harbor.run_until_empty()
+    await stored_harbor.backend.delete_jobs(job_ids=[f"{alone.id}.2", f"{group.id}.1"])
+    for handle in (alone, group):
+        with pytest.raises(JobNotFound, match="has no result any more: a last step of it was removed"):
+            await handle.result()
+        with pytest.raises(InvalidArgument, match="has lost steps that were removed"):
+            await handle.rerun_whole()
+
+
+async def test_a_flow_that_completed_but_for_what_it_could_do_without_is_not_run_again(
+    stored_harbor: Harbor,
+) -> None:
+    @stored_harbor.task
+    def fail() -> int:
+        raise Fatal("fog")
+
+    @stored_harbor.task
+    def take(number: int | None) -> int | None:
+        return number
+
+    flow = stored_harbor.flow()
+    flow.add(take.call(flow.add(fail.call()).result_or_none))
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty()
+    with pytest.raises(InvalidArgument, match="has completed, but for what it could do without; rerun_whole"):
+        await handle.rerun()
+    copy = await handle.rerun_whole()
+    await stored_harbor.run_until_empty()
+    assert await copy.result() is None
+
+
+async def test_two_who_retry_a_flow_at_once_retry_each_step_once_and_are_not_stopped_by_a_removal(
+    stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @stored_harbor.task
+    def fail() -> int:
+        raise Fatal("fog")
+
+    handle = await stored_harbor.group(fail.call() for _ in range(4)).enqueue()
+    await stored_harbor.run_until_empty()
+    real = type(stored_harbor.backend).list_jobs
+
+    async def list_jobs(backend: Any, wanted: JobFilter, **options: Any) -> Any:
+        page = await real(backend, wanted, **options)
+        if wanted.parent_id == handle.id:  # between the look and the retries
+            monkeypatch.undo()
+            await stored_harbor.queue().retry_job(f"{handle.id}.1")
+            await stored_harbor.queue().remove_job(f"{handle.id}.2")
+        return page
+
+    monkeypatch.setattr(type(stored_harbor.backend), "list_jobs", list_jobs)
+    assert await handle.retry() == [f"{handle.id}.0", f"{handle.id}.3"]
+    assert S.DEAD not in await statuses(handle)
+
+
 async def test_a_copy_keeps_what_its_steps_were_told_and_has_as_much_time_to_begin(weather: Weather) -> None:
     clock = HeldClock()
     async with Harbor("memory://", clock=clock) as harbor:

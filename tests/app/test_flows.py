@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
+import enum
+from datetime import UTC, date, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from longshore import Dependency, Harbor, Job, JobFilter, JobStatus, current_job
 from longshore.app.middleware import Middleware
-from longshore.core.errors import InvalidArgument, JobFailed
+from longshore.core.errors import DuplicateJob, InvalidArgument, JobFailed
 from tests.app import dockyard
 
 
@@ -234,6 +236,29 @@ async def test_a_needed_result_cannot_be_ignored(harbor: Harbor) -> None:
         flow.add(work.call(first.result), on_failure="ignore")
     with pytest.raises(InvalidArgument, match="on_failure: must be one of wait, stop, ignore"):
         flow.add(work.call(), after=first, on_failure="cry")  # type: ignore[arg-type]  # the mistake is the point
+    with pytest.raises(InvalidArgument, match="on_failure: is ignore, but work takes <the result of work>"):
+        flow.add(work.call(first.result), after=Dependency(first, on_failure="ignore"))
+
+
+async def test_the_policy_told_of_an_edge_is_kept_where_a_result_is_taken_along_it(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def fail() -> int:
+        raise ValueError("as it should")
+
+    @stored_harbor.task
+    def take(number: int | None, other: int | None = None) -> int | None:
+        return number
+
+    flow = stored_harbor.flow()
+    bad = flow.add(fail.call())
+    flow.add(take.call(bad.result), after=[Dependency(bad, on_failure="stop")])
+    flow.add(take.options(depends_on=[bad], on_dependency_failure="stop").call(bad.result))
+    flow.add(take.options(on_dependency_failure="stop").call(bad.result))
+    flow.add(take.call(bad.result_or_none, bad.result), on_failure="stop")
+    flow.add(take.call(bad.result_or_none), after=[Dependency(bad, on_failure="stop")])
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty()
+    assert [job.status for job in await handle.steps()] == [JobStatus.DEAD, *[JobStatus.UNSCHEDULED] * 5]
 
 
 async def test_a_step_whose_result_is_taken_is_not_removed_on_completion(harbor: Harbor) -> None:
@@ -247,9 +272,67 @@ async def test_a_step_whose_result_is_taken_is_not_removed_on_completion(harbor:
         await flow.enqueue()
     assert not (await harbor.backend.list_jobs(JobFilter())).items
     kept = harbor.flow()
-    kept.add(work.call(kept.add(work.options(remove_on_complete=False).call(4)).result))
-    await kept.enqueue()
-    assert await harbor.run_until_empty() == 2
+    keeping = work.options(remove_on_complete=False)
+    kept.add(keeping.call(kept.add(keeping.call(4)).result), after=kept.add(work.call(1)))
+    handle = await kept.enqueue()
+    assert await harbor.run_until_empty() == 3
+    assert await handle.result() == 4
+
+
+async def test_a_step_whose_result_is_the_flows_is_not_removed_on_completion(harbor: Harbor) -> None:
+    @harbor.task(remove_on_complete=100)
+    def work(number: int = 0) -> int:
+        return number
+
+    with pytest.raises(InvalidArgument, match=r"would remove work before whoever asks .*remove_on_complete=False"):
+        await harbor.group([work.call(1), work.call(2)]).enqueue()
+    assert not (await harbor.backend.list_jobs(JobFilter())).items
+
+
+class Berth(enum.Enum):
+    NORTH = "n"
+    SOUTH = "s"
+
+
+async def test_results_are_handed_on_under_keys_that_are_no_text(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def make(number: int) -> int:
+        return number
+
+    @stored_harbor.task
+    def collect(
+        by_number: dict[int, int], by_berth: dict[Berth, list[int]], by_id: dict[UUID, int], by_day: dict[date, int]
+    ) -> list[bool]:
+        return [
+            by_number == {1: 1, 2: 0},
+            by_berth == {Berth.SOUTH: [1]},
+            by_id == {UUID(int=7): 1},
+            by_day == {date(2026, 3, 4): 1},
+        ]
+
+    flow = stored_harbor.flow()
+    one = flow.add(make.call(1)).result
+    flow.add(collect.call({1: one, 2: 0}, {Berth.SOUTH: [one]}, {UUID(int=7): one}, {date(2026, 3, 4): one}))
+    handle = await flow.enqueue()
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == [True] * 4
+
+
+async def test_keys_that_json_cannot_keep_are_refused_when_the_call_is_made(harbor: Harbor) -> None:
+    @harbor.task
+    def make() -> int:
+        return 1
+
+    @harbor.task
+    def collect(typed: dict[Any, Any], untyped=None) -> None: ...  # type: ignore[no-untyped-def]  # the point of it
+
+    one = harbor.flow().add(make.call()).result
+    with pytest.raises(InvalidArgument, match="typed: has keys that JSON does not tell apart"):
+        collect.call({1: one, "1": 2})
+    with pytest.raises(InvalidArgument, match=r"typed\.inside: the key <object .* cannot be kept as JSON"):
+        collect.call({"inside": {object(): one}})
+    with pytest.raises(InvalidArgument, match="has the key 1; JSON keys must be text"):
+        collect.call({}, {1: one})
 
 
 async def test_a_result_that_was_removed_meanwhile_ends_the_step_that_takes_it(stored_harbor: Harbor) -> None:
@@ -334,6 +417,72 @@ async def test_a_flow_with_an_id_is_stored_once(stored_harbor: Harbor) -> None:
     assert await stored_harbor.run_until_empty() == 2
     assert await again.result() == 1
     assert (await stored_harbor.get_flow("nightly-2026-11-16").status()).name == "nightly"
+
+
+async def test_a_flow_is_not_taken_for_stored_because_somebody_else_has_one_of_its_ids(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work(number: int) -> int:
+        return number
+
+    await stored_harbor.queue().add("stranger", job_id="mine.1")
+    flow = stored_harbor.flow(id="mine")
+    flow.add(work.call(flow.add(work.call(1)).result))
+    with pytest.raises(DuplicateJob, match=r"flow 'mine': its step 'mine\.1' .* a 'stranger' of nobody's flow") as met:
+        await flow.enqueue()
+    assert met.value.job_ids == ["mine.1"]
+    assert [job.type for job in (await stored_harbor.backend.list_jobs(JobFilter())).items] == ["stranger"]
+    await stored_harbor.queue().remove_job("mine.1")
+    await flow.enqueue()
+    assert await stored_harbor.run_until_empty() == 2
+
+
+async def test_a_flow_with_other_steps_is_not_taken_for_the_one_stored_under_its_id(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def work(number: int) -> int:
+        return number
+
+    @stored_harbor.task
+    def other(number: int) -> int:
+        return number
+
+    def flow_of(*calls: Any) -> Any:
+        flow = stored_harbor.flow(id="nightly")
+        for call in calls:
+            flow.add(call)
+        return flow
+
+    await flow_of(work.call(1), work.call(2)).enqueue()
+    for others, told in (
+        ((work.call(1), work.call(2), work.call(3)), "with 2 steps, and this one has 3"),
+        ((work.call(1),), "with 2 steps, and this one has 1"),
+        ((work.call(1), other.call(2)), r"there its step 'nightly\.1' is a 'work', here a 'other'"),
+    ):
+        with pytest.raises(DuplicateJob, match=told):
+            await flow_of(*others).enqueue()
+    assert len(await stored(stored_harbor, "nightly")) == 2
+    await stored_harbor.run_until_empty()
+    await stored_harbor.backend.delete_jobs(job_ids=["nightly.0"])
+    again = await flow_of(work.call(1), work.call(2)).enqueue()
+    assert (await again.status()).total == 1, "a flow some steps of which were removed is there still"
+
+
+def test_the_ids_of_a_flow_are_looked_up_without_an_event_loop_too(store_url: str) -> None:
+    harbor = Harbor(store_url)
+
+    @harbor.task
+    def work(number: int) -> int:
+        return number
+
+    harbor.queue().sync.add("stranger", job_id="mine.0")
+    for flow_id, stranger in (("free", False), ("free", False), ("mine", True)):
+        flow = harbor.flow(id=flow_id)
+        flow.add(work.call(1))
+        if stranger:
+            with pytest.raises(DuplicateJob, match="a 'stranger' of nobody's flow"):
+                flow.enqueue_sync()
+        else:
+            assert flow.enqueue_sync().status_sync().total == 1
+    harbor.close_sync()
 
 
 async def test_an_enqueued_flow_takes_no_more_steps_and_an_empty_one_is_refused(harbor: Harbor) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from longshore import Harbor, JobStatus
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import DuplicateJob, InvalidArgument
 
 S = JobStatus
 
@@ -74,6 +75,41 @@ async def test_on_postgres_in_either_form(commit: bool, postgres_url: str) -> No
             if not commit:
                 await connection.rollback()
         assert await waiting(harbor) == (5 if commit else 0)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_flow_is_known_again_within_the_transaction_that_stores_it(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_url") if store == "postgres" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with Harbor(url) as harbor:
+
+        @harbor.task
+        def work(number: int) -> int:
+            return number
+
+        def flow_of(*numbers: int) -> Any:
+            flow = harbor.flow(id="once")
+            for number in numbers:
+                flow.add(work.call(number))
+            return flow
+
+        def in_a_thread() -> None:
+            connection: Any
+            if isinstance(harbor.backend, SQLiteBackend):
+                connection = harbor.backend.new_connection()
+                connection.execute("BEGIN IMMEDIATE")
+            else:
+                connection = psycopg.connect(url)
+            for _ in range(2):
+                assert flow_of(1, 2).enqueue_sync(connection=connection).id == "once"
+            with pytest.raises(DuplicateJob, match=r"'once\.1'"):
+                flow_of(1, 2, 3).enqueue_sync(connection=connection)
+            connection.execute("COMMIT")
+            connection.close()
+
+        await asyncio.to_thread(in_a_thread)
+        assert await waiting(harbor) == 2
 
 
 async def test_a_connection_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_copy_waits_for_its_own_steps_and_for_what_completed_in_the_original()
     steps = [
         step("a", S.COMPLETED),
         step("b", S.DEAD, "a"),
-        step("c", S.UNSCHEDULED, "a", "b", options=own).replace(depends_on=("f.a", "f.b", "elsewhere")),
+        step("c", S.UNSCHEDULED, "a", "b", last="alone", options=own).replace(depends_on=("f.a", "f.b", "elsewhere")),
     ]
     b, c = copy_of_flow("f", steps, completed_too=False)
     new = b.parent_id
@@ -123,3 +123,11 @@ def test_only_what_is_over_is_copied() -> None:
         copy_of_flow("f", [step("a", S.DEAD), step("b", S.WAITING_CHILDREN, "a")], completed_too=True)
     with pytest.raises(InvalidArgument, match="f has completed; rerun_whole"):
         copy_of_flow("f", [step("a", S.COMPLETED)], completed_too=False)
+
+
+def test_a_flow_whose_last_steps_were_removed_is_judged_by_what_is_left() -> None:
+    assert status_of_flow("f", [step("a", S.COMPLETED)]).state == "completed"
+    assert status_of_flow("f", [step("a", S.COMPLETED), step("b", S.DEAD)]).state == "failed"
+    for completed_too in (True, False):
+        with pytest.raises(InvalidArgument, match="has no last step any more"):
+            copy_of_flow("f", [step("a", S.DEAD)], completed_too=completed_too)

@@ -58,14 +58,15 @@ class Flow(Generic[R_co]):
         call: Call[R],
         *,
         after: HasId | str | Iterable[HasId | str] = (),
-        on_failure: DependencyPolicy = "wait",
+        on_failure: DependencyPolicy | None = None,
         name: str | None = None,
     ) -> Step[R]:
         """A step: a call of a task, which waits for the steps whose results it takes, and for those it comes `after`.
 
         `after` takes steps of this flow, handles, jobs and ids, or Dependency for a policy of its own. `on_failure` is
-        what the end of such a step means if it did not complete: `wait` (until it is retried), `stop` or `ignore`. A
-        step that can do without a result takes `step.result_or_none`. `name` is for people; a task's name by itself.
+        what the end of such a step means if it did not complete: `wait` (until it is retried: the
+        usual one), `stop` or `ignore`. A step that can do without a result takes `step.result_or_none`. `name` is for
+        people; a task's name by itself.
         """
         if self._handle is not None:
             raise InvalidArgument("flow", f"{self.name} is enqueued already; a step cannot be added any more")
@@ -74,13 +75,14 @@ class Flow(Generic[R_co]):
         for option in _FIXED:
             if call.options.get(option) is not None:
                 raise InvalidArgument(option, 'is the flow\'s to give; harbor.flow("…", id=…) makes enqueuing it safe')
-        check_policy("on_failure", on_failure)
-        waits_for = self._edges(call, after, on_failure)
+        usual = call.options.get("on_dependency_failure", "wait") if on_failure is None else on_failure
+        check_policy("on_failure", usual)
+        waits_for = self._edges(call, after, usual)
         task = call.task.name
         step: Step[R] = Step(
             self.id, f"{self.id}.{len(self._planned)}", task if name is None else check_name("name", name), task
         )
-        self._planned[step.id] = _Planned(step, call, waits_for, on_failure)
+        self._planned[step.id] = _Planned(step, call, waits_for, usual)
         self._awaited |= waits_for.keys()
         self._handed_on |= {to_come.step.id for _, to_come in call.taken}
         return step
@@ -117,16 +119,17 @@ class Flow(Generic[R_co]):
             if isinstance(one, Step):
                 self._check_own("after", one)
             edges |= _with_policies((one,), usual)
+        told = dict(edges)
         for _, to_come in call.taken:
             self._check_own(call.task.name, to_come.step)
-            if usual == "ignore" and not to_come.optional:
+            if to_come.optional:
+                edges.setdefault(to_come.step.id, "ignore")
+                continue
+            policy = edges[to_come.step.id] = told.get(to_come.step.id, usual)
+            if policy == "ignore":
                 raise InvalidArgument(
                     "on_failure", f"is ignore, but {call.task.name} takes {to_come!r}: let it take result_or_none"
                 )
-            if not to_come.optional:
-                edges[to_come.step.id] = usual
-            else:
-                edges.setdefault(to_come.step.id, "ignore")
         return edges
 
     def _check_own(self, field: str, step: Step[Any]) -> None:
@@ -139,19 +142,19 @@ class Flow(Generic[R_co]):
         if not self._planned:
             raise InvalidArgument("flow", f"{self.name} has no steps; flow.add(task.call(…)) adds one")
         ends = self._planned.keys() - self._awaited
-        last = "listed" if self._listed or len(ends) > 1 else "alone"
-        return [self._job(planned, last if step_id in ends else "") for step_id, planned in self._planned.items()]
+        last = {"last": "listed" if self._listed or len(ends) > 1 else "alone", "ends": len(ends)}
+        return [self._job(planned, last if step_id in ends else {}) for step_id, planned in self._planned.items()]
 
-    def _job(self, planned: _Planned, last: str) -> Job:
+    def _job(self, planned: _Planned, last: Mapping[str, Any]) -> Job:
         step, call, waits_for, on_failure = planned
         job = call.job_with(job_id=step.id, parent_id=self.id, depends_on=waits_for, on_dependency_failure=on_failure)
-        if step.id in self._handed_on and job.options.get("remove_on_complete", False) is not False:
+        if job.options.get("remove_on_complete", False) is not False and (last or step.id in self._handed_on):
+            taker = "whoever asks for the flow's result" if last else "the step that takes its result"
             raise InvalidArgument(
                 "remove_on_complete",
-                f"would remove {step.name} before the step that takes its result: "
-                f"{call.task.name}.options(remove_on_complete=False).call(…)",
+                f"would remove {step.name} before {taker}: {call.task.name}.options(remove_on_complete=False).call(…)",
             )
-        about = {"name": self.name, "step": step.name} | ({"last": last} if last else {})
+        about = {"name": self.name, "step": step.name, "steps": len(self._planned), **last}
         options: dict[str, Any] = {**job.options, FLOW: about}
         if call.taken:
             options[INPUTS] = packed(_numbered(call.taken, waits_for))

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from longshore.app.handles import RESULT_TIMEOUT, JobHandle
 from longshore.app.step import Step
-from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed
+from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed, JobNotFound
 from longshore.core.flow_copy import copy_of_flow
 from longshore.core.flow_drawing import drawing
 from longshore.core.flow_progress import FlowStatus, about, last_steps, status_of_flow, step_name, what_failed
@@ -68,7 +68,8 @@ class FlowHandle(Generic[R_co]):
         """Waits for the flow's last step, and returns what that gave back; of several last steps a list.
 
         Raises JobFailed or JobCancelled with the step because of which there is none: at once, also where the flow
-        waits for that step to be retried. TimeoutError after `timeout` seconds (None: never) leaves it as it is.
+        waits for that step to be retried. JobNotFound if a last step was removed since.
+        TimeoutError after `timeout` seconds (None: never) leaves it as it is.
         """
         seconds = None if timeout is None else check_duration("timeout", timeout, positive=False) / SECOND
         try:
@@ -78,8 +79,10 @@ class FlowHandle(Generic[R_co]):
         failed = what_failed(steps)
         if failed is not None:
             raise _why(failed)
-        last = last_steps(steps)
-        results: Any = [self._inquiry.read(step.type, step.result) for step in await self._with_former(steps, last)]
+        last = await self._with_former(steps, last_steps(steps))
+        if not last or len(last) < int(about(last[0], "ends", "1")):
+            raise _removed(self.id)
+        results: Any = [self._inquiry.read(step.type, step.result) for step in last]
         if about(last[0], "last") == "alone":
             return results[0]  # type: ignore[no-any-return]  # read as the task's own return annotation
         return results  # type: ignore[no-any-return]  # the same, of each
@@ -145,7 +148,7 @@ class FlowHandle(Generic[R_co]):
         """The last steps, and of a copy those that completed in the flow it was made of, in their order."""
         found = {_number(step): step for step in last}
         former = about(steps[0], "of")
-        while former and about(last[0], "last") == "listed":
+        while former and last and about(last[0], "last") == "listed":
             steps = await self._inquiry.steps(former)
             for step in last_steps(steps):
                 if step.status is JobStatus.COMPLETED:
@@ -194,6 +197,15 @@ def _why(failed: Job) -> JobFailed | JobCancelled:
     if failed.status is JobStatus.DEAD:
         return JobFailed(failed.id, failed.error_message)
     return JobCancelled(failed.id, failed.status, failed.error_message)
+
+
+def _removed(flow_id: str) -> JobNotFound:
+    missing = JobNotFound(flow_id)
+    missing.args = (
+        f"the flow {flow_id!r} has no result any more: a last step of it was removed, by retention or by hand, "
+        "and its result with it",
+    )
+    return missing
 
 
 def _still(status: FlowStatus, seconds: float | None) -> str:

@@ -15,15 +15,22 @@ from longshore.app.handles import JobHandle
 from longshore.app.middleware import Middleware, Wait, enqueue_within
 from longshore.app.sending import Sending
 from longshore.app.task import Task
-from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound
+from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filtering import JobFilter
+from longshore.core.flow_identity import what_is_another
 from longshore.core.flow_progress import what_failed
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL, JobStatus
 from longshore.core.payload import read_json
+from longshore.runtime import background
 from longshore.runtime.job_queue import Queue
 
+Enqueue = Callable[[Sequence[Job]], Awaitable[list[str]]]
+Look = Callable[[Sequence[str]], Awaitable[list[Job]]]
+
 _PAGE = 1_000
+_TRIES = 3
+"""How often a flow is stored whose ids are in use, and nobody is found who has them."""
 _POLL = 1.0
 """Seconds after which a change that no hint told of is found by looking."""
 _SHORTEST_PAUSE = 0.02
@@ -61,7 +68,10 @@ class FlowOffice:
         async def enqueue(steps: Sequence[Job]) -> list[str]:
             return await self._queue.enqueue_jobs(steps, connection=connection)
 
-        await self._store(jobs, enqueue, on_this_loop)
+        async def look(ids: Sequence[str]) -> list[Job]:
+            return await self._having(ids)
+
+        await self._store(jobs, enqueue, look, on_this_loop, joined=connection is not None)
 
     def store_sync(self, jobs: Sequence[Job], connection: object = None) -> None:
         """Like `store`, with the thread blocked."""
@@ -69,18 +79,27 @@ class FlowOffice:
         async def enqueue(steps: Sequence[Job]) -> list[str]:
             return self._queue.sync.enqueue_jobs(steps, connection=connection)
 
-        at_once(self._store(jobs, enqueue, blocking))
+        async def look(ids: Sequence[str]) -> list[Job]:
+            return background.run(self._having(ids))
 
-    async def _store(
-        self, jobs: Sequence[Job], enqueue: Callable[[Sequence[Job]], Awaitable[list[str]]], wait: Wait
-    ) -> None:
+        at_once(self._store(jobs, enqueue, look, blocking, joined=connection is not None))
+
+    async def _store(self, jobs: Sequence[Job], enqueue: Enqueue, look: Look, wait: Wait, *, joined: bool) -> None:
         ids = [job.id for job in jobs]
 
         async def keep(steps: Sequence[Job]) -> list[str]:
             if [step.id for step in steps] != ids:
                 raise InvalidArgument("before_enqueue", "gave a step of a flow another id: nobody waits for that one")
-            with suppress(DuplicateJob):  # the ids are the flow's own: it was stored before, or by a call that was lost
-                return await enqueue(steps)
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return await enqueue(steps)
+                except DuplicateJob as error:
+                    known = await look(error.job_ids)
+                    _refuse_another(steps, error.job_ids, known)
+                    if known or (joined and len(error.job_ids) == len(ids)):  # stored before, or by a call that was
+                        break  # lost; nobody sees yet what this very transaction of the caller's stored
+                    if not tries_left:  # what had the ids was not removed meanwhile, and cannot be seen
+                        raise
             return ids
 
         await enqueue_within(self._layers, jobs, keep, wait)
@@ -152,13 +171,16 @@ class FlowOffice:
         return cancelled
 
     async def retry(self, flow_id: str, actor: str) -> list[str]:
-        """Dead steps go back to their queues."""
+        """Dead steps go back to their queues, each by itself; the ids are of those that this call sent there."""
         dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
         if not dead:
             await self.steps(flow_id)
+        retried = []
         for job in dead:
-            await self._queue.retry_job(job.id, actor=actor)
-        return [job.id for job in dead]
+            with suppress(InvalidTransition, JobNotFound):  # somebody else retried it meanwhile, or removed it
+                await self._queue.retry_job(job.id, actor=actor)
+                retried.append(job.id)
+        return retried
 
     def handle(self, job: Job) -> JobHandle[Any]:
         """The handle of a step."""
@@ -171,6 +193,13 @@ class FlowOffice:
             return task.signature.result.read(stored)
         return None if stored is None else read_json("result", stored)
 
+    async def _having(self, ids: Sequence[str]) -> list[Job]:
+        found: list[Job] = []
+        for first in range(0, len(ids), _PAGE):
+            page = await self._queue.list_jobs(JobFilter(ids=ids[first : first + _PAGE]), limit=_PAGE)
+            found += page.items
+        return found
+
     async def _all(self, wanted: JobFilter) -> list[Job]:
         found: list[Job] = []
         cursor = None
@@ -180,3 +209,12 @@ class FlowOffice:
             cursor = page.next_cursor
             if cursor is None:
                 return found[::-1]
+
+
+def _refuse_another(steps: Sequence[Job], taken: Sequence[str], known: Sequence[Job]) -> None:
+    flow_id = str(steps[0].parent_id)
+    problem = what_is_another(flow_id, {step.id: step for step in steps}, known)
+    if problem:
+        duplicate = DuplicateJob(taken)
+        duplicate.args = (f"flow {flow_id!r}: {problem}; nothing was stored. Give the flow another id",)
+        raise duplicate

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Never, TypeVar, cast
 
+from pydantic_core import to_jsonable_python
+
 from longshore.core.errors import InvalidArgument
 from longshore.core.inputs import Path
 
@@ -85,5 +87,19 @@ def _blank(value: Any, path: Path, taken: Taken) -> Any:
     if isinstance(value, list | tuple):
         return [_blank(inner, (*path, place), taken) for place, inner in enumerate(value)]
     if isinstance(value, dict):
-        return {key: _blank(inner, (*path, key), taken) for key, inner in value.items()}
+        written = {key: _as_written(key, path) for key in value}
+        if len(set(written.values())) < len(written):
+            raise InvalidArgument(".".join(map(str, path)), "has keys that JSON does not tell apart")
+        return {key: _blank(inner, (*path, written[key]), taken) for key, inner in value.items()}
     return value
+
+
+def _as_written(key: Any, path: Path) -> str:
+    """The key as it will stand in the arguments: in JSON all keys are text."""
+    if type(key) is str:
+        return key
+    try:
+        (written,) = to_jsonable_python({key: None}, by_alias=False, round_trip=True)
+    except ValueError as error:
+        raise InvalidArgument(".".join(map(str, path)), f"the key {key!r} cannot be kept as JSON: {error}") from None
+    return str(written)

@@ -8,7 +8,7 @@ from typing import Any
 
 from longshore.core.dependencies import EDGE_POLICIES
 from longshore.core.errors import InvalidArgument
-from longshore.core.flow_progress import FLOW, status_of_flow
+from longshore.core.flow_progress import FLOW, about, last_steps, status_of_flow
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.names import new_id
@@ -26,6 +26,12 @@ def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> 
     meant = [step for step in steps if completed_too or step.status is not JobStatus.COMPLETED]
     if not meant:
         raise InvalidArgument("flow", f"{flow_id} has completed; rerun_whole() runs all its steps again")
+    if completed_too and len(steps) < int(about(steps[0], "steps", "0")):
+        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; make it anew")
+    if not last_steps(meant):
+        completed = "has completed, but for what it could do without; rerun_whole() runs all its steps again"
+        removed = "has no last step any more, which was removed; make it anew"
+        raise InvalidArgument("flow", f"{flow_id} {completed if last_steps(steps) else removed}")
     new = new_id()
     ids = {step.id: f"{new}.{number}" for number, step in _numbered(flow_id, meant)}
     return [_copied(step, ids, new, flow_id) for step in meant]
@@ -40,7 +46,7 @@ def _numbered(flow_id: str, steps: Sequence[Job]) -> list[tuple[str, Job]]:
 def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
     options: dict[str, Any] = dict(step.options)
     if isinstance(options.get(FLOW), Mapping):
-        options[FLOW] = {**options[FLOW], "of": flow_id}
+        options[FLOW] = {**options[FLOW], "steps": len(ids), "of": flow_id}
     if EDGE_POLICIES in options:
         options[EDGE_POLICIES] = {ids.get(name, name): policy for name, policy in options[EDGE_POLICIES].items()}
     return Job(

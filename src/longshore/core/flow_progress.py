@@ -12,7 +12,7 @@ from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 
 FLOW = "flow"
-"""The option of a step that tells the flow's name, its own, and whether the flow's result is its."""
+"""The option of a step: the flow's name, its own, how many there are, and whether the flow's result is its."""
 
 FlowState = Literal["running", "waiting", "completed", "failed"]
 
@@ -36,7 +36,7 @@ class FlowStatus:
 
     It is `running` while a step of it runs or can run; `waiting` if every step left waits for another one that failed
     or was called off, or for a job that is no step; `completed` once its last steps are, and `failed` if all is over
-    and they are not.
+    and they are not. Where all last steps were removed, it is told from those that are left.
     """
 
     id: str
@@ -95,7 +95,7 @@ def _state(steps: Sequence[Job], counts: Mapping[JobStatus, int]) -> FlowState:
         return "running"
     if unfinished:
         return "waiting"
-    completed = all(step.status is JobStatus.COMPLETED for step in last_steps(steps))
+    completed = all(step.status is JobStatus.COMPLETED for step in last_steps(steps) or steps)
     return "completed" if completed else "failed"
 
 

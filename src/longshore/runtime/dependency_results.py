@@ -16,15 +16,17 @@ from longshore.core.payload import read_json
 _READ_AT_ONCE = 500
 
 
-async def results_of(backend: Backend, job: Job) -> dict[str, Any]:
-    """The results by id, decoded, in the order of `depends_on`; None is what a job gave back that gave back nothing.
+async def results_of(backend: Backend, job: Job, wanted: Sequence[str] | None = None) -> dict[str, Any]:
+    """The results by id, decoded, in the order of `depends_on`, or of those wanted and in their order.
 
+    None is what a job gave back that gave back nothing.
     What did not complete has none: it is left out where the policy of its edge is `ignore`, and so is what was removed.
     Under the other policies only what completed lets a job run, so what is not there was removed since: JobNotFound.
     """
-    found = await _completed(backend, job.depends_on)
+    wanted = job.depends_on if wanted is None else wanted
+    found = await _completed(backend, wanted)
     results = {}
-    for job_id in job.depends_on:
+    for job_id in wanted:
         if job_id in found:
             result = found[job_id]
             results[job_id] = None if result is None else read_json(f"result of {job_id}", result)
