@@ -33,6 +33,8 @@ ODD_REPEATS: list[tuple[dict[str, Any], str]] = [
     ({}, "repeat"),
     ({"cron": "* * * * *", "every": 60}, "repeat"),
     ({"cron": ""}, "repeat.cron"),
+    ({"cron": "1" + ",1" * 200_000 + " * * * *"}, "repeat.cron"),
+    ({"cron": "0 0 * * *", "tz": "UTC" + "/" * 300}, "repeat.tz"),
     ({"cron": "* * * *"}, "repeat.cron"),
     ({"cron": "60 * * * *"}, "repeat.cron"),
     ({"cron": "* 24 * * *"}, "repeat.cron"),

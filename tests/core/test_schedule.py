@@ -118,7 +118,8 @@ HOUR = 3600 * SECOND
 def stored(**fields: Any) -> Schedule:
     """One that was put an hour ago and has run once since, half an hour ago; it is due in half an hour."""
     made = plans.put(schedule(repeat=Repeat(every=1800)), None, NOW - HOUR, keep_pause=False)
-    ran = plans.fired(made, plans.firing(made, NOW - HOUR // 2), 1, NOW - HOUR // 2)
+    due = plans.firing(made, NOW - HOUR // 2)
+    ran = plans.fired(made, due, due.jobs, 1, NOW - HOUR // 2)
     assert (ran.run_count, ran.next_run_at) == (1, NOON)
     return dataclasses.replace(ran, next_run_at=NOON + timedelta(seconds=1800), **fields)
 
@@ -148,6 +149,59 @@ def test_other_times_are_planned_from_now_on_and_nothing_before_is_made_up_for()
     assert often.next_run_at == NOON + timedelta(seconds=60)
     daily = plans.put(schedule(repeat=Repeat(cron="0 0 * * *", catch_up="all")), known, NOW, keep_pause=False)
     assert daily.next_run_at == NOON + timedelta(hours=12)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"catch_up": "all"},
+        {"limit": 50},
+        {"end": NOON + timedelta(days=90)},
+        {"on_gap": "skip"},
+        {"on_overlap": "both"},
+        {"cron": " 0  0 * * * "},
+    ],
+    ids=str,
+)
+def test_what_is_due_is_still_made_when_only_how_it_is_repeated_changes(changed: dict[str, Any]) -> None:
+    # X-93
+    known = plans.put(schedule(repeat=Repeat(cron="@daily")), None, NOW, keep_pause=False)
+    given = Repeat(**{"cron": "@daily", **changed})
+    missed = plans.put(schedule(repeat=given), known, NOW + 50 * HOUR, keep_pause=False)
+    assert missed.next_run_at == known.next_run_at == NOON + timedelta(hours=12)
+    soon = plans.put(schedule(repeat=given), known, NOW + HOUR, keep_pause=False)
+    assert soon.next_run_at == known.next_run_at
+
+
+def test_a_new_limit_or_end_that_has_passed_ends_it_and_times_that_were_over_go_on_from_now() -> None:
+    # M-OPT-12 M-OPT-13
+    known = stored()
+    assert plans.put(schedule(repeat=Repeat(every=1800, limit=1)), known, NOW, keep_pause=False).next_run_at is None
+    over = plans.put(schedule(repeat=Repeat(every=1800, end=NOON)), known, NOW, keep_pause=False)
+    assert over.next_run_at is None
+    on = plans.put(schedule(repeat=Repeat(every=1800)), over, NOW + 10 * HOUR, keep_pause=False)
+    assert on.next_run_at == NOON + timedelta(hours=10, seconds=1800)
+
+
+def test_another_policy_for_the_change_of_clocks_moves_a_run_that_is_still_to_come() -> None:
+    # M-OPT-14
+    spring = from_micros(NOW).replace(month=3, day=28)
+    times: dict[str, Any] = {"cron": "30 2 * * *", "tz": "Europe/Berlin"}
+    known = plans.put(schedule(repeat=Repeat(**times)), None, to_micros(spring), keep_pause=False)
+    skipping = Repeat(**times, on_gap="skip")
+    moved = plans.put(schedule(repeat=skipping), known, to_micros(spring), keep_pause=False)
+    assert known.next_run_at is not None
+    assert moved.next_run_at is not None
+    assert (known.next_run_at.day, moved.next_run_at.day) == (29, 30)
+
+
+def test_a_schedule_that_paused_itself_goes_on_when_a_program_puts_it_again() -> None:
+    # X-93
+    bad = plans.paused(stored(), NOW, "its zone is not known")
+    again = plans.put(schedule(repeat=bad.repeat), bad, NOW, keep_pause=True)
+    assert (again.paused, again.error, again.next_run_at) == (False, "", bad.next_run_at)
+    by_hand = plans.paused(stored(), NOW)
+    assert plans.put(schedule(repeat=by_hand.repeat), by_hand, NOW, keep_pause=True).paused
 
 
 def test_a_limit_that_was_reached_and_is_raised_goes_on_from_now() -> None:
@@ -181,8 +235,8 @@ def test_a_run_that_exists_already_is_not_counted_again() -> None:
     due = NOW + HOUR // 2
     fire = plans.firing(known, due)
     assert [job.id for job in fire.jobs] == ["nightly@2026-01-01T12:30:00Z"]
-    assert plans.fired(known, fire, 1, due).next_run_at is None
-    again = plans.fired(known, fire, 0, due)
+    assert plans.fired(known, fire, fire.jobs, 1, due).next_run_at is None
+    again = plans.fired(known, fire, fire.jobs, 0, due)
     assert (again.run_count, again.next_run_at) == (1, NOON + timedelta(hours=1))
 
 

@@ -23,13 +23,19 @@ _HOURS = frozenset(range(24))
 _SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - a clock without a zone is the point here
 
 
+def written_out(text: str) -> str:
+    """The expression in fields, however it is spaced; an alias as what it stands for."""
+    fields = " ".join(text.split())
+    return _ALIASES.get(fields, fields)
+
+
 class CronExpression:
     """Five fields (or six, the first being seconds), as Debian's cron reads them."""
 
     __slots__ = ("_text", "names_hours", "shortest_step")
 
     def __init__(self, text: str) -> None:
-        self._text = _ALIASES.get(text.strip(), text)
+        self._text = written_out(text)
         read = CronSim(self._text, _SOME_DAY)
         self.names_hours = read.hours != _HOURS
         """Whether it speaks of certain hours of the day, or of every one, however that is written: `*`, `*/1`, `0-23`.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from longshore.core.cron_expression import CronExpression, read_cron
+from longshore.core.cron_expression import CronExpression, read_cron, written_out
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_datetime, check_duration, from_micros
 from longshore.core.numbers import check_number
@@ -15,6 +15,7 @@ from longshore.core.numbers import check_number
 CatchUp = Literal["none", "last", "all"]
 OnGap = Literal["next", "skip"]
 OnOverlap = Literal["first", "second", "both"]
+LONGEST_TEXT = 255
 _SHORTEST = SECOND // 1000
 
 
@@ -58,7 +59,9 @@ class Repeat:
             allowed = get_args(choices)
             if getattr(self, name) not in allowed:
                 raise InvalidArgument(f"repeat.{name}", f"must be {_listed(allowed)}, not {getattr(self, name)!r}")
+        _check_length("repeat.tz", self.tz)
         zone_of(self.tz)
+        _check_length("repeat.cron", self.cron)
         if self.cron is not None:
             read_cron(self.cron)
 
@@ -72,10 +75,21 @@ class Repeat:
         """The zone on whose clocks cron is read."""
         return zone_of(self.tz)
 
+    def same_times(self, other: Repeat) -> bool:
+        """Whether both come at the same times, but for how long and what is done about times that went wrong."""
+        ours, theirs = (None if one.cron is None else written_out(one.cron) for one in (self, other))
+        return (ours, self.every, self.tz, self.start) == (theirs, other.every, other.tz, other.start)
+
     @property
     def step(self) -> int | None:
         """`every` in microseconds; None for cron."""
         return None if self.every is None else check_duration("repeat.every", self.every)
+
+
+def _check_length(field: str, text: object) -> None:
+    """Before it is read, which takes the longer the longer it is."""
+    if isinstance(text, str) and len(text) > LONGEST_TEXT:
+        raise InvalidArgument(field, f"must be at most {LONGEST_TEXT} characters, not {len(text):,}")
 
 
 def zone_of(name: object) -> ZoneInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -15,7 +16,7 @@ from longshore.core.missed_runs import MOST_MADE_UP, due_runs
 from longshore.core.moments import from_micros, optional_moment, span, to_micros
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.planned_times import first_time, planned_times
-from longshore.core.record import job_like, record_of
+from longshore.core.record import Record, job_like, record_of
 from longshore.core.repeat import Repeat
 
 LONGEST_SCHEDULE_ID = 200
@@ -105,7 +106,9 @@ def _pattern(schedule_id: str, job: Job, expires_at: timedelta | None) -> Job:
 def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) -> Schedule:
     """What is stored when this schedule is given and that one is known by its id.
 
-    Runs are remembered. The same times again move nothing; other times, or an end of its pause, plan anew from now.
+    Runs are remembered. The same times again move nothing, so that what is due and not made yet is made, however many
+    and until when it may run; other times, or an end of its pause, plan anew from now. A pause that was nobody's act,
+    for its jobs could not be made, ends when it is put right.
     """
     moment = from_micros(now)
     if known is None:
@@ -120,13 +123,15 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
         last_job_id=known.last_job_id,
         created_at=known.created_at,
         updated_at=moment,
-        paused=known.paused if keep_pause else given.paused,
+        paused=known.paused if keep_pause and not known.error else given.paused,
         next_run_at=known.next_run_at,
         error="",
     )
-    if known.repeat != kept.repeat:
+    if not known.repeat.same_times(kept.repeat):
         return dataclasses.replace(kept, next_run_at=optional_moment(_planned_anew(kept, now, kept.last_run_at)))
-    return resumed(kept, now) if known.paused and not kept.paused else kept
+    if known.paused and not kept.paused:
+        return resumed(kept, now)
+    return kept if known.repeat == kept.repeat else dataclasses.replace(kept, next_run_at=_still_planned(kept, now))
 
 
 def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
@@ -149,6 +154,17 @@ def _planned_anew(schedule: Schedule, now: int, anchor: datetime | None) -> int 
     return first_time(schedule.repeat, now, None if anchor is None else to_micros(anchor))
 
 
+def _still_planned(schedule: Schedule, now: int) -> datetime | None:
+    """Its next planned time, if its limit, its end and its policies still have it."""
+    planned, repeat = schedule.next_run_at, schedule.repeat
+    if planned is None or (repeat.cron is not None and to_micros(planned) > now):  # the clocks may change before it
+        since = max(now, to_micros(schedule.last_run_at)) if schedule.last_run_at and planned else now
+        return optional_moment(_planned_anew(schedule, since, schedule.last_run_at))
+    left = _left(schedule)
+    over = (left is not None and left < 1) or (repeat.end is not None and planned > repeat.end)
+    return None if over else planned
+
+
 def _left(schedule: Schedule) -> int | None:
     """How many runs its limit still allows."""
     return None if schedule.repeat.limit is None else schedule.repeat.limit - schedule.run_count
@@ -161,7 +177,7 @@ def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
     return Firing([_run_of(schedule, moment) for moment in planned], planned, upcoming)
 
 
-def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
+def fired(schedule: Schedule, firing: Firing, jobs: Sequence[Job | Record], made: int, now: int) -> Schedule:
     """Where it stands after its jobs were stored, `made` of them anew: for the other times there were jobs already."""
     _, planned, upcoming = firing
     count = schedule.run_count + made
@@ -170,7 +186,7 @@ def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
         schedule,
         run_count=count,
         last_run_at=from_micros(planned[-1]) if planned else schedule.last_run_at,
-        last_job_id=firing.jobs[-1].id if planned else schedule.last_job_id,
+        last_job_id=jobs[-1].id if planned else schedule.last_job_id,
         next_run_at=None if ended else optional_moment(upcoming),
         updated_at=from_micros(now),
     )

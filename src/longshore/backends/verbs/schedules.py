@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import NamedTuple
 
 from longshore.backends.transaction import Transaction
@@ -108,9 +109,9 @@ def fire_due_schedules(tx: Transaction, limit: int) -> Fired:
     made: list[Record] = []
     moved: list[Schedule] = []
     for schedule, firing, records in ready:
-        fresh = [record for record in records if record.id not in known]
+        fresh = [record for record in records if record.id not in known or _is_a_strangers(tx, record)]
         made += fresh
-        moved.append(plans.fired(schedule, firing, len(fresh), tx.now))
+        moved.append(plans.fired(schedule, firing, records, len(fresh), tx.now))
     if made:
         store_records(tx, made)
     if moved or stopped:
@@ -118,6 +119,20 @@ def fire_due_schedules(tx: Transaction, limit: int) -> Fired:
     for schedule in stopped:
         _tell(tx, schedule)
     return Fired([job_of(record) for record in made], stopped)
+
+
+def _is_a_strangers(tx: Transaction, record: Record) -> bool:
+    """Whether the id of this run is that of a job its schedule never made; then the run gets another one."""
+    taken = tx.jobs_seen([record.id]).get(record.id)
+    if taken is None or taken.schedule_id == record.schedule_id:
+        return False
+    for number in count(1):
+        other = f"{record.id}~{number}"
+        taken = tx.jobs_seen([other]).get(other)
+        if taken is None or taken.schedule_id == record.schedule_id:
+            record.id = other
+            return taken is None
+    raise AssertionError("unreachable: numbers do not end")
 
 
 def _due(tx: Transaction, limit: int) -> list[Schedule]:

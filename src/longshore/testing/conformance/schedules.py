@@ -185,6 +185,26 @@ class TestSchedules:
         assert await backend.fire_due_schedules() == []
         assert len(await all_jobs(backend)) == 1
 
+    async def test_a_strangers_job_with_the_id_of_a_run_takes_no_run_away(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # M-SCHED-10 X-93
+        taken = "nightly@2026-01-01T12:01:00Z"
+        for name in (taken, f"{taken}~1"):
+            await backend.enqueue_job(new_job(id=name, queue="other"))
+        await backend.put_schedule(schedule(every=60))
+        clock.advance(60)
+        [made] = await backend.fire_due_schedules()
+        assert (made.id, made.schedule_id) == (f"{taken}~2", "nightly")
+        kept = await backend.get_schedule("nightly")
+        assert (kept.run_count, kept.last_job_id) == (1, made.id)
+        clock.advance(-60)
+        await backend.pause_schedule("nightly")
+        await backend.resume_schedule("nightly")  # the same time is planned again
+        clock.advance(60)
+        assert await backend.fire_due_schedules() == []
+        assert (await backend.get_schedule("nightly")).last_job_id == made.id
+
     async def test_no_more_schedules_are_fired_than_asked_for_the_most_overdue_first(
         self, backend: Backend, clock: HeldClock
     ) -> None:
