@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longshore.core import missed_runs
 from longshore.core.cron import (
     MOST_MADE_UP,
     MOST_MISSED,
@@ -45,6 +46,23 @@ def test_three_days_asleep_collapse_into_the_last_missed_run(minutely: dict[str,
     repeat = Repeat(**minutely, catch_up="last")
     now = NOW + THREE_DAYS + 30 * SECOND
     assert catching(repeat, NOW, now) == ([NOW + THREE_DAYS], NOW + THREE_DAYS + MINUTE)
+
+
+def test_the_last_of_many_missed_seconds_is_found_without_walking_through_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    #
+    walked = 0
+
+    def counted(*given: Any) -> Iterator[int]:
+        nonlocal walked
+        for planned in planned_times(*given):
+            walked += 1
+            yield planned
+
+    monkeypatch.setattr(missed_runs, "planned_times", counted)
+    now = NOW + THREE_DAYS
+    for catch_up in ("last", "none"):
+        assert catching(Repeat(cron="* * * * * *", tz="Asia/Kathmandu", catch_up=catch_up), NOW, now)[0] == [now]
+    assert walked < 20
 
 
 @pytest.mark.parametrize("minutely", MINUTELY, ids=["every", "cron"])

@@ -344,6 +344,27 @@ async def test_it_comes_back_every_interval_and_for_retention_once_a_minute(back
     assert trouble.calls == calls
 
 
+async def test_a_tick_ends_though_schedules_fall_due_as_fast_as_they_fire(
+    backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fire, calls = backend.fire_due_schedules, 0
+
+    async def while_time_passes(limit: int) -> list[Job]:
+        nonlocal calls
+        calls += 1
+        assert calls < 5, "it does not end"
+        fired = await fire(limit)
+        clock.advance(60)
+        return fired
+
+    monkeypatch.setattr(backend, "fire_due_schedules", while_time_passes)
+    await backend.put_schedule(every_minute())
+    clock.advance(60)
+    scheduler = Scheduler(backend)
+    assert (await scheduler.tick()).fired == 1
+    assert (await scheduler.tick()).fired == 1, "the next pass goes on"
+
+
 async def test_a_schedule_fires_at_its_planned_time_however_long_the_interval(backend: Backend) -> None:
     # M-SCHED-01 M-SCHED-07
     planned = await backend.now() + timedelta(seconds=0.3)

@@ -116,7 +116,7 @@ async def test_a_preview_of_times_that_are_not_stored_crosses_a_change_of_the_cl
     assert len(await queue.preview_schedule(Repeat(every=60, limit=2))) == 2
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, "3", None])
+@pytest.mark.parametrize("count", [0, -1, 1.5, "3", None, 1_001])
 async def test_a_preview_of_an_odd_number_is_refused(queue: Queue, backend: Backend, count: Any) -> None:
     async with refused(backend, InvalidArgument, field="count"):
         await queue.preview_schedule(Repeat(every=60), count)

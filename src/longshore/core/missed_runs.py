@@ -19,7 +19,8 @@ that many who have slept get on together."""
 MOST_MISSED = 5_000
 """How many missed runs are made up for in all: the last ones, three days of minutes and more. Older ones are passed
 over, or a schedule of every second that slept for a year would bury its queue."""
-_LOOKBACKS = (3_600 * SECOND, 2 * 86_400 * SECOND, 62 * 86_400 * SECOND)
+_LOOKBACKS = tuple(4 * 8**further for further in range(10))
+"""How far to look back for the last run, in the shortest steps of an expression: so few are walked through."""
 
 
 def due_runs(
@@ -75,7 +76,7 @@ def skip_missed(repeat: Repeat, first: int, now: int) -> int:
     if step is not None:
         return first + (until - first) // step * step
     for lookback in _LOOKBACKS:
-        since = until - lookback
+        since = until - lookback * repeat.expression.shortest_step * SECOND
         if since <= first:
             return first
         found = next(planned_times(repeat, since, since), None)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from time import monotonic
 
 from longshore.backends.contract import Backend
@@ -83,9 +84,16 @@ def schedules(backend: Backend, interval: float) -> Chore:
         planned = await backend.next_firing()
         return None if planned is None else (planned - await backend.now()).total_seconds()
 
+    began: datetime | None = None
+
     async def batch() -> int:
-        left = await until_the_next()
-        return 0 if left is None or left > 0 else len(await backend.fire_due_schedules(FIRED_AT_ONCE))
+        """Whatever falls due while a pass is under way is for the next one, or it might never end."""
+        nonlocal began
+        planned = await backend.next_firing()
+        until, began = began or await backend.now(), None
+        fired = 0 if planned is None or planned > until else len(await backend.fire_due_schedules(FIRED_AT_ONCE))
+        began = until if fired else None
+        return fired
 
     async def pause() -> float:
         left = await until_the_next()

@@ -6,11 +6,14 @@ from datetime import datetime
 
 from longshore.backends.contract import Backend
 from longshore.core.cron import Repeat, Schedule, next_times
+from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import to_micros
 from longshore.core.numbers import check_number
 from longshore.core.schedule import preview
 from longshore.runtime.queue_verbs import QueueVerbs
+
+MOST_PREVIEWED = 1_000
 
 
 class ScheduleVerbs(QueueVerbs):
@@ -34,9 +37,11 @@ class ScheduleVerbs(QueueVerbs):
         return await self._scope.get_schedule(schedule_id)
 
     async def preview_schedule(self, schedule: str | Repeat, count: int = 10) -> list[datetime]:
-        """The next planned times of a schedule, or of one that is not stored yet, as many as its limit allows."""
+        """The next planned times of a schedule, or of one that is not stored yet: up to 1,000, as its limit allows."""
         backend = await self._open()
         wanted = check_number("count", count, least=1)
+        if wanted > MOST_PREVIEWED:
+            raise InvalidArgument("count", f"must be at most {MOST_PREVIEWED:,}")
         if isinstance(schedule, Repeat):
             most = wanted if schedule.limit is None else min(wanted, schedule.limit)
             return next_times(schedule, most, after=await backend.now())
