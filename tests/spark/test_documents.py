@@ -22,4 +22,4 @@ def test_the_snippets_of_the_page_run_one_after_the_other(
         exec(compile(snippet, str(PAGE), "exec"), names)
     printed = capsys.readouterr().out
     assert "|mails|send|INITIAL_PENDING|  100|" in printed
-    assert "100 events" in printed
+    assert "1100 events" in printed

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from longshore.core.errors import InvalidArgument
 from longshore.spark import options
 from longshore.spark.following import EventFollower, refuse_other_tables
 from longshore.spark.reading import FilteringReader, TableReader
 from longshore.spark.schemas import spark_schema
+from longshore.spark.writing import JobWriter, refuse_overwriting
 
 
 class LongshoreSource(DataSource):
@@ -29,6 +31,13 @@ class LongshoreSource(DataSource):
         table = options.table(self.options)
         parts = options.number(self.options, "partitions", 4 if table == "events" else 1)
         return kind(options.address(self.options), table, schema.fieldNames(), parts)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            refuse_overwriting()
+        if self.options.get("path", "jobs") != "jobs":
+            raise InvalidArgument("path", 'only jobs are written: save("jobs")')
+        return JobWriter(options.address(self.options), schema, self.options.get("runId"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         refuse_other_tables(options.table(self.options))

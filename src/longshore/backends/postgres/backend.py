@@ -18,7 +18,6 @@ from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.checks import ClaimTerms
 from longshore.backends.contract import Capabilities
-from longshore.backends.lifetime import OneProcessBackend
 from longshore.backends.postgres.callers import join
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joined import JoinedEnqueue
@@ -30,6 +29,7 @@ from longshore.backends.postgres.preparing import Schema, check_schema, prepare,
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
+from longshore.backends.staged import StagingBackend
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.claiming import dequeue_jobs
@@ -55,7 +55,7 @@ _ASKED_AGAIN = 0.2
 _log = logging.getLogger("longshore.postgres")
 
 
-class PostgresBackend(OneProcessBackend):
+class PostgresBackend(StagingBackend):
     """Jobs in one schema of a PostgreSQL database, shared by any number of processes on any number of machines."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)

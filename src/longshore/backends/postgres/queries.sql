@@ -854,6 +854,33 @@ FROM {schema}.job_events
 -- name: bulk_job_logs
 FROM {schema}.job_logs JOIN {schema}.jobs USING (uid)
 
+-- name: staged_run
+SELECT offered, inserted FROM {schema}.staged_runs WHERE run = $1 AND offered IS NOT NULL
+
+-- name: touch_staged_run
+INSERT INTO {schema}.staged_runs AS known (run, touched_at) VALUES ($1, $2)
+ON CONFLICT (run) DO UPDATE SET touched_at = greatest(known.touched_at, excluded.touched_at)
+
+-- name: stage_job
+INSERT INTO {schema}.staged_jobs (run, part, job) VALUES ($1, $2, $3)
+
+-- name: staged_jobs
+SELECT job FROM {schema}.staged_jobs WHERE run = $1 AND part = ANY($2::text[]) ORDER BY number
+
+-- name: finish_staged_run
+INSERT INTO {schema}.staged_runs (run, touched_at, offered, inserted) VALUES ($1, $2, $3, $4)
+ON CONFLICT (run) DO UPDATE SET
+    touched_at = excluded.touched_at, offered = excluded.offered, inserted = excluded.inserted
+
+-- name: clear_staged_jobs
+DELETE FROM {schema}.staged_jobs WHERE run = $1
+
+-- name: drop_staged_run
+DELETE FROM {schema}.staged_runs WHERE run = $1
+
+-- name: silent_runs
+SELECT run FROM {schema}.staged_runs WHERE touched_at < CASE WHEN offered IS NULL THEN $1 ELSE $2 END
+
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4

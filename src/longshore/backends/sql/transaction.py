@@ -10,6 +10,7 @@ from typing import Any
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_row, worker_text
 from longshore.backends.sql.columns import STATUS, Row, record_of_row
+from longshore.backends.sql.staging import SQLStaging
 from longshore.backends.sql.view import SQLView
 from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
@@ -28,7 +29,7 @@ class ChangedUnderneath(RuntimeError):
     """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
 
-class SQLTransaction(SQLView):
+class SQLTransaction(SQLStaging, SQLView):
     """A write transaction; `now` is set for each verb."""
 
     now: int

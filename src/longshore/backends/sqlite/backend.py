@@ -17,7 +17,6 @@ import apsw
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
-from longshore.backends.lifetime import OneProcessBackend
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
@@ -25,6 +24,7 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
+from longshore.backends.staged import StagingBackend
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
@@ -39,7 +39,7 @@ _READERS = 2
 _log = logging.getLogger("longshore.sqlite")
 
 
-class SQLiteBackend(OneProcessBackend):
+class SQLiteBackend(StagingBackend):
     """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)

@@ -515,6 +515,33 @@ FROM job_events
 -- name: bulk_job_logs
 FROM job_logs JOIN jobs USING (uid)
 
+-- name: staged_run
+SELECT offered, inserted FROM staged_runs WHERE run = ? AND offered IS NOT NULL
+
+-- name: touch_staged_run
+INSERT INTO staged_runs (run, touched_at) VALUES (?, ?)
+ON CONFLICT (run) DO UPDATE SET touched_at = excluded.touched_at
+
+-- name: stage_job
+INSERT INTO staged_jobs (run, part, job) VALUES (?, ?, ?)
+
+-- name: staged_jobs
+SELECT job FROM staged_jobs WHERE run = ? AND part IN (SELECT value FROM json_each(?)) ORDER BY number
+
+-- name: finish_staged_run
+INSERT INTO staged_runs (run, touched_at, offered, inserted) VALUES (?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET
+    touched_at = excluded.touched_at, offered = excluded.offered, inserted = excluded.inserted
+
+-- name: clear_staged_jobs
+DELETE FROM staged_jobs WHERE run = ?
+
+-- name: drop_staged_run
+DELETE FROM staged_runs WHERE run = ?
+
+-- name: silent_runs
+SELECT run FROM staged_runs WHERE touched_at < iif(offered IS NULL, ?, ?)
+
 -- name: oldest_events
 SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n LIMIT ?
 

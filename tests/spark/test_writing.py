@@ -1,0 +1,155 @@
+"""`df.write.format("longshore")`: every row becomes a job, or none does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.backends.staging import KEEP_UNFINISHED, StagesJobs
+from longshore.core.clock import HeldClock
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
+from longshore.core.moments import SECOND
+from longshore.spark.columns import staged_text
+from longshore.spark.writing import write_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def write(frame: "DataFrame", url: str, *, mode: str = "append", **options: str) -> None:
+    frame.write.format("longshore").option("url", url).options(**options).mode(mode).save("jobs")
+
+
+async def make(url: str) -> None:
+    async with connect(url) as backend:
+        await backend.count_jobs()
+
+
+async def jobs_in(url: str) -> list[Job]:
+    async with connect(url) as backend:
+        return list((await backend.list_jobs(JobFilter(), limit=1000)).items)
+
+
+def staging(backend: Backend) -> StagesJobs:
+    assert isinstance(backend, StagesJobs)
+    return backend
+
+
+def bodies(*rows: dict[str, Any]) -> list[str]:
+    return [staged_text(row, data_is_text=False) for row in rows]
+
+
+async def test_every_row_becomes_a_job_with_what_its_columns_say(spark: "SparkSession", store_url: str) -> None:
+    await make(store_url)
+    frame = spark.range(100).selectExpr(
+        "'send' AS type",
+        "named_struct('to', id, 'names', array('ada')) AS data",
+        "concat('queue-', id % 2) AS queue",
+        "array('eu', concat('n', id % 3)) AS tags",
+        "id % 5 AS priority",
+        "IF(id = 7, timestamp '2030-01-01 00:00:00', NULL) AS run_at",
+        "1.5D AS timeout",
+        "3 AS attempts",
+        "concat('key-', id) AS idempotency_key",
+    )
+    write(frame.repartition(3), store_url, runId="first")
+    jobs = {job.data["to"]: job for job in await jobs_in(store_url)}
+    assert len(jobs) == 100
+    job = jobs[7]
+    assert (job.type, job.queue, set(job.tags), job.priority) == ("send", "queue-1", {"eu", "n1"}, 2)
+    assert (job.max_attempts, job.idempotency_key, job.data["names"]) == (3, "key-7", ["ada"])
+    assert job.run_at is not None
+    assert jobs[8].run_at is None
+    assert write_report(store_url, "first") == (100, 100)
+    write(frame, store_url, runId="first")  # the same run again
+    write(frame, store_url, runId="second")  # the same keys again
+    assert len(await jobs_in(store_url)) == 100
+    report = write_report(store_url, "second")
+    assert report is not None
+    assert (report.offered, report.inserted, report.already_there) == (100, 0, 100)
+
+
+async def test_a_task_that_is_tried_again_brings_its_rows_once(
+    spark: "SparkSession", store_url: str, tmp_path: Path
+) -> None:
+    await make(store_url)
+    flag = tmp_path / "failed"
+
+    def fail_once(batches):  # type: ignore[no-untyped-def]  # runs in another process
+        yield from batches
+        if not flag.exists():
+            flag.touch()
+            raise RuntimeError("after all rows were handed on")
+
+    rows = spark.range(40, numPartitions=2).selectExpr("'send' AS type", "concat('job-', id) AS job_id")
+    write(rows.mapInArrow(fail_once, rows.schema), store_url)
+    assert flag.exists()
+    assert sorted(job.id for job in await jobs_in(store_url)) == sorted(f"job-{number}" for number in range(40))
+
+
+async def test_a_row_that_cannot_be_a_job_leaves_nothing_of_the_others(spark: "SparkSession", store_url: str) -> None:
+    await make(store_url)
+    rows = spark.range(50, numPartitions=2).selectExpr("'send' AS type", "IF(id = 33, -1, 1) AS attempts")
+    with pytest.raises(Exception, match="column attempts: must be"):
+        write(rows, store_url, runId="bad")
+    assert await jobs_in(store_url) == []
+    assert write_report(store_url, "bad") is None
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSession", tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    for columns, mode, words in (
+        (["'a' AS type", "1 AS colour"], "append", "column colour: is nothing that a job has; the columns may be type"),
+        (["'a' AS type", "'x' AS tags"], "append", "column tags: must be an array of text, not string"),
+        (["'a' AS queue"], "append", "column type: is missing"),
+        (["'a' AS type"], "overwrite", "overwrite would throw away jobs"),
+    ):
+        with pytest.raises(Exception, match=words):
+            write(spark.range(1).selectExpr(*columns), url, mode=mode)
+    assert not (tmp_path / "jobs.db").exists()
+
+
+async def test_what_a_failed_try_laid_aside_is_left_out_of_the_commit(store_url: str) -> None:
+    async with connect(store_url) as backend:
+        store = staging(backend)
+        await store.stage_jobs("run", "first-try", bodies({"type": "send", "job_id": "a"}))
+        await store.stage_jobs("run", "second-try", bodies({"type": "send", "job_id": "a"}))
+        assert await backend.count_jobs() == dict.fromkeys(await backend.count_jobs(), 0)
+        assert await store.commit_run("run", ["second-try"]) == (1, 1)
+        assert await store.commit_run("run", ["second-try"]) == (1, 0)
+        assert (await backend.get_job("a")).type == "send"
+
+
+async def test_rows_with_an_id_or_key_that_is_there_are_told_apart(store_url: str) -> None:
+    async with connect(store_url) as backend:
+        store = staging(backend)
+        await backend.enqueue_jobs([Job(id="old", type="send"), Job(id="keyed", type="send", idempotency_key="k")])
+        rows = bodies(
+            {"type": "send", "job_id": "old"},
+            {"type": "send", "idempotency_key": "k"},
+            {"type": "send", "job_id": "new"},
+            {"type": "send", "job_id": "new"},
+        )
+        await store.stage_jobs("run", "part", rows)
+        report = await store.commit_run("run", ["part"])
+        assert (report.offered, report.inserted, report.already_there) == (4, 1, 3)
+
+
+async def test_what_a_killed_run_laid_aside_is_cleared_in_time(store_url: str) -> None:
+    clock = HeldClock()
+    async with connect(store_url, clock=clock) as backend:
+        store = staging(backend)
+        await store.stage_jobs("killed", "part", bodies({"type": "send"}))
+        clock.advance(KEEP_UNFINISHED / SECOND / 2)
+        await store.stage_jobs("at-work", "part", bodies({"type": "send"}))
+        assert await store.clear_silent_runs() == 0
+        clock.advance(KEEP_UNFINISHED / SECOND / 2 + 1)
+        assert await store.clear_silent_runs() == 1
+        assert await store.commit_run("killed", ["part"]) == (0, 0)
+        assert await store.commit_run("at-work", ["part"]) == (1, 1)
+        await store.stage_jobs("given-up", "part", bodies({"type": "send"}))
+        await store.abandon_run("given-up")
+        assert await store.commit_run("given-up", ["part"]) == (0, 0)
