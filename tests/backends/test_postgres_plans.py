@@ -38,6 +38,7 @@ GUARDS = {
     "next_due": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "count_delayed": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
+    "head_of_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 20)),
     "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
     "claimable_with_room": Guard(
         "jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, FIRST, 0, 20), in_order=True

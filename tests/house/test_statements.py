@@ -18,7 +18,7 @@ OF_THEIR_OWN = {
             " hold_queues_alone insert_schedules jobs_to_renew unsure_edges"
         ),
         "a claim without limits is one statement, which also steps around litter that an old snapshot keeps": (
-            "claim_chosen claim_in_line claim_further_on entries_read heads_of_lines"
+            "claim_chosen claim_in_line claim_further_on entries_read head_of_line heads_of_lines"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (

@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from zlib import crc32
 
+from psycopg.sql import Literal
+
 from longshore.backends.postgres.marks import Marks
-from longshore.backends.postgres.session import Session
+from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.view import PostgresView
 from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
 from longshore.backends.sql.columns import Row, queue_of_row
@@ -78,9 +80,13 @@ class PostgresLine(PostgresView, SQLLine):
         if not names:
             return {}
         alone_in = {name for name in names if alone or name in self._limited}
-        self._lock(self._sql.hold_queues_alone, alone_in)
-        self._lock(self._sql.hold_queues, set(names) - alone_in)
-        states = self._settings_in(self._rows(self._sql.held_settings, self._listed(names)))
+        if isinstance(self._session, OwnSession) and alone_in == set(names):
+            rows = self._session.simply(f"{self._locked_alone(names)}; {self._settings_of(self._session, names)}")
+        else:
+            self._lock(self._sql.hold_queues_alone, alone_in)
+            self._lock(self._sql.hold_queues, set(names) - alone_in)
+            rows = self._rows(self._sql.held_settings, self._listed(names))
+        states = self._settings_in(rows)
         limited = {name for name, state in states.items() if state.limited}
         self._limited.difference_update(states)
         self._limited.update(limited)
@@ -88,6 +94,14 @@ class PostgresLine(PostgresView, SQLLine):
             raise BeginAnew
         self._alone |= {name: states[name] for name in alone_in}
         return states
+
+    def _locked_alone(self, names: Collection[str]) -> str:
+        """As SQL with nothing left open, so that it goes in one message with what is read once it is held."""
+        numbers = ", ".join(f"({number})" for number in lock_numbers(names))
+        return f"SELECT pg_advisory_xact_lock({self._room}, lock) FROM (VALUES {numbers}) AS locks (lock)"
+
+    def _settings_of(self, session: OwnSession, names: Sequence[str]) -> str:
+        return session.called(self._sql.held_settings, Literal(self._listed(names)).as_string(session.connection))
 
     def _lock(self, statement: str, names: Collection[str]) -> None:
         if names:
@@ -190,6 +204,9 @@ class PostgresLine(PostgresView, SQLLine):
             raise ChangedUnderneath(f"{len(chosen)} locked jobs were to be claimed, and {len(rows)} were")
         rows.sort(key=in_standing_order)
         return self._as_claimed(rows, len(by_queue), Claimant(assignee_id, token, expires_at, self.now))
+
+    def _head_of_line(self, queue: QueueState, at_once: int) -> list[InLine] | None:
+        return list(map(InLine._make, self._rows(self._sql.head_of_line, queue.name, self.now, at_once)))
 
     def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
         rarest, *others = self._rarest_first(tags)

@@ -131,6 +131,22 @@ WITH line AS MATERIALIZED (
 )
 {with_keys}
 
+-- name: head_of_line
+-- The first of all priorities at once.
+WITH RECURSIVE priorities AS (
+{priorities_in_line}
+),
+line AS MATERIALIZED (
+    SELECT head.* FROM priorities CROSS JOIN LATERAL (
+        SELECT {line_columns} FROM {schema}.jobs
+        WHERE jobs.queue = $1 AND jobs.priority = priorities.priority AND jobs.place <= $2 AND jobs.eligible_at <= $2
+        AND jobs.{eligible} AND NOT jobs.parked
+        ORDER BY jobs.place, jobs.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS head
+    LIMIT $3
+)
+{with_keys}
+
 -- name: claimable_with_room
 -- Jobs of keys that are full already are passed over here, where it is cheap.
 WITH line AS MATERIALIZED (

@@ -79,9 +79,9 @@ class SQLView(ABC):
     def log_ends(self, queue: str | None) -> LogEnds:
         """Where the event log stands."""
 
-    def _priorities(self, queue: str) -> Iterator[int]:
+    def _priorities(self, queue: str, after: int = BEFORE_ALL) -> Iterator[int]:
         """The priorities that anybody in line has, one index seek each."""
-        priority = self._one(self._sql.next_priority, queue, BEFORE_ALL)
+        priority = self._one(self._sql.next_priority, queue, after)
         while priority is not None:
             yield priority[0]
             priority = self._one(self._sql.next_priority, queue, priority[0])
