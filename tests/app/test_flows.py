@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from longshore import Dependency, Harbor, Job, JobFilter, JobStatus, current_job
+from longshore.app.flow_handle import FlowHandle
 from longshore.app.middleware import Middleware
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobFailed
 from tests.app import dockyard
@@ -555,6 +557,30 @@ def test_flows_work_without_an_event_loop(store_url: str) -> None:
         assert handle.result_sync() == 4
         assert [job.status for job in handle.steps_sync()] == [JobStatus.COMPLETED] * 2
         assert (handle.cancel_sync(), handle.retry_sync()) == ([], [])
+        assert handle.step_sync("double").id == f"{handle.id}.0"
+        assert "double" in handle.drawing_sync()
+
+
+def test_every_question_to_a_flow_has_a_form_for_code_without_an_event_loop() -> None:
+    asked = [name for name in vars(FlowHandle) if not name.startswith("_") and not name.endswith("_sync")]
+    awaited = [name for name in asked if inspect.iscoroutinefunction(getattr(FlowHandle, name))]
+    assert len(awaited) > 5
+    assert [name for name in awaited if not hasattr(FlowHandle, f"{name}_sync")] == []
+
+
+def test_what_follows_in_a_chain_makes_its_call_from_the_result(harbor: Harbor) -> None:
+    @harbor.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    untyped: Any = harbor
+    for wrong in (double.call(2), double):
+        with pytest.raises(InvalidArgument, match=r"link 2 of the chain: .*double\.call, or lambda"):
+            untyped.chain(double.call(1), wrong)
+        with pytest.raises(InvalidArgument, match=r"then: .*double\.call, or lambda"):
+            untyped.chord([double.call(1)], wrong)
+    with pytest.raises(InvalidArgument, match="link 3 of the chain"):
+        untyped.chain(double.call(1), double.call, 7)
 
 
 # -- in eager mode

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from longshore import Harbor, Job, JobStatus, Repeat, connect, current_job, exponential
+from longshore import Harbor, Job, JobFilter, JobStatus, Repeat, connect, current_job, exponential
 from longshore.app.task import AsyncTask, PlainTask
 from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
@@ -361,6 +361,15 @@ async def test_a_blocking_form_on_an_event_loop_is_refused_rather_than_stopping_
 
 
 # -- keys
+
+
+async def test_a_concurrency_key_made_from_other_arguments_is_refused_by_name(harbor: Harbor) -> None:
+    @harbor.task(concurrency_key=lambda tenant: tenant)
+    async def send(tenant: str, number: int) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"send\.concurrency_key: is called with the arguments of send"):
+        await send.enqueue("ada", 1)
+    assert not (await harbor.backend.list_jobs(JobFilter())).items
 
 
 async def test_a_concurrency_key_may_be_made_from_the_arguments_as_the_worker_sees_them(harbor: Harbor) -> None:

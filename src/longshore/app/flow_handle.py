@@ -170,6 +170,14 @@ class FlowHandle(Generic[R_co]):
         """Like `status`."""
         return background.run(self.status())
 
+    def step_sync(self, name: str) -> JobHandle[Any]:
+        """Like `step`."""
+        return background.run(self.step(name))
+
+    def drawing_sync(self) -> str:
+        """Like `drawing`."""
+        return background.run(self.drawing())
+
     def cancel_sync(self) -> list[str]:
         """Like `cancel`."""
         return background.run(self.cancel())

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, overload
 from longshore.app.flow import Flow
 from longshore.app.flow_handle import FlowHandle
 from longshore.app.flow_office import FlowOffice
-from longshore.app.task import Call
+from longshore.app.task import Call, Task
+from longshore.core.errors import InvalidArgument
 from longshore.core.names import check_name
 
 A = TypeVar("A")
@@ -103,8 +104,8 @@ class HarborFlows:
         """
         flow: Flow[Any] = Flow(self._flows, name, id)
         step = flow.add(first)
-        for make in following:
-            step = flow.add(make(step.result))
+        for position, make in enumerate(following, 2):
+            step = flow.add(_made_by(make, step.result, f"link {position} of the chain"))
         return flow
 
     def group(self, calls: Iterable[Call[A]], *, name: str = "group", id: str | None = None) -> Flow[list[A]]:
@@ -125,5 +126,17 @@ class HarborFlows:
         """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`."""
         flow: Flow[B] = Flow(self._flows, name, id)
         steps = [flow.add(call) for call in calls]
-        flow.add(then([step.result for step in steps]))
+        flow.add(_made_by(then, [step.result for step in steps], "then"))
         return flow
+
+
+def _made_by(make: Callable[[Any], Call[B]], result: Any, field: str) -> Call[B]:
+    """The call that follows, made from the result to come."""
+    if isinstance(make, Call | Task):
+        task = make.task.name if isinstance(make, Call) else make.name
+        raise InvalidArgument(
+            field, f"must make its call from the result before: {task}.call, or lambda result: {task}.call(result, …)"
+        )
+    if not callable(make):
+        raise InvalidArgument(field, f"must be task.call, or a function that makes a call, not {make!r}")
+    return make(result)

@@ -170,10 +170,19 @@ class Task(Generic[P, R]):
             values |= {name: bound[name] for name in blanks}
         else:
             payload, values = arguments.write(bound)
+        return Call(self, payload, self._key_for(values), options, taken)
+
+    def _key_for(self, values: Mapping[str, Any]) -> str | None:
         key = self._concurrency_key
-        if key is not None and not isinstance(key, str):
-            key = arguments.call(key, values)
-        return Call(self, payload, key, options, taken)
+        if key is None or isinstance(key, str):
+            return key
+        try:
+            made: str | None = self.signature.arguments.call(key, values)
+            return made
+        except TypeError as error:  # nearly always: it takes other arguments than the task
+            raise InvalidArgument(
+                f"{self.name}.concurrency_key", f"is called with the arguments of {self.name}, and raised: {error}"
+            ) from error
 
     def run_here(self, job: RunningJob) -> Any:
         """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""
