@@ -374,6 +374,8 @@ class _Store:
         self.version += 1
         self._schedules.update((schedule.id, schedule) for schedule in schedules)
 
+    move_schedules = put_schedules
+
     def remove_schedule(self, schedule_id: str) -> bool:
         return self._schedules.pop(schedule_id, None) is not None
 

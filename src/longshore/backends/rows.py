@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
-from longshore.core.moments import check_duration, from_micros, span, to_micros
+from longshore.core.moments import check_duration, from_micros, optional_moment, span, to_micros
 
 _PATTERN_FIELDS = (
     "type",
@@ -27,17 +27,32 @@ _PATTERN_FIELDS = (
 )
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once: thousands of schedules may fire at a time
 _SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
-_MOMENTS: tuple[str, ...] = ("next_run_at", "last_run_at", "created_at", "updated_at")
+Standing = tuple[str, int | None, int | None, str | None, int, int | None]
 
 
-def schedule_row(schedule: Schedule) -> tuple[str, bool, int | None, str]:
-    """A row of `schedules`: what they are found by, and the whole as text."""
-    due = None if schedule.next_run_at is None else to_micros(schedule.next_run_at)
-    return schedule.id, schedule.paused, due, schedule_text(schedule)
+def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
+    """A row of `schedules`: what they are found by, what changes when they fire, and all else as text."""
+    return (*schedule_standing(schedule), schedule.paused, schedule_text(schedule))
+
+
+def schedule_standing(schedule: Schedule) -> Standing:
+    """What changes whenever it fires, and that is all that is written then."""
+    return (
+        schedule.id,
+        _moment(schedule.next_run_at),
+        _moment(schedule.last_run_at),
+        schedule.last_job_id,
+        schedule.run_count,
+        _moment(schedule.updated_at),
+    )
+
+
+def _moment(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """A schedule as text."""
+    """What does not change when it fires, as text."""
     job, repeat = schedule.job, schedule.repeat
     pattern = {name: getattr(job, name) for name in _PATTERN_FIELDS}
     pattern["options"] = dict(job.options)
@@ -56,15 +71,18 @@ def schedule_text(schedule: Schedule) -> str:
         "catch_up": repeat.catch_up,
     }
     body: dict[str, Any] = {"id": schedule.id, "job": pattern, "repeat": times, "paused": schedule.paused}
-    body |= {"last_job_id": schedule.last_job_id, "run_count": schedule.run_count, "error": schedule.error}
-    for name in _MOMENTS:
-        moment = getattr(schedule, name)
-        body[name] = None if moment is None else to_micros(moment)
-    return _as_json(body)
+    return _as_json(body | {"created_at": _moment(schedule.created_at), "error": schedule.error})
 
 
-def schedule_of(text: str) -> Schedule:
-    """What `schedule_text` was given."""
+def schedule_of(
+    next_run_at: int | None,
+    last_run_at: int | None,
+    last_job_id: str | None,
+    run_count: int,
+    updated_at: int | None,
+    text: str,
+) -> Schedule:
+    """What `schedule_row` was given. Texts of older stores tell, too, where it stood when they were written."""
     body = json.loads(text)
     pattern, times = body.pop("job"), body.pop("repeat")
     pattern["payload"] = bytes.fromhex(pattern["payload"])
@@ -72,10 +90,21 @@ def schedule_of(text: str) -> Schedule:
     for kept, spans in ((pattern, _SPANS), (times, ("every",))):
         for name in spans:
             kept[name] = None if kept[name] is None else timedelta(microseconds=kept[name])
-    for kept, moments in ((times, ("start", "end")), (body, _MOMENTS)):
-        for name in moments:
-            kept[name] = None if kept[name] is None else from_micros(kept[name])
-    return Schedule(job=Job(id=body["id"], **pattern), repeat=_repeat_as_stored(tuple(times.items())), **body)
+    for name in ("start", "end"):
+        times[name] = optional_moment(times[name])
+    return Schedule(
+        id=body["id"],
+        job=Job(id=body["id"], **pattern),
+        repeat=_repeat_as_stored(tuple(times.items())),
+        paused=body["paused"],
+        next_run_at=optional_moment(next_run_at),
+        last_run_at=optional_moment(last_run_at),
+        last_job_id=last_job_id,
+        run_count=run_count,
+        created_at=optional_moment(body["created_at"]),
+        updated_at=optional_moment(updated_at),
+        error=body["error"],
+    )
 
 
 @lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this

@@ -394,6 +394,10 @@ class Transaction(Protocol):
         """Stores schedules that were asked for by `schedules` or `schedules_due` before."""
         ...
 
+    def move_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Stores where schedules of `schedules_due` stand after they fired; nothing else of them has changed."""
+        ...
+
     def remove_schedule(self, schedule_id: str) -> bool:
         """Removes it; False if there was none."""
         ...

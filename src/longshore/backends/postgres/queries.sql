@@ -937,29 +937,48 @@ SELECT
 -- name: snapshot
 SELECT pg_current_snapshot()::text
 
+-- name: schedule_columns
+next_run_at, last_run_at, last_job_id, run_count, updated_at, body
+
+-- name: schedule_fields
+id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body
+
 -- name: schedule_rows
-SELECT * FROM unnest($1::text[], $2::boolean[], $3::bigint[], $4::text[]) AS given (id, paused, next_run_at, body)
+SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::boolean[], $8::text[]
+) AS given ({schedule_fields})
+
+-- name: move_schedules
+-- The ids are given once more as an array, which keeps the planner at the primary key.
+UPDATE {schema}.schedules AS kept
+SET next_run_at = given.next_run_at, last_run_at = given.last_run_at, last_job_id = given.last_job_id,
+    run_count = given.run_count, updated_at = given.updated_at, changed = pg_current_xact_id()
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
+AS given (id, next_run_at, last_run_at, last_job_id, run_count, updated_at)
+WHERE kept.id = given.id AND kept.id = ANY($1::text[])
 
 -- name: put_schedules
 UPDATE {schema}.schedules AS kept
-SET paused = given.paused, next_run_at = given.next_run_at, body = given.body, changed = pg_current_xact_id()
+SET paused = given.paused, next_run_at = given.next_run_at, last_run_at = given.last_run_at,
+    last_job_id = given.last_job_id, run_count = given.run_count, updated_at = given.updated_at, body = given.body,
+    changed = pg_current_xact_id()
 FROM ({schedule_rows}) AS given WHERE kept.id = given.id
 
 -- name: insert_schedules
 -- One that somebody else has put meanwhile shows in the number of rows.
-INSERT INTO {schema}.schedules (id, paused, next_run_at, body) {schedule_rows} ON CONFLICT (id) DO NOTHING
+INSERT INTO {schema}.schedules ({schedule_fields}) {schedule_rows} ON CONFLICT (id) DO NOTHING
 
 -- name: schedules
-SELECT body FROM {schema}.schedules ORDER BY id
+SELECT {schedule_columns} FROM {schema}.schedules ORDER BY id
 
 -- name: schedules_by_ids
-SELECT body FROM {schema}.schedules WHERE id = ANY($1::text[]) ORDER BY id
+SELECT {schedule_columns} FROM {schema}.schedules WHERE id = ANY($1::text[]) ORDER BY id
 
 -- name: held_schedules
 {schedules_by_ids} FOR UPDATE
 
 -- name: schedules_due
-SELECT body FROM {schema}.schedules
+SELECT {schedule_columns} FROM {schema}.schedules
 WHERE next_run_at > $1 AND next_run_at <= $2 AND NOT paused ORDER BY next_run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
 
 -- name: next_firing
@@ -1155,7 +1174,7 @@ COPY {schema}.queues ({queue_columns}) FROM STDIN
 COPY {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at) FROM STDIN
 
 -- name: fill_schedules
-COPY {schema}.schedules (id, paused, next_run_at, body) FROM STDIN
+COPY {schema}.schedules ({schedule_fields}) FROM STDIN
 
 -- name: fill_counts
 INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) {recount}

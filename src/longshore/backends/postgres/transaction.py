@@ -10,7 +10,7 @@ from typing import Any
 
 from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
 from longshore.backends.postgres.view import position_of
-from longshore.backends.rows import schedule_of, schedule_row
+from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone
@@ -263,7 +263,7 @@ class PostgresTransaction(PostgresLine):
         return self._hold_schedules(self._rows(self._sql.schedules_due, after, until, limit))
 
     def _hold_schedules(self, rows: Iterable[Row]) -> list[Schedule]:
-        found = [schedule_of(body) for (body,) in rows]
+        found = [schedule_of(*row) for row in rows]
         self._held_schedules.update(schedule.id for schedule in found)
         return found
 
@@ -278,6 +278,10 @@ class PostgresTransaction(PostgresLine):
         ):
             if rows and self._run(statement, *map(self._listed, zip(*rows, strict=True))) != len(rows):
                 raise BeginAnew  # somebody put a new one of the same id at the same time
+
+    def move_schedules(self, schedules: Sequence[Schedule]) -> None:
+        self.news = True
+        self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
 
     def prune_events(self, queue: str, moment: int, limit: int) -> int:
         ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
-from longshore.backends.rows import schedule_of, schedule_row, worker_text
+from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
 from longshore.backends.sql.columns import STATUS, Row, record_of_row
 from longshore.backends.sql.staging import SQLStaging
 from longshore.backends.sql.view import SQLView
@@ -127,11 +127,15 @@ class SQLTransaction(SQLStaging, SQLView):
     # -- schedules and workers
 
     def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
-        return [schedule_of(body) for (body,) in self._rows(self._sql.schedules_due, after, until, limit)]
+        return [schedule_of(*row) for row in self._rows(self._sql.schedules_due, after, until, limit)]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.news = True
         self._many(self._sql.put_schedules, map(schedule_row, schedules))
+
+    def move_schedules(self, schedules: Sequence[Schedule]) -> None:
+        self.news = True
+        self._many(self._sql.move_schedules, [(*values, id_) for id_, *values in map(schedule_standing, schedules)])
 
     def remove_schedule(self, schedule_id: str) -> bool:
         return self._run(self._sql.delete_schedule, schedule_id) > 0

@@ -218,7 +218,7 @@ class SQLView(ABC):
             if ids is None
             else self._rows(self._sql.schedules_by_ids, self._listed(ids))
         )
-        return [schedule_of(body) for (body,) in rows]
+        return [schedule_of(*row) for row in rows]
 
     def next_firing(self) -> int | None:
         ((planned,),) = self._rows(self._sql.next_firing)

@@ -557,17 +557,24 @@ SELECT coalesce(max(deleted_through), 0) FROM pruned_events
 -- name: put_pruned
 INSERT OR REPLACE INTO pruned_events VALUES (?, ?, ?)
 
+-- name: schedule_columns
+next_run_at, last_run_at, last_job_id, run_count, updated_at, body
+
 -- name: put_schedules
-INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?)
+INSERT OR REPLACE INTO schedules (id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: move_schedules
+UPDATE schedules SET next_run_at = ?, last_run_at = ?, last_job_id = ?, run_count = ?, updated_at = ? WHERE id = ?
 
 -- name: schedules
-SELECT body FROM schedules ORDER BY id
+SELECT {schedule_columns} FROM schedules ORDER BY id
 
 -- name: schedules_by_ids
-SELECT body FROM schedules WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
+SELECT {schedule_columns} FROM schedules WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
 
 -- name: schedules_due
-SELECT body FROM schedules WHERE next_run_at > ? AND next_run_at <= ? AND paused = 0
+SELECT {schedule_columns} FROM schedules WHERE next_run_at > ? AND next_run_at <= ? AND paused = 0
 ORDER BY next_run_at, id LIMIT ?
 
 -- name: next_firing
@@ -678,7 +685,7 @@ SELECT {event_columns} FROM job_events WHERE n >= ? AND n < ? ORDER BY n
 SELECT queue, key, holding, window_start, window_count, wakes_at FROM concurrency_keys
 
 -- name: rows_of_schedules
-SELECT id, paused, next_run_at, body FROM schedules
+SELECT id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body FROM schedules
 
 -- name: workers_heard_since
 SELECT id, seen_at FROM workers WHERE seen_at > ? ORDER BY id

@@ -114,8 +114,10 @@ def fire_due_schedules(tx: Transaction, limit: int) -> Fired:
         moved.append(plans.fired(schedule, firing, records, len(fresh), tx.now))
     if made:
         store_records(tx, made)
-    if moved or stopped:
-        tx.put_schedules(moved + stopped)
+    if moved:
+        tx.move_schedules(moved)
+    if stopped:
+        tx.put_schedules(stopped)
     for schedule in stopped:
         _tell(tx, schedule)
     return Fired([job_of(record) for record in made], stopped)
