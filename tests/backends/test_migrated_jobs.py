@@ -31,6 +31,17 @@ COUNT = (
     "INSERT INTO queue_counts (queue, status, jobs, retries) SELECT queue, status, count(*), 0 FROM jobs GROUP BY 1, 2"
 )
 
+BODY = (
+    '{{"id": "nightly", "job": {{"type": "t", "queue": "default", "tags": [], "priority": 0, "lifo": false,'
+    ' "max_attempts": 0, "max_crashes": null, "concurrency_key": null, "parent_id": null, "options": {{}},'
+    ' "payload": "00", "delay": null, "expires_at": null, "timeout": null}},'
+    ' "repeat": {{"cron": null, "every": 60000000, "tz": "UTC", "limit": null,'
+    ' "start": null, "end": null, "on_gap": "next", "on_overlap": "first", "catch_up": "last"}}, "paused": false,'
+    ' "last_job_id": "the last", "run_count": 7, "error": "", "next_run_at": {due}, "last_run_at": {last},'
+    ' "created_at": 5, "updated_at": {last}}}'
+)
+SCHEDULE = "INSERT INTO schedules (id, paused, next_run_at, body) VALUES ('nightly', {false}, {due}, '{body}')"
+
 Fill = Callable[[Sequence[str]], str]
 
 
@@ -106,3 +117,22 @@ async def test_delayed_jobs_and_cancellations_of_an_older_store_are_announced_an
         assert await backend.announce_due_jobs() == ["later", "retried later"]
         claimed = {job.id for job in await backend.dequeue_jobs("w", limit=9, queues=["default"])}
         assert claimed == {"plain", "due before", "later", "retried later"}
+
+
+async def test_schedules_of_an_older_store_stand_where_they_stood_and_go_on(old_store: Fill) -> None:
+    #
+    now = to_micros(await connect("memory://").now())
+    last, due = now - 50 * SECOND, now + 10 * SECOND
+    body = BODY.format(due=due, last=last)
+    statement = SCHEDULE.format(due=due, body=body, false="{false}")
+    clock = HeldClock(from_micros(now))
+    async with connect(old_store([statement]), clock=clock) as backend:
+        [kept] = await backend.get_schedules()
+        assert (kept.run_count, kept.last_job_id, kept.job.type) == (7, "the last", "t")
+        assert (kept.last_run_at, kept.updated_at) == (from_micros(last), from_micros(last))
+        assert (kept.next_run_at, kept.created_at, kept.paused) == (from_micros(due), from_micros(5), False)
+        clock.advance(10)
+        [job] = await backend.fire_due_schedules()
+        moved = await backend.get_schedule("nightly")
+        assert (moved.run_count, moved.last_job_id, moved.last_run_at) == (8, job.id, clock.now())
+        assert moved.created_at == kept.created_at
