@@ -14,7 +14,7 @@ import pytest
 
 from longshore import JobEvent, JobStatus, Queue
 from longshore.backends.contract import Backend
-from longshore.backends.verbs import operators
+from longshore.backends.verbs import operators, schedules
 from longshore.core import change, transitions
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
@@ -442,16 +442,21 @@ def test_a_listener_needs_a_loop_to_be_called_in(store_url: str, backend: Backen
 
 def names_in(source: str) -> Iterator[str]:
     for part in source.split('"')[1::2]:
-        if part.startswith(("job.", "queue.", "worker.")) and part.replace(".", "").replace("_", "").isalpha():
+        if (
+            part.startswith(("job.", "queue.", "worker.", "schedule."))
+            and part.replace(".", "").replace("_", "").isalpha()
+        ):
             yield part
 
 
 def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     # M-EV-01 M-EV-15 X-91
-    written = {name for room in (transitions, change, operators) for name in names_in(inspect.getsource(room))}
+    written = {
+        name for room in (transitions, change, operators, schedules) for name in names_in(inspect.getsource(room))
+    }
     assert written - set(events_room.EVENTS) == set()
     assert {"job.waiting_children", "job.dependencies_completed"} <= written
-    assert len(events_room.EVENTS) == 23
+    assert len(events_room.EVENTS) == 25
 
 
 async def test_a_job_in_every_status_was_told_of(queue: Queue, backend: Backend) -> None:

@@ -47,6 +47,7 @@ DOCUMENTED = [
 ]
 BETWEEN_BACKEND_AND_RUNTIME = {
     *("add_jobs", "settle_and_dequeue", "record_worker_event", "end_of_events", "now", "next_due", "count_delayed"),
+    *("facts_about", "next_firing"),
 }
 """Verbs that a queue uses and does not offer; any other verb of a backend is a queue's, too."""
 SAME_AS_THE_BACKENDS = sorted(

@@ -895,7 +895,7 @@ DELETE FROM {schema}.staged_jobs WHERE run = $1
 DELETE FROM {schema}.staged_runs WHERE run = $1
 
 -- name: silent_runs
-SELECT run FROM {schema}.staged_runs WHERE touched_at < CASE WHEN offered IS NULL THEN $1 ELSE $2 END
+SELECT run FROM {schema}.staged_runs WHERE touched_at < CASE WHEN offered IS NULL THEN $1::bigint ELSE $2::bigint END
 
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
