@@ -149,7 +149,12 @@ async def test_a_store_and_who_hears_of_it_are_handed_in(backend: Backend) -> No
     first, second = Queue(backend, "mail"), Queue(backend)
     assert first.backend is second.backend is backend
     heard: list[str | None] = []
+    begun: list[str | None] = []
     second.on("job.completed", lambda event: heard.append(event.job_id))
+    second.on("job.added", lambda event: begun.append(event.job_id))
+    while not begun:  # whoever listens hears what comes from then on
+        await first.add("warm up", hold=True)
+        await asyncio.sleep(0.01)
 
     async def nothing(_: RunningJob) -> None:
         pass

@@ -65,7 +65,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
         try:
             connection.set_busy_handler(_patience(busy_seconds))
             _refuse_foreign(connection, path)
-            if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "WAL") != "wal":
+            if not _writes_ahead(connection, busy_seconds):
                 raise BackendUnavailable(
                     f"{path} cannot use write-ahead logging here (a network file system?); put it on a local disk"
                 )
@@ -74,6 +74,20 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
                 _apply(connection, migration)
         finally:
             close_quietly(connection)
+
+
+def _writes_ahead(connection: apsw.Connection, busy_seconds: float) -> bool:
+    """Whether the file has a write-ahead log, now at the latest."""
+    until = monotonic() + busy_seconds
+    while True:
+        try:
+            before: object = connection.pragma("journal_mode")
+            after: object = before if before == "wal" else connection.pragma("journal_mode", "WAL")
+            return after == "wal"
+        except apsw.BusyError:  # another does the same at this moment, and SQLite asks no busy handler here
+            if monotonic() > until:
+                raise
+            threading.Event().wait(0.005)
 
 
 def _apply(connection: apsw.Connection, migration: Migration) -> None:
@@ -106,11 +120,17 @@ def _refuse_odd_places(path: Path) -> None:
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
-    version = int(connection.pragma("user_version"))
-    if int(connection.pragma("application_id")) == APPLICATION_ID:
+    connection.execute("BEGIN")  # one snapshot: another may be making the file at this moment
+    try:
+        version = int(connection.pragma("user_version"))
+        owner = int(connection.pragma("application_id"))
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+    if owner == APPLICATION_ID:
         refuse_newer(version, MIGRATIONS, str(path))
-        return
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+    elif tables != (0,):
         raise BackendUnavailable(f"{path} is a database of another program; name a file of its own for the queue")
 
 
