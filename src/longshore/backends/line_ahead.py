@@ -5,7 +5,7 @@ from __future__ import annotations
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.backends.view import View
 from longshore.core.errors import JobNotFound
-from longshore.core.facts import MOST_COUNTED, MOST_LISTED, Dependency, Facts, Usage, WorkerSeen
+from longshore.core.facts import MOST_COUNTED, MOST_LISTED, Dependency, Facts, Holder, Usage, WorkerSeen
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Rate, Window
 from longshore.core.moments import from_micros
@@ -45,16 +45,8 @@ def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:
 
 
 def _usage_of_queue(view: View, queue: QueueState, now: int) -> Usage:
-    full = queue.running_limit is not None and queue.holding >= queue.running_limit
-    started, ends = _started(queue.rate, queue.window, now)
-    return Usage(
-        limit=queue.running_limit,
-        running=queue.holding,
-        holders=tuple(view.holders(queue.name, None, MOST_LISTED)) if full else (),
-        rate=queue.rate,
-        started=started,
-        window_ends=None if ends is None else from_micros(ends),
-    )
+    holders = _holders(view, queue, None, queue.running_limit, queue.holding)
+    return _usage(queue.running_limit, queue.holding, holders, queue.rate, queue.window, now)
 
 
 def _usage_of_key(view: View, queue: QueueState, record: Record, now: int) -> Usage:
@@ -62,20 +54,21 @@ def _usage_of_key(view: View, queue: QueueState, record: Record, now: int) -> Us
     if key is None or not queue.limits_keys:
         return Usage()
     state = view.key_states(queue.name, [key]).get(key) or KeyState(queue.name, key)
-    full = queue.per_key is not None and state.holding >= queue.per_key
-    started, ends = _started(queue.rate_per_key, state.window, now)
-    return Usage(
-        limit=queue.per_key,
-        running=state.holding,
-        holders=tuple(view.holders(queue.name, key, MOST_LISTED)) if full else (),
-        rate=queue.rate_per_key,
-        started=started,
-        window_ends=None if ends is None else from_micros(ends),
-    )
+    holders = _holders(view, queue, key, queue.per_key, state.holding)
+    return _usage(queue.per_key, state.holding, holders, queue.rate_per_key, state.window, now)
 
 
-def _started(rate: Rate | None, window: Window, now: int) -> tuple[int, int | None]:
+def _holders(view: View, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:
+    """Who has the room, if there is none left."""
+    full = limit is not None and running >= limit
+    return tuple(view.holders(queue.name, key, MOST_LISTED)) if full else ()
+
+
+def _usage(
+    limit: int | None, running: int, holders: tuple[Holder, ...], rate: Rate | None, window: Window, now: int
+) -> Usage:
     if rate is None:
-        return 0, None
+        return Usage(limit=limit, running=running, holders=holders)
     present = window.at(rate, now)
-    return present.count, present.end(rate)
+    ends = from_micros(present.end(rate))
+    return Usage(limit=limit, running=running, holders=holders, rate=rate, started=present.count, window_ends=ends)
