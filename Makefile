@@ -61,7 +61,7 @@ lock: ## compile the lock anew, keeping its versions where they still fit (UPGRA
 	env -u PIP_FIND_LINKS -u UV_FIND_LINKS "$$tool/bin/uv" pip compile --quiet --no-config \
 		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		$(if $(UPGRADE),--upgrade) --extra postgres --extra spark pyproject.toml requirements/lock.in --output-file requirements/lock.txt
+		$(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel pyproject.toml requirements/lock.in --output-file requirements/lock.txt
 
 clean: ## remove the virtual environment and what the tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
