@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import PROVING
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,11 +22,18 @@ QUICK = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("spark")
-            item.add_marker(pytest.mark.timeout(PATIENCE))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(PATIENCE))
+            if item.get_closest_marker("cluster") is not None:
+                item.add_marker("prove")
+    left_out = [] if PROVING else [item for item in items if item.get_closest_marker("cluster") is not None]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")
