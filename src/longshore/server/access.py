@@ -1,0 +1,163 @@
+"""Who is calling, with which scopes and for which queues: the one seam that every route goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Protocol, TypeVar
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from longshore.core.errors import InvalidArgument, JobNotFound
+from longshore.core.job import Job
+from longshore.server.bodies import StrictRequest
+from longshore.server.refusals import Forbidden
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+class Scope(StrEnum):
+    """What a caller may do. `admin` may do everything, the others only what is their own."""
+
+    READ = "read"
+    """Look at jobs, queues, schedules, workers, events and figures."""
+    SUBMIT = "submit"
+    """Add jobs, and call them off."""
+    WORK = "work"
+    """Take jobs, keep them, report on them: a worker on another machine."""
+    ADMIN = "admin"
+    """Bring back, promote and remove jobs; pause and limit queues; schedules."""
+    PUBLIC = "public"
+    """No scope at all: what anybody may know. Only a route declares this, never a caller."""
+
+
+EVERYTHING = frozenset({Scope.READ, Scope.SUBMIT, Scope.WORK, Scope.ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent the request."""
+
+    name: str
+    """Recorded as the actor of what they change."""
+    scopes: frozenset[Scope]
+    queues: frozenset[str] | None = None
+    """The queues they may see and touch; None is all of them."""
+
+    def check_scope(self, scope: Scope) -> None:
+        """Forbidden unless they have it."""
+        if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
+            raise Forbidden(f"this needs the scope {scope}, and {self.name} has {_listed(self.scopes)}")
+
+    def sees(self, queue: str) -> bool:
+        """Whether this queue is one of theirs."""
+        return self.queues is None or queue in self.queues
+
+    def check_queue(self, queue: str) -> str:
+        """The queue, or Forbidden."""
+        if not self.sees(queue):
+            raise Forbidden(f"{self.name} may not use the queue {queue!r}, only {_listed(self.queues or ())}")
+        return queue
+
+    def check_job(self, job: Job) -> Job:
+        """The job, or JobNotFound: of other queues a caller does not learn which ids they have."""
+        if not self.sees(job.queue):
+            raise JobNotFound(job.id)
+        return job
+
+    def check_everywhere(self) -> None:
+        """Forbidden for a caller who is bound to some queues: for what touches all of them."""
+        if self.queues is not None:
+            raise Forbidden(f"{self.name} may use {_listed(self.queues)} only, and this is for all queues")
+
+    def queues_among(self, wanted: Iterable[str]) -> list[str]:
+        """Of the queues asked for (none: all) those to look at; Forbidden if one asked for is not theirs."""
+        asked = [self.check_queue(queue) for queue in wanted]
+        return asked or sorted(self.queues or ())
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words)) or "none"
+
+
+class Gate(Protocol):
+    """Finds out who is calling. One that `authenticates` may stand before a public address."""
+
+    authenticates: bool
+
+    async def admit(self, request: Request) -> Caller:
+        """The caller, or Unauthenticated; asked before the body is read, for every route that is not public."""
+        ...
+
+
+class OpenGate:
+    """Whoever reaches the server may do everything: for a loopback address, which only this machine reaches."""
+
+    authenticates = False
+
+    async def admit(self, request: Request) -> Caller:  # noqa: ARG002 - it asks nobody anything
+        """Somebody on this machine."""
+        return LOCAL
+
+
+LOCAL = Caller("local", EVERYTHING)
+
+_SCOPE = "__longshore_scope__"
+
+
+def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
+    """Declares what a caller of this route must be allowed to do; every route declares one."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _SCOPE, scope)
+        return endpoint
+
+    return declare
+
+
+def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
+    """What a route declared."""
+    found: Scope | None = getattr(endpoint, _SCOPE, None)
+    return found
+
+
+class GuardedRoute(APIRoute):
+    """A route that knows its scope: the caller is asked for it before a byte of the body is read."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        scope = scope_of(endpoint)
+        if scope is None:
+            raise InvalidArgument(
+                "scope", f"{endpoint.__qualname__} declares none; say @needs(Scope.…) below its route"
+            )
+        self.scope = scope
+        if scope is not Scope.PUBLIC:
+            told = {"security": [{"token": []}], "x-longshore-scope": str(scope)}
+            options["openapi_extra"] = {**told, **(options.get("openapi_extra") or {})}
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler behind the gate."""
+        handle = super().get_route_handler()
+        scope = self.scope
+
+        async def guarded(request: Request) -> Response:
+            if scope is not Scope.PUBLIC:
+                caller = await request.app.state.gate.admit(request)
+                caller.check_scope(scope)
+                request.state.caller = caller
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return guarded
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+Calling = Annotated[Caller, Depends(_caller)]
+"""The caller, for a route that is not public."""

@@ -1,0 +1,101 @@
+"""The server as an ASGI application: every route, behind one gate and within one envelope."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute
+
+import longshore
+from longshore.backends.contract import Backend
+from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.server import problems
+from longshore.server.access import Gate, GuardedRoute, OpenGate
+from longshore.server.description import DESCRIPTION, described
+from longshore.server.envelope import Envelope
+from longshore.server.options import ServerOptions
+from longshore.server.platform import Platform
+from longshore.server.routes import (
+    bulk,
+    events,
+    figures,
+    flows,
+    jobs,
+    operations,
+    queues,
+    schedules,
+    status_page,
+    submission,
+)
+
+ROUTERS: Sequence[APIRouter] = (
+    operations.router,
+    status_page.router,
+    submission.router,
+    bulk.router,
+    events.router,
+    jobs.router,
+    queues.router,
+    schedules.router,
+    flows.router,
+    figures.router,
+)
+"""In the order in which an address is looked for: what has a name of its own comes before what is named by an id."""
+
+
+def create_app(
+    backend: Backend,
+    *,
+    options: ServerOptions | None = None,
+    gate: Gate | None = None,
+    routers: Sequence[APIRouter] = (),
+) -> FastAPI:
+    """An application that serves this store; closed with its lifespan, and with it the store, if nobody else uses it.
+
+    Without a `gate` whoever reaches it may do everything: serve it on a loopback address only. `routers` are served
+    besides ours, and each of their routes must declare its scope as well.
+    """
+    if not isinstance(backend, Backend):
+        raise InvalidArgument("backend", f"must be what connect(url) returns, not {type(backend).__name__}")
+    chosen = options or ServerOptions()
+    platform = Platform(backend, chosen)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with platform.within():
+            yield
+
+    app = FastAPI(
+        title="Longshore",
+        version=longshore.__version__,
+        description=DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.platform = platform
+    app.state.gate = gate or OpenGate()
+    app.router.route_class = GuardedRoute
+    for router in (*ROUTERS, *routers):
+        app.router.routes.extend(_guarded(router))
+    described(app)
+    app.add_exception_handler(LongshoreError, problems.on_refusal)
+    app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
+    app.add_exception_handler(HTTPException, problems.on_http_error)
+    app.add_middleware(Envelope, options=chosen, observe=platform.figures.served)
+    return app
+
+
+def _guarded(router: APIRouter) -> Sequence[BaseRoute]:
+    """Its routes, if they are all behind the gate."""
+    for route in router.routes:
+        if not isinstance(route, GuardedRoute):
+            path = getattr(route, "path", route)
+            raise InvalidArgument("routers", f"{path} is behind no gate; make its router with route_class=GuardedRoute")
+    return router.routes

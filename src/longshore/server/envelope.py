@@ -1,0 +1,161 @@
+"""Around every request: its id, its bounds, its headers, its measure; and a decent answer whatever happens inside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from time import perf_counter
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.names import new_id
+from longshore.server import problems
+from longshore.server.options import ServerOptions
+from longshore.server.refusals import TooLarge, TooSlow, WrongMediaType
+
+Observe = Callable[[str, str, int, float], None]
+"""Told of each request when it is over: method, route, status and seconds."""
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the request that is being served, for whoever logs meanwhile."""
+
+_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_PER_SECOND = 64 * 1024
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""For answers that say nothing of these themselves."""
+
+_log = logging.getLogger("longshore.http")
+
+
+class Envelope:
+    """The outermost layer that is ours."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions, observe: Observe) -> None:
+        self._app = app
+        self._options = options
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        own_id = given.decode() if _GOOD_ID.fullmatch(given) else new_id()
+        scope.setdefault("state", {})["request_id"] = own_id
+        token = request_id.set(own_id)
+        began = perf_counter()
+        answer = _Answer(send, own_id)
+        try:
+            _keep_segments_apart(scope)
+            length = self._check_head(headers)
+            await self._app(scope, _Body(receive, self._options, length).receive, answer.send)
+        except LongshoreError as error:
+            await self._refuse(scope, receive, answer, problems.problem(error, own_id))
+        except ClientDisconnect:
+            _log.debug("the client left before its answer")
+        except Exception:
+            _log.exception("request %s failed: %s %s", own_id, scope["method"], _route(scope))
+            await self._refuse(scope, receive, answer, problems.unexpected(own_id))
+        finally:
+            seconds = perf_counter() - began
+            self._observe(scope["method"], _route(scope), answer.status, seconds)
+            if self._options.access_log:
+                told = {"method": scope["method"], "route": _route(scope), "status": answer.status}
+                _log.info("%(method)s %(route)s -> %(status)d", told, extra={**told, "seconds": round(seconds, 6)})
+            request_id.reset(token)
+
+    def _check_head(self, headers: dict[bytes, bytes]) -> int:
+        """How long the body is said to be; what is too large or packed is refused before it is read."""
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise WrongMediaType("content-encoding: bodies are read as they are; send it unpacked")
+        announced = headers.get(b"content-length", b"")
+        length = int(announced) if announced.isdigit() else 0
+        if length > self._options.max_body:
+            raise TooLarge(f"the body has {length:,} bytes, and this server takes {self._options.max_body:,}")
+        return length
+
+    async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
+        if answer.status:  # it has begun: all that is left is to break it off
+            raise ConnectionAbortedError("the answer broke off")
+        response.headers["Connection"] = "close"  # what is left of the body is not waited for
+        await response(scope, receive, answer.send)
+
+
+class _Answer:
+    """What is sent back, with the headers that every answer has."""
+
+    def __init__(self, send: Send, own_id: str) -> None:
+        self._send = send
+        self._own_id = own_id.encode()
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers: list[tuple[bytes, bytes]] = list(message["headers"])
+            present = {name for name, _ in headers}
+            headers += [(name, value) for name, value in _HEADERS if name not in present]
+            headers.append((b"x-request-id", self._own_id))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+class _Body:
+    """What is received, counted and timed."""
+
+    def __init__(self, receive: Receive, options: ServerOptions, length: int) -> None:
+        self._receive = receive
+        self._most = options.max_body
+        self._patience = options.body_patience + length / _PER_SECOND
+        self._deadline: float | None = None
+        self._seen = 0
+        self._complete = False
+
+    async def receive(self) -> Message:
+        if self._complete:  # what comes now is the end of the connection, however long that takes
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._patience
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(f"the body was not complete after {self._patience:.0f} seconds") from None
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._most:
+            raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
+        self._complete = not message.get("more_body", False)
+        return message
+
+
+def _keep_segments_apart(scope: Scope) -> None:
+    """Routes are found by the path as it was sent, so that an id may hold a slash; see `NameConvertor`."""
+    raw: Any = scope.get("raw_path")
+    if raw:
+        scope["path"] = raw.decode("latin-1")
+        if b"%" in raw:
+            try:
+                unquote_to_bytes(raw).decode()
+            except UnicodeDecodeError:
+                raise InvalidArgument("path", "is not valid UTF-8 once its %-escapes are read") from None
+
+
+def _route(scope: Scope) -> str:
+    """The address with names for what varies in it: a word that cannot grow without bound."""
+    return str(getattr(scope.get("route"), "path_format", "unknown"))

@@ -1,0 +1,64 @@
+"""Server-sent events: the durable log as it grows, resumed where it broke off, and ended when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from longshore.core.errors import CursorExpired
+from longshore.core.job import JobEvent
+from longshore.server.models.events import event_view
+from longshore.server.platform import Platform
+from longshore.server.tail import Wanted, events_after
+
+MEDIA_TYPE = "text/event-stream"
+_RECONNECT = 2_000
+"""Milliseconds after which a browser that lost its stream asks for it again."""
+
+
+class EventStream(StreamingResponse):
+    """One client's stream; it holds one of the server's places as long as it lasts."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, here: Platform, cursor: str | None, wanted: Wanted) -> None:
+        super().__init__(_told(here, cursor, wanted), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})
+        self._here = here
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the client leaves or the server stops."""
+        with self._here.a_place():
+            await super().__call__(scope, receive, send)
+
+
+async def _told(here: Platform, cursor: str | None, wanted: Wanted) -> AsyncIterator[bytes]:
+    yield f"retry: {_RECONNECT}\n\n".encode()
+    closed = asyncio.ensure_future(here.closed())
+    events = events_after(here.tail, here.backend, cursor, wanted, here.options.heartbeat)
+    coming: asyncio.Future[JobEvent | str] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            await asyncio.wait({coming, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                yield b": the server stops; come back in a moment\n\n"
+                return
+            try:
+                found = coming.result()
+            except CursorExpired as error:  # whoever fell so far behind must look at everything anew
+                yield f"event: gap\ndata: {error}\n\n".encode()
+                return
+            yield written(found) if isinstance(found, JobEvent) else f": alive\nid: {found}\n\n".encode()
+    finally:
+        for task in (coming, closed):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*(task for task in (coming, closed) if task is not None), return_exceptions=True)
+
+
+def written(event: JobEvent) -> bytes:
+    """One event as the stream has it: JSON has no line ends, so that it is always one line."""
+    return f"id: {event.cursor}\nevent: {event.event}\ndata: {event_view(event).model_dump_json()}\n\n".encode()

@@ -1,0 +1,164 @@
+"""Figures for Prometheus: counted from the durable log as it grows, and read from the store when they are asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
+from longshore.core.job import JobEvent
+from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+
+MOST_QUEUES = 100
+OTHERS = "(others)"
+"""The label of all queues beyond these: a figure for each name that a client makes up would be one too many."""
+_MOST_REMEMBERED = 50_000
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+_LEASE = "its lease ran out"
+
+_ENDS = {
+    "job.completed": "completed",
+    "job.failed": "failed",
+    "job.stopped": "stopped",
+    "job.stalled": "crashed",
+    "job.released": "released",
+}
+"""How an execution may end, by the event that tells of it."""
+
+
+class Seen(NamedTuple):
+    """The store at one moment."""
+
+    at: datetime
+    queues: Sequence[QueueInfo]
+    oldest: dict[str, datetime | None]
+    """Of each queue the moment since which its first job is due."""
+    workers: Sequence[WorkerInfo]
+
+
+async def look(backend: Backend) -> Seen:
+    """What is read anew for each answer; a handful of index seeks for each queue."""
+    queues = await backend.list_queues()
+    oldest = {}
+    for queue in queues[:MOST_QUEUES]:
+        waits = any(queue.counts.get(status) for status in ELIGIBLE)
+        oldest[queue.name] = await backend.next_due([queue.name], after=_ALWAYS) if waits else None
+    return Seen(await backend.now(), queues, oldest, await backend.list_workers())
+
+
+class Figures:
+    """All of one server's. Counters begin at its start: they are of what it heard, in whichever process it happened."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=True)
+        self._labels: set[str] = set()
+        self._since: OrderedDict[int, datetime] = OrderedDict()
+        self._active: OrderedDict[int, datetime] = OrderedDict()
+        self._events = self._counter("longshore_events", "Events in the log", "event")
+        self._added = self._counter("longshore_jobs_added", "Jobs stored", "queue")
+        self._runs = self._counter("longshore_runs", "Executions that ended, by how", "queue", "outcome")
+        self._dead = self._counter("longshore_jobs_dead", "Jobs that failed for good", "queue")
+        self._lost = self._counter("longshore_leases_lost", "Leases that ran out while a job was held", "queue")
+        self._wait = self._histogram("longshore_job_wait_seconds", "From when a job could start to its start", "queue")
+        self._run = self._histogram("longshore_job_run_seconds", "From an execution's start to its end", "queue")
+        self._requests = self._counter("longshore_http_requests", "Requests", "method", "route", "status")
+        self._seconds = self._histogram("longshore_http_request_seconds", "Time until an answer was complete", "route")
+        self._jobs = self._gauge("longshore_jobs", "Jobs in each status", "queue", "status")
+        self._oldest = self._gauge("longshore_oldest_waiting_seconds", "Age of the first job that is due", "queue")
+        self._paused = self._gauge("longshore_queue_paused", "1 while a queue is paused", "queue")
+        self._workers = self._gauge("longshore_workers", "Workers heard of in the last minute", "state")
+        self._streams = self._gauge("longshore_streams", "Live streams and waiting calls")
+        self._lag = self._gauge("longshore_log_silence_seconds", "Since the store last answered the follower")
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(name, told, labels, registry=self._registry)
+
+    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
+        return Gauge(name, told, labels, registry=self._registry)
+
+    def _histogram(self, name: str, told: str, *labels: str) -> Histogram:
+        return Histogram(name, told, labels, buckets=_BUCKETS, registry=self._registry)
+
+    def label(self, queue: str) -> str:
+        """The queue's name, if it is one of the first hundred heard of."""
+        if queue in self._labels:
+            return queue
+        if len(self._labels) >= MOST_QUEUES:
+            return OTHERS
+        self._labels.add(queue)
+        return queue
+
+    # -- as it happens
+
+    def served(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request is over."""
+        known = method if method in _METHODS else "OTHER"
+        self._requests.labels(known, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def heard(self, events: Iterable[JobEvent]) -> None:
+        """The log has grown."""
+        for event in events:
+            self._events.labels(event.event).inc()
+            if event.job_uid is not None:
+                self._count(event, event.job_uid, self.label(event.queue))
+
+    def _count(self, event: JobEvent, uid: int, queue: str) -> None:
+        name = event.event
+        if name == "job.added":
+            self._added.labels(queue).inc()
+        elif name == "job.dead":
+            self._dead.labels(queue).inc()
+        if name == "job.active":
+            since = self._since.pop(uid, None)
+            if since is not None:
+                self._wait.labels(queue).observe(max(0.0, (event.occurred_at - since).total_seconds()))
+            _remember(self._active, uid, event.occurred_at)
+        elif event.from_status in HOLDS_CAPACITY and event.to_status not in HOLDS_CAPACITY and event.to_status:
+            self._runs.labels(queue, _ENDS.get(name, "other")).inc()
+            began = self._active.pop(uid, None)
+            if began is not None:
+                self._run.labels(queue).observe(max(0.0, (event.occurred_at - began).total_seconds()))
+            if name == "job.stalled" and event.detail.get("reason") == _LEASE:
+                self._lost.labels(queue).inc()
+        if event.to_status in ELIGIBLE or name == "job.promoted":
+            _remember(self._since, uid, event.occurred_at)
+        elif name == "job.delayed":  # it could not start yet: the wait begins when its time has come
+            self._since.pop(uid, None)
+
+    # -- when it is asked for
+
+    def written(self, seen: Seen, *, streams: int, silence: float) -> bytes:
+        """All figures as Prometheus reads them."""
+        for gauge in (self._jobs, self._oldest, self._paused, self._workers):
+            gauge.clear()
+        for queue in seen.queues:
+            label = self.label(queue.name)
+            for status in JobStatus:
+                self._jobs.labels(label, status.value).inc(queue.counts.get(status, 0))
+            self._paused.labels(label).set(queue.paused)
+        for name, since in seen.oldest.items():
+            age = 0.0 if since is None else max(0.0, (seen.at - since).total_seconds())
+            self._oldest.labels(self.label(name)).set(age)
+        for worker in seen.workers:
+            if worker.seen_at is not None and (seen.at - worker.seen_at).total_seconds() <= 60:
+                self._workers.labels(worker.state if worker.state in _STATES else "other").inc()
+        self._streams.set(streams)
+        self._lag.set(silence)
+        return generate_latest(self._registry)
+
+
+_STATES = frozenset({"running", "draining", "stopped"})
+"""What workers say of themselves; a stranger may say anything, and gets no figure of its own for it."""
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+def _remember(times: OrderedDict[int, datetime], uid: int, at: datetime) -> None:
+    times[uid] = at
+    if len(times) > _MOST_REMEMBERED:
+        times.popitem(last=False)

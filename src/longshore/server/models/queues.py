@@ -1,0 +1,88 @@
+"""Queues over HTTP: their settings and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from longshore.backends.contract import QueueInfo
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate
+from longshore.server.models.jobs import Count, Seconds
+
+
+class RateView(BaseModel):
+    """At most `count` starts in every window of `per` seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    count: Count = Field(ge=1)
+    per: Seconds = Field(gt=0)
+
+    def rate(self) -> Rate:
+        """As a queue takes it."""
+        return Rate(self.count, self.per)
+
+
+class LimitsChange(BaseModel):
+    """Limits to set; null takes a limit away, and one that is left out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"running": 5, "rate": None}]})
+
+    running: Count | None = Field(None, ge=1, description="Jobs that may run at once.")
+    per_key: Count | None = Field(None, ge=1, description="Jobs of one concurrency key that may run at once.")
+    rate: RateView | None = None
+    rate_per_key: RateView | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Only what was said."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return {name: value.rate() if isinstance(value, RateView) else value for name, value in given.items()}
+
+
+class LimitsView(BaseModel):
+    """Null is no limit."""
+
+    running: int | None
+    per_key: int | None
+    rate: RateView | None
+    rate_per_key: RateView | None
+
+
+class QueueView(BaseModel):
+    """A queue with its settings and exact counts."""
+
+    name: str
+    paused: bool
+    limits: LimitsView
+    counts: dict[JobStatus, int]
+    waiting: int = Field(description="Jobs in a status from which they can be started, due or not.")
+
+
+class QueueList(BaseModel):
+    """By name."""
+
+    items: list[QueueView]
+
+
+def queue_view(info: QueueInfo) -> QueueView:
+    """From the record."""
+    return QueueView(
+        name=info.name,
+        paused=info.paused,
+        limits=LimitsView(
+            running=info.running, per_key=info.per_key, rate=_rate(info.rate), rate_per_key=_rate(info.rate_per_key)
+        ),
+        counts={status: info.counts.get(status, 0) for status in JobStatus},
+        waiting=sum(number for status, number in info.counts.items() if status.eligible),
+    )
+
+
+def empty_queue(name: str) -> QueueInfo:
+    """A queue that nobody has used yet: there is nothing that it could not be."""
+    return QueueInfo(name, False, None, None, None, None, {})
+
+
+def _rate(rate: Rate | None) -> RateView | None:
+    return None if rate is None else RateView(count=rate.count, per=rate.per_micros / 1_000_000)

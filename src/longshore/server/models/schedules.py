@@ -1,0 +1,115 @@
+"""Schedules over HTTP: what is repeated, and when."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from longshore.core.cron import Repeat, Schedule
+from longshore.server.models.jobs import Count, JobSettings, JobView, Name, Seconds, view
+
+
+class RepeatBody(BaseModel):
+    """When to repeat: exactly one of `cron` and `every`."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"cron": "30 2 * * *", "tz": "Europe/Berlin"}, {"every": 60}]}
+    )
+
+    cron: str | None = Field(None, max_length=255)
+    every: Seconds | None = Field(None, description="Seconds.")
+    tz: str = Field("UTC", max_length=255)
+    limit: Count | None = Field(None, ge=1)
+    start: AwareDatetime | None = None
+    end: AwareDatetime | None = None
+    on_gap: Literal["next", "skip"] = "next"
+    on_overlap: Literal["first", "second", "both"] = "first"
+    catch_up: Literal["none", "last", "all"] = "last"
+
+    def repeat(self) -> Repeat:
+        """As a schedule takes it."""
+        return Repeat(**dict(self))
+
+
+class PatternJob(JobSettings):
+    """The job that a schedule makes again and again."""
+
+    type: Name
+    data: Any = None
+    expires_after: Seconds | None = Field(None, description="Seconds after its planned time; not started later.")
+
+
+class SchedulePut(BaseModel):
+    """A schedule to store, or to change."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"job": {"type": "echo", "data": "hello"}, "repeat": {"every": 60}}]},
+    )
+
+    job: PatternJob
+    repeat: RepeatBody
+    paused: bool | None = Field(None, description="Left out, it stays as it is.")
+
+
+class ScheduleView(BaseModel):
+    """A schedule as it stands."""
+
+    id: str
+    queue: str
+    type: str
+    job: JobView
+    repeat: RepeatBody
+    paused: bool
+    next_run_at: datetime | None
+    last_run_at: datetime | None
+    last_job_id: str | None
+    run_count: int
+    created_at: datetime | None
+    updated_at: datetime | None
+    error: str
+
+
+class ScheduleList(BaseModel):
+    """By id."""
+
+    items: list[ScheduleView]
+
+
+class Times(BaseModel):
+    """Planned times."""
+
+    items: list[datetime]
+
+
+def schedule_view(schedule: Schedule, now: datetime) -> ScheduleView:
+    """From the record."""
+    repeat = schedule.repeat
+    every = repeat.every.total_seconds() if isinstance(repeat.every, timedelta) else None
+    return ScheduleView.model_construct(
+        id=schedule.id,
+        queue=str(schedule.job.queue),
+        type=schedule.job.type,
+        job=view(schedule.job.replace(expires_at=None), now),
+        repeat=RepeatBody.model_construct(
+            cron=repeat.cron,
+            every=every,
+            tz=repeat.tz,
+            limit=repeat.limit,
+            start=repeat.start,
+            end=repeat.end,
+            on_gap=repeat.on_gap,
+            on_overlap=repeat.on_overlap,
+            catch_up=repeat.catch_up,
+        ),
+        paused=schedule.paused,
+        next_run_at=schedule.next_run_at,
+        last_run_at=schedule.last_run_at,
+        last_job_id=schedule.last_job_id,
+        run_count=schedule.run_count,
+        created_at=schedule.created_at,
+        updated_at=schedule.updated_at,
+        error=schedule.error,
+    )

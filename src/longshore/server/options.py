@@ -1,0 +1,37 @@
+"""What a server may be told: its bounds, each with the reason for its number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEGABYTE = 1024 * 1024
+MOST_PER_BATCH = 1_000
+"""Jobs one request may bring: a transaction of some tens of milliseconds, during which others wait."""
+MOST_PER_PAGE = 500
+"""Jobs one page may show; each may carry megabytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """All of it, with defaults for one machine."""
+
+    max_body: int = 32 * MEGABYTE
+    """Bytes: twice the largest payload, for a JSON string may be written longer than what it says."""
+    body_patience: float = 30.0
+    """Seconds a body may take, and one more for every 64 KiB it is announced to have."""
+    max_streams: int = 200
+    """Live streams and waiting calls at once; each holds a connection and a little memory."""
+    max_connections: int = 1_000
+    """Beyond these a request is answered with 503 at once."""
+    heartbeat: float = 15.0
+    """Seconds after which a silent stream says that it is alive; proxies cut a silent connection after 60."""
+    longest_wait: float = 60.0
+    """Seconds a call may wait for a job's end; longer ones belong on a stream."""
+    grace: float = 10.0
+    """Seconds that requests under way have to end when the server stops."""
+    ready_within: float = 15.0
+    """Seconds since the store last answered, after which the server does not count as ready."""
+    tracing: bool = False
+    """Whether what is submitted carries a trace; needs `longshore[otel]`."""
+    access_log: bool = False
+    """Whether each request is logged; failures always are."""

@@ -1,0 +1,94 @@
+"""What the status page says: plain words and numbers, worked out before any template sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from longshore.backends.contract import QueueInfo, WorkerInfo
+from longshore.core.job import Job
+from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
+
+_SHOWN_ERROR = 200
+_SHOWN_WORKERS = 50
+_SILENT = 60.0
+"""Seconds after which a worker that says nothing counts as gone: a few of the usual heartbeats."""
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def status_of(
+    queues: Sequence[QueueInfo],
+    latest: Sequence[Job],
+    failed: Sequence[Job],
+    workers: Sequence[WorkerInfo],
+    now: datetime,
+) -> dict[str, Any]:
+    """All that the template fills in."""
+    by_sight = sorted(workers, key=lambda worker: worker.seen_at or now, reverse=True)
+    return {
+        "at": f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        "queues": [_queue(queue) for queue in queues],
+        "latest": [_job(job, now) for job in latest],
+        "failed": [_job(job, now) for job in failed],
+        "workers": [_worker(worker, now) for worker in by_sight[:_SHOWN_WORKERS]],
+    }
+
+
+def _queue(queue: QueueInfo) -> dict[str, Any]:
+    counts = queue.counts
+    waiting = sum(number for status, number in counts.items() if status.eligible)
+    running = sum(counts.get(status, 0) for status in HOLDS_CAPACITY)
+    completed, dead = counts.get(JobStatus.COMPLETED, 0), counts.get(JobStatus.DEAD, 0)
+    limits = {"running at once": queue.running, "per key": queue.per_key}
+    return {
+        "name": queue.name,
+        "waiting": f"{waiting:,}",
+        "running": f"{running:,}",
+        "completed": f"{completed:,}",
+        "dead": f"{dead:,}",
+        "other": f"{sum(counts.values()) - waiting - running - completed - dead:,}",
+        "paused": queue.paused,
+        "limits": ", ".join(f"{number} {told}" for told, number in limits.items() if number is not None),
+    }
+
+
+def _job(job: Job, now: datetime) -> dict[str, Any]:
+    error = job.error_message.partition("\n")[0]
+    moods = {JobStatus.DEAD: "bad", JobStatus.FAILED_RETRY: "bad", JobStatus.COMPLETED: "good"}
+    return {
+        "id": job.id,
+        "address": f"/v1/jobs/{quote(job.id, safe='')}",
+        "type": job.type,
+        "queue": str(job.queue),
+        "status": job.status.value,
+        "mood": moods.get(job.status, ""),
+        "executions": job.executions,
+        "since": ago(job.updated_at, now),
+        "error": error if len(error) <= _SHOWN_ERROR else f"{error[:_SHOWN_ERROR]}…",
+    }
+
+
+def _worker(worker: WorkerInfo, now: datetime) -> dict[str, Any]:
+    silent = worker.seen_at is None or (now - worker.seen_at).total_seconds() > _SILENT
+    state = "silent" if silent and worker.state == "running" else worker.state
+    return {
+        "id": worker.id,
+        "host": worker.host,
+        "queues": ", ".join(worker.queues) or "all",
+        "running": worker.running,
+        "concurrency": worker.concurrency,
+        "state": state,
+        "mood": "bad" if state == "silent" else "good" if state == "running" else "",
+        "seen": ago(worker.seen_at, now),
+    }
+
+
+def ago(moment: datetime | None, now: datetime) -> str:
+    """How long ago, in the largest unit that fits."""
+    if moment is None:
+        return ""
+    seconds = max(0, int((now - moment).total_seconds()))
+    unit, size = next((one for one in _UNITS if seconds >= one[1]), _UNITS[-1])
+    return f"{seconds // size} {unit} ago"

@@ -1,0 +1,107 @@
+"""What all routes of one server work with: the store, its queue, the desk, the log's end, and who is connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from longshore.app.harbor import Harbor
+from longshore.backends.contract import Backend
+from longshore.core.job import Job
+from longshore.runtime.job_queue import Queue
+from longshore.server.accepting import SubmissionDesk
+from longshore.server.access import Caller
+from longshore.server.metrics import Figures
+from longshore.server.options import ServerOptions
+from longshore.server.refusals import ShuttingDown, TooMany
+from longshore.server.tail import Tail
+
+
+class Platform:
+    """Lives as long as its server; `within` opens and closes it."""
+
+    def __init__(self, backend: Backend, options: ServerOptions) -> None:
+        self.backend = backend
+        self.options = options
+        self.queue = Queue(backend)
+        self.harbor = Harbor(backend, name="server")
+        self.desk = SubmissionDesk(backend)
+        self.figures = Figures()
+        self.tail = Tail(backend, self.figures.heard)
+        self._streams = 0
+        self._closing: asyncio.Event | None = None
+
+    @asynccontextmanager
+    async def within(self) -> AsyncIterator[None]:
+        """Open inside, closed after."""
+        self._closing = asyncio.Event()
+        await self.tail.open()
+        try:
+            yield
+        finally:
+            self.begin_to_close()
+            await self.desk.close()
+            await self.tail.close()
+            await self.harbor.close()
+            await self.queue.close()
+
+    # -- the end
+
+    def begin_to_close(self) -> None:
+        """Ends all streams and waiting calls; whatever else is under way may be finished."""
+        if self._closing is not None:
+            self._closing.set()
+
+    @property
+    def closing(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._closing is not None and self._closing.is_set()
+
+    async def closed(self) -> None:
+        """Returns when it is asked to stop."""
+        if self._closing is not None:
+            await self._closing.wait()
+
+    # -- whoever stays connected
+
+    @property
+    def streams(self) -> int:
+        """How many live streams and waiting calls there are."""
+        return self._streams
+
+    @contextmanager
+    def a_place(self) -> Iterator[None]:
+        """One of the places for calls that last; TooMany if they are taken."""
+        if self.closing:
+            raise ShuttingDown("the server is about to stop; ask again in a moment")
+        if self._streams >= self.options.max_streams:
+            raise TooMany(f"{self._streams} streams are open, and this server allows no more; poll, or try later", 5)
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    # -- what a caller may see
+
+    async def job(self, caller: Caller, job_id: str) -> Job:
+        """The job, or JobNotFound, also if the caller may not see its queue."""
+        return caller.check_job(await self.queue.get_job(job_id))
+
+    async def check_job(self, caller: Caller, job_id: str) -> None:
+        """JobNotFound if the caller may not see it; whether it exists is found out by what comes next."""
+        if caller.queues is not None:
+            await self.job(caller, job_id)
+
+
+async def _platform(request: Request) -> Platform:
+    platform: Platform = request.app.state.platform
+    return platform
+
+
+Here = Annotated[Platform, Depends(_platform)]
+"""The server's own, for a route."""

@@ -1,0 +1,159 @@
+"""Errors over HTTP: the one table from what went wrong to a status, told as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from longshore.core import errors
+from longshore.core.errors import LongshoreError
+from longshore.server import refusals
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Kind(NamedTuple):
+    """How one error class is told."""
+
+    status: int
+    name: str
+    """The last part of its `type`, which never changes: programs may go by it."""
+    title: str
+
+
+TABLE: Mapping[type[LongshoreError], Kind] = {
+    refusals.NotJson: Kind(400, "not-json", "The body is not JSON"),
+    refusals.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
+    refusals.Forbidden: Kind(403, "forbidden", "Not allowed"),
+    errors.JobNotFound: Kind(404, "job-not-found", "No such job"),
+    errors.ScheduleNotFound: Kind(404, "schedule-not-found", "No such schedule"),
+    refusals.TooSlow: Kind(408, "too-slow", "The request did not arrive in time"),
+    errors.DuplicateJob: Kind(409, "duplicate-job", "The id is in use"),
+    errors.InvalidTransition: Kind(409, "invalid-transition", "Not from this status"),
+    errors.JobNotInflight: Kind(409, "job-not-inflight", "Nobody holds the job"),
+    errors.LeaseLost: Kind(409, "lease-lost", "The lease is no longer the job's"),
+    errors.MoveRefused: Kind(409, "move-refused", "Refused"),
+    errors.CursorExpired: Kind(410, "cursor-expired", "The place in the log is gone"),
+    refusals.TooLarge: Kind(413, "too-large", "The request is too large"),
+    refusals.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
+    errors.InvalidArgument: Kind(422, "invalid-argument", "A value was refused"),
+    refusals.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
+    refusals.TooMany: Kind(429, "too-many", "Too many"),
+    errors.BackendUnavailable: Kind(503, "store-unavailable", "The store cannot be used now"),
+    errors.QueueClosed: Kind(503, "closed", "The server is closing"),
+    refusals.ShuttingDown: Kind(503, "closed", "The server is closing"),
+    LongshoreError: Kind(500, "internal", "Something went wrong here"),
+}
+"""The nearest ancestor that stands here decides; the last row is for an error that nobody thought of."""
+
+_RETRY_AFTER = 1
+"""Seconds after which it may be worth trying a store again that cannot be used."""
+_TOLD = ("field", "job_id", "job_ids", "schedule_id", "reason")
+"""What errors carry that a program may want, besides their words."""
+
+
+def kind_of(error: type[LongshoreError]) -> Kind:
+    """The row of the table that is meant for it."""
+    return next(TABLE[ancestor] for ancestor in error.__mro__ if ancestor in TABLE)
+
+
+def problem(error: LongshoreError, request_id: str = "") -> Response:
+    """The answer to a request that ended with this error."""
+    kind = kind_of(type(error))
+    told: dict[str, Any] = {name: value for name in _TOLD if (value := getattr(error, name, None)) is not None}
+    if isinstance(error, errors.InvalidTransition):
+        told |= {"status_of_job": str(error.status), "target": str(error.target)}
+    detail = str(error) if kind.status != HTTPStatus.INTERNAL_SERVER_ERROR else _NOT_TOLD
+    return _response(kind.status, kind.name, kind.title, detail, request_id, told, _headers(error, kind))
+
+
+def _headers(error: LongshoreError, kind: Kind) -> dict[str, str]:
+    if kind.status == HTTPStatus.UNAUTHORIZED:
+        return {"WWW-Authenticate": 'Bearer realm="longshore"'}
+    if kind.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
+        return {"Connection": "close"}  # what is left of the body is not waited for
+    if isinstance(error, refusals.TooMany):
+        return {"Retry-After": str(error.retry_after)}
+    if kind.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return {"Retry-After": str(_RETRY_AFTER)}
+    return {}
+
+
+_NOT_TOLD = "the server's log has the reason, under the request id"
+
+
+def unexpected(request_id: str) -> Response:
+    """The answer when something failed that nobody thought of: its words may hold secrets, and stay in the log."""
+    return _response(500, "internal", "Something went wrong here", _NOT_TOLD, request_id)
+
+
+def _response(
+    status: int,
+    name: str,
+    title: str,
+    detail: str,
+    request_id: str,
+    more: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    told = {"type": f"urn:longshore:{name}", "title": title, "status": status, "detail": detail}
+    body = json.dumps({**told, "request_id": request_id, **(more or {})}, default=str)  # ASCII: any text is safe
+    return Response(body, status, headers, MEDIA_TYPE)
+
+
+# -- what FastAPI raises by itself
+
+
+async def on_refusal(request: Request, error: Exception) -> Response:
+    """For every LongshoreError."""
+    assert isinstance(error, LongshoreError)  # it is registered for no other
+    return problem(error, request_id_of(request))
+
+
+async def on_bad_fields(request: Request, error: Exception) -> Response:
+    """For a request that does not have the declared shape."""
+    assert isinstance(error, RequestValidationError)
+    found = [{"field": field_at(one["loc"]), "problem": str(one["msg"])} for one in error.errors()]
+    first = found[0]
+    more = {"field": first["field"], "errors": found[:20]}
+    kind = TABLE[errors.InvalidArgument]
+    detail = f"{first['field']}: {first['problem']}"
+    return _response(kind.status, kind.name, kind.title, detail, request_id_of(request), more)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """For an unknown address or method, and for what went wrong while the body was read."""
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, LongshoreError):
+        return problem(error.__cause__, request_id_of(request))
+    status = HTTPStatus(error.status_code)
+    name = status.phrase.lower().replace(" ", "-")
+    headers = dict(error.headers or {})
+    detail = _DETAILS.get(status, str(error.detail))
+    return _response(status, name, status.phrase, detail, request_id_of(request), headers=headers)
+
+
+_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this address; /v1/openapi.json lists all there is",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not know the method; /v1/openapi.json lists all there is",
+}
+
+
+def field_at(place: Sequence[str | int]) -> str:
+    """Where a value stands, as a person would write it: `jobs[3].tags[0]`."""
+    written = ""
+    for step in place[1:] if len(place) > 1 and place[0] in ("body", "query", "path", "header") else place:
+        written += f"[{step}]" if isinstance(step, int) else f".{step}" if written else str(step)
+    return written
+
+
+def request_id_of(request: Request) -> str:
+    """The id under which this request stands in the log."""
+    return str(request.scope.get("state", {}).get("request_id", ""))

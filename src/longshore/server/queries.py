@@ -1,0 +1,106 @@
+"""What clients look for: a filter over jobs, from an address or from a body."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Query
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import JobStatus
+from longshore.core.payload import read_json
+from longshore.server.access import Caller
+from longshore.server.models.jobs import Name
+
+_MOST_NAMES = 1_000
+
+
+class FilterBody(BaseModel):
+    """Jobs for which every condition holds; one that is left out is no condition."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"queues": ["mail"], "statuses": ["DEAD"]}]}
+    )
+
+    statuses: list[JobStatus] = Field([], max_length=len(JobStatus))
+    queues: list[Name] = Field([], max_length=_MOST_NAMES)
+    types: list[Name] = Field([], max_length=_MOST_NAMES)
+    tags: list[Name] = Field([], max_length=100, description="Jobs that have all of them.")
+    ids: list[Name] = Field([], max_length=_MOST_NAMES)
+    text: str = Field("", max_length=1_000, description="Found in id, type, data or error, to the letter.")
+    data: dict[str, Any] = Field(
+        {}, description="Values inside the data, by dotted path.", examples=[{"address.city": "Bergen"}]
+    )
+    error: str = Field("", max_length=1_000, description="Found in the error, to the letter.")
+    assignee_id: Name | None = None
+    parent_id: Name | None = None
+    schedule_id: Name | None = None
+    concurrency_key: Name | None = None
+    created_after: AwareDatetime | None = None
+    created_before: AwareDatetime | None = None
+
+    def filter(self, caller: Caller) -> JobFilter:
+        """The same, kept to what the caller may see."""
+        return JobFilter(**{**dict(self), "queues": caller.queues_among(self.queues)})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it would match every job there is."""
+        return not any(dict(self).values())
+
+
+Names = list[Name]
+
+
+async def _asked_for(
+    status: Annotated[list[JobStatus] | None, Query(description="Jobs in one of these statuses.")] = None,
+    queue: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
+    type: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
+    tag: Annotated[Names | None, Query(max_length=100, description="Jobs that have all of them.")] = None,
+    id: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
+    text: Annotated[str, Query(max_length=1_000, description="Found in id, type, data or error.")] = "",
+    data: Annotated[
+        str,
+        Query(
+            max_length=10_000,
+            description="Values inside the data by dotted path, as a JSON object.",
+            examples=['{"address.city":"Bergen"}'],
+        ),
+    ] = "",
+    error: Annotated[str, Query(max_length=1_000, description="Found in the error.")] = "",
+    assignee_id: Annotated[Name | None, Query()] = None,
+    parent_id: Annotated[Name | None, Query()] = None,
+    schedule_id: Annotated[Name | None, Query()] = None,
+    concurrency_key: Annotated[Name | None, Query()] = None,
+    created_after: Annotated[AwareDatetime | None, Query()] = None,
+    created_before: Annotated[AwareDatetime | None, Query()] = None,
+) -> FilterBody:
+    return FilterBody.model_construct(
+        statuses=status or [],
+        queues=queue or [],
+        types=type or [],
+        tags=tag or [],
+        ids=id or [],
+        text=text,
+        data=_object(data) if data else {},
+        error=error,
+        assignee_id=assignee_id,
+        parent_id=parent_id,
+        schedule_id=schedule_id,
+        concurrency_key=concurrency_key,
+        created_after=created_after,
+        created_before=created_before,
+    )
+
+
+AskedFor = Annotated[FilterBody, Depends(_asked_for)]
+"""The filter in the address."""
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = read_json("data", text.encode("utf-8", "surrogatepass"))
+    if not isinstance(found, dict):
+        raise InvalidArgument("data", 'must be a JSON object of paths and values, like {"address.city":"Bergen"}')
+    return found

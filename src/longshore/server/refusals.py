@@ -1,0 +1,52 @@
+"""What only a server says no to: who may call, how large a request may be, and how many at once."""
+
+from __future__ import annotations
+
+from longshore.core.errors import InvalidArgument, LongshoreError
+
+
+class Unauthenticated(LongshoreError):
+    """Nobody knows who is calling: the credential is missing, wrong, expired or revoked."""
+
+
+class Forbidden(LongshoreError):
+    """The caller is known, and may not do this; the message names the scope or queue that is missing."""
+
+
+class NotJson(InvalidArgument):
+    """The body is not JSON at all."""
+
+
+class KeyReused(LongshoreError):
+    """An Idempotency-Key that came before with another request."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} was used before, for another request (job {job_id!r}); "
+            "repeat a request exactly, or choose a new key"
+        )
+        self.job_id = job_id
+
+
+class TooLarge(LongshoreError):
+    """The request is larger than this server takes."""
+
+
+class WrongMediaType(LongshoreError):
+    """The body comes in a form that this server does not read."""
+
+
+class TooSlow(LongshoreError):
+    """The request did not arrive in time."""
+
+
+class TooMany(LongshoreError):
+    """More at once, or more often, than this server allows; `retry_after` is in seconds."""
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ShuttingDown(LongshoreError):
+    """The server is about to stop; ask another one, or this one again in a moment."""

@@ -1,0 +1,1 @@
+"""The routes, one file for each thing a client speaks of."""

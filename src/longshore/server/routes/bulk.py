@@ -1,0 +1,122 @@
+"""One act on all jobs that match a filter, and the dead letters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.lifecycle import JobStatus
+from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.bulk import act_on_all
+from longshore.server.models.jobs import JobPage, summary
+from longshore.server.models.problems import refusals
+from longshore.server.platform import Here
+from longshore.server.queries import AskedFor, FilterBody
+from longshore.server.routes.jobs import Cursor, Limit
+
+router = APIRouter(prefix="/v1", route_class=GuardedRoute)
+
+MOST = 100_000
+
+
+class BulkBody(BaseModel):
+    """What to do, to which jobs."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"action": "cancel", "filter": {"tags": ["eu"]}, "dry_run": True}]},
+    )
+
+    action: Literal["cancel", "retry", "promote", "delete"]
+    filter: FilterBody = Field(description="At least one condition.")
+    dry_run: bool = Field(False, description="Only count.")
+    limit: int = Field(10_000, ge=1, le=MOST, description="Jobs to act upon at most.")
+
+
+class RetryAllBody(BaseModel):
+    """Which dead letters to bring back."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"filter": {"types": ["pay"]}}]})
+
+    filter: FilterBody = Field(default_factory=lambda: FilterBody.model_validate({}), description="Left out: all.")
+    dry_run: bool = Field(False, description="Only count.")
+    reset: bool = Field(True, description="Whether their failures and crashes are counted anew.")
+    limit: int = Field(10_000, ge=1, le=MOST, description="Jobs to bring back at most.")
+
+
+class BulkAnswer(BaseModel):
+    """What became of it."""
+
+    action: str
+    dry_run: bool
+    matched: int = Field(description="Jobs that match, in a status in which this can be done to them.")
+    changed: int = Field(description="Jobs it was done to; fewer if somebody else was first. 0 in a dry run.")
+    more: bool = Field(description="Whether more of them match than the limit let through: ask again.")
+
+
+@router.post(
+    "/jobs/bulk",
+    tags=["jobs"],
+    operation_id="act_on_jobs",
+    summary="Act on all jobs that match",
+    response_model=BulkAnswer,
+    responses=refusals(),
+)
+@needs(Scope.ADMIN)
+async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer:
+    """Cancels, retries, promotes or deletes whatever matches and is in a status for it. Try it with `dry_run` first."""
+    if body.filter.is_empty:
+        raise InvalidArgument("filter", "needs at least one condition, so that no slip of the hand meets every job")
+    report = await act_on_all(
+        here.queue, body.action, body.filter.filter(caller), most=body.limit, dry_run=body.dry_run, actor=caller.name
+    )
+    return BulkAnswer(
+        action=body.action, dry_run=body.dry_run, matched=report.matched, changed=report.changed, more=report.more
+    )
+
+
+@router.get(
+    "/dead-letters",
+    tags=["dead letters"],
+    operation_id="list_dead_letters",
+    summary="Jobs that failed for good",
+    response_model=JobPage,
+    responses=refusals(),
+)
+@needs(Scope.READ)
+async def list_dead_letters(
+    here: Here, caller: Calling, wanted: AskedFor, limit: Limit = 100, cursor: Cursor = None
+) -> JobPage:
+    """DEAD jobs that match every condition given, newest first; `status` is not asked."""
+    dead = wanted.model_copy(update={"statuses": [JobStatus.DEAD]})
+    page = await here.backend.list_jobs(dead.filter(caller), limit=limit, cursor=cursor)
+    now = await here.backend.now()
+    return JobPage.model_construct(items=[summary(job, now) for job in page.items], next_cursor=page.next_cursor)
+
+
+@router.post(
+    "/dead-letters/retry",
+    tags=["dead letters"],
+    operation_id="retry_dead_letters",
+    summary="Bring dead letters back",
+    response_model=BulkAnswer,
+    responses=refusals(),
+)
+@needs(Scope.ADMIN)
+async def retry_dead_letters(body: RetryAllBody, here: Here, caller: Calling) -> BulkAnswer:
+    """Sends all dead jobs that match back to their queues, recorded with who asked for it."""
+    report = await act_on_all(
+        here.queue,
+        "retry",
+        body.filter.filter(caller),
+        most=body.limit,
+        dry_run=body.dry_run,
+        actor=caller.name,
+        reset=body.reset,
+    )
+    return BulkAnswer(
+        action="retry", dry_run=body.dry_run, matched=report.matched, changed=report.changed, more=report.more
+    )

@@ -1,0 +1,129 @@
+"""The durable log: by pages, and live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+
+from longshore.core.names import check_name
+from longshore.runtime.events import EVERY, check_event
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.live import MEDIA_TYPE, EventStream
+from longshore.server.models.events import EventPage, event_view
+from longshore.server.models.jobs import Name
+from longshore.server.models.problems import refusals
+from longshore.server.names_in_paths import JobId
+from longshore.server.platform import Here, Platform
+from longshore.server.tail import Wanted
+
+router = APIRouter(prefix="/v1", tags=["events"], route_class=GuardedRoute)
+
+After = Annotated[str | None, Query(max_length=1_000, description="A cursor; left out, from the start of the log.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Events on a page.")]
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", max_length=1_000, description="The cursor to go on from; browsers send it."),
+]
+Since = Annotated[str | None, Query(max_length=1_000, description="As Last-Event-ID, for the first time.")]
+OnlyNamed = Annotated[list[str] | None, Query(max_length=50, description="Only events of these names.")]
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "A stream that does not end by itself.",
+        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
+    }
+}
+
+
+@router.get(
+    "/events", operation_id="read_events", summary="Read the log", response_model=EventPage, responses=refusals(410)
+)
+@needs(Scope.READ)
+async def read_events(
+    here: Here,
+    caller: Calling,
+    after: After = None,
+    limit: Limit = 100,
+    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
+    job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
+) -> EventPage:
+    """Events after a cursor, oldest first; none is ever skipped, however late it was committed."""
+    wanted = await _wanted(here, caller, queue, job_id, None)
+    events = await here.backend.read_events(after, limit, queue=wanted.only_queue or queue, job_id=job_id)
+    shown = [event_view(event) for event in events if wanted.has(event)]
+    return EventPage.model_construct(items=shown, next_cursor=events[-1].cursor if events else after)
+
+
+@router.get(
+    "/events/stream",
+    operation_id="stream_events",
+    summary="Follow the log",
+    response_class=EventStream,
+    status_code=200,
+    responses={**refusals(410), **_STREAM},
+)
+@needs(Scope.READ)
+async def stream_events(
+    here: Here,
+    caller: Calling,
+    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
+    job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
+    event: OnlyNamed = None,
+    after: Since = None,
+    last_event_id: LastEventId = None,
+) -> EventStream:
+    """Server-sent events from now on, or from where the last stream broke off. Each `id` is a cursor."""
+    wanted = await _wanted(here, caller, queue, job_id, event)
+    return await _stream(here, last_event_id or after, wanted)
+
+
+@router.get(
+    "/jobs/{job_id:name}/events",
+    operation_id="get_history",
+    summary="A job's history",
+    response_model=EventPage,
+    responses=refusals(404, 410),
+)
+@needs(Scope.READ)
+async def get_history(job_id: JobId, here: Here, caller: Calling, after: After = None, limit: Limit = 100) -> EventPage:
+    """What happened to it, in order."""
+    await here.job(caller, job_id)
+    events = await here.backend.read_events(after, limit, job_id=job_id)
+    return EventPage.model_construct(
+        items=[event_view(event) for event in events], next_cursor=events[-1].cursor if events else after
+    )
+
+
+@router.get(
+    "/jobs/{job_id:name}/events/stream",
+    operation_id="stream_job",
+    summary="Follow a job",
+    response_class=EventStream,
+    status_code=200,
+    responses={**refusals(404, 410), **_STREAM},
+)
+@needs(Scope.READ)
+async def stream_job(
+    job_id: JobId, here: Here, caller: Calling, after: Since = None, last_event_id: LastEventId = None
+) -> EventStream:
+    """What happens to one job, from now on or from a cursor on."""
+    await here.job(caller, job_id)
+    return await _stream(here, last_event_id or after, Wanted(job_id=job_id))
+
+
+async def _wanted(
+    here: Platform, caller: Caller, queue: str | None, job_id: str | None, names: list[str] | None
+) -> Wanted:
+    if job_id is not None:
+        check_name("job_id", job_id)
+        await here.check_job(caller, job_id)
+    queues = caller.queues if queue is None else frozenset({caller.check_queue(check_name("queue", queue))})
+    told = None if not names or EVERY in names else frozenset(check_event(name) for name in names)
+    return Wanted(queues, job_id, told)
+
+
+async def _stream(here: Platform, cursor: str | None, wanted: Wanted) -> EventStream:
+    if cursor is not None:
+        await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
+    with here.a_place():
+        return EventStream(here, cursor, wanted)

@@ -1,0 +1,104 @@
+"""Flows: many jobs that wait for each other, asked after and acted upon as one."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.responses import PlainTextResponse
+
+from longshore.core.errors import JobNotFound
+from longshore.core.flow_drawing import drawing
+from longshore.core.flow_progress import status_of_flow
+from longshore.core.job import Job
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.models.flows import FlowView, flow_view
+from longshore.server.models.problems import refusals
+from longshore.server.names_in_paths import FlowId
+from longshore.server.platform import Here, Platform
+
+router = APIRouter(prefix="/v1/flows", tags=["flows"], route_class=GuardedRoute)
+
+
+class Touched(BaseModel):
+    """The jobs that were acted upon."""
+
+    job_ids: list[str]
+
+
+class NewFlow(BaseModel):
+    """A flow that was made."""
+
+    id: str
+
+
+@router.get(
+    "/{flow_id:name}", operation_id="get_flow", summary="Show a flow", response_model=FlowView, responses=refusals(404)
+)
+@needs(Scope.READ)
+async def get_flow(flow_id: FlowId, here: Here, caller: Calling) -> FlowView:
+    """How far it is, step by step."""
+    return flow_view(status_of_flow(flow_id, await _steps(here, caller, flow_id)))
+
+
+@router.get(
+    "/{flow_id:name}/drawing",
+    operation_id="draw_flow",
+    summary="Draw a flow",
+    response_class=PlainTextResponse,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def draw_flow(flow_id: FlowId, here: Here, caller: Calling) -> PlainTextResponse:
+    """The flow with its statuses as a Mermaid chart."""
+    return PlainTextResponse(drawing(await _steps(here, caller, flow_id)))
+
+
+@router.post(
+    "/{flow_id:name}/cancel",
+    operation_id="cancel_flow",
+    summary="Call a flow off",
+    response_model=Touched,
+    responses=refusals(404),
+)
+@needs(Scope.SUBMIT)
+async def cancel_flow(flow_id: FlowId, here: Here, caller: Calling) -> Touched:
+    """Every step that is not over, in one transaction."""
+    await _steps(here, caller, flow_id)
+    return Touched(job_ids=await here.harbor.get_flow(flow_id).cancel())
+
+
+@router.post(
+    "/{flow_id:name}/retry",
+    operation_id="retry_flow",
+    summary="Retry a flow's dead steps",
+    response_model=Touched,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def retry_flow(flow_id: FlowId, here: Here, caller: Calling) -> Touched:
+    """Steps that are DEAD go back to their queues, and whoever waited for them goes on."""
+    await _steps(here, caller, flow_id)
+    return Touched(job_ids=await here.harbor.get_flow(flow_id).retry(actor=caller.name))
+
+
+@router.post(
+    "/{flow_id:name}/rerun",
+    operation_id="rerun_flow",
+    summary="Run a flow's open steps anew",
+    status_code=202,
+    response_model=NewFlow,
+    responses=refusals(404, 409),
+)
+@needs(Scope.ADMIN)
+async def rerun_flow(flow_id: FlowId, here: Here, caller: Calling) -> NewFlow:
+    """A new flow of those steps that did not complete; the results of the others are taken from this one."""
+    await _steps(here, caller, flow_id)
+    return NewFlow(id=(await here.harbor.get_flow(flow_id).rerun()).id)
+
+
+async def _steps(here: Platform, caller: Caller, flow_id: str) -> list[Job]:
+    """All of them; a caller who may not see one of their queues does not see the flow."""
+    steps = await here.harbor.get_flow(flow_id).steps()
+    if not all(caller.sees(step.queue) for step in steps):
+        raise JobNotFound(flow_id)
+    return steps

@@ -1,0 +1,199 @@
+"""Jobs looked at and acted upon, one by one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from longshore.core.errors import InvalidTransition
+from longshore.core.job import Job
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.models.jobs import (
+    ExplanationView,
+    JobPage,
+    JobView,
+    LogLine,
+    LogLines,
+    ProgressView,
+    summary,
+    view,
+)
+from longshore.server.models.problems import refusals
+from longshore.server.names_in_paths import JobId
+from longshore.server.options import MOST_PER_PAGE
+from longshore.server.platform import Here, Platform
+from longshore.server.queries import AskedFor
+from longshore.server.waiting import until_over
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
+
+Cursor = Annotated[str | None, Query(max_length=1_000, description="From `next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Jobs on a page.")]
+
+
+class RetryBody(BaseModel):
+    """How to bring a dead job back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reset: bool = Field(True, description="Whether its failures and crashes are counted anew.")
+
+
+@router.get("", operation_id="list_jobs", summary="List jobs", response_model=JobPage, responses=refusals())
+@needs(Scope.READ)
+async def list_jobs(
+    here: Here,
+    caller: Calling,
+    wanted: AskedFor,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    order: Annotated[Literal["newest", "oldest"], Query()] = "newest",
+    due: Annotated[
+        bool | None, Query(description="Of jobs that can start: only those whose time has come, or not.")
+    ] = None,
+) -> JobPage:
+    """Jobs that match every condition given. A cursor stays good whatever comes or goes meanwhile."""
+    page = await here.backend.list_jobs(
+        wanted.filter(caller), limit=limit, cursor=cursor, oldest_first=order == "oldest", due=due
+    )
+    now = await here.backend.now()
+    return JobPage.model_construct(items=[summary(job, now) for job in page.items], next_cursor=page.next_cursor)
+
+
+@router.get(
+    "/{job_id:name}", operation_id="get_job", summary="Show a job", response_model=JobView, responses=refusals(404)
+)
+@needs(Scope.READ)
+async def get_job(
+    job_id: JobId,
+    here: Here,
+    caller: Calling,
+    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end, if it is not over.")] = 0,
+) -> JobView:
+    """All that is known of it. With `wait` the answer comes when the job is over, or the time is."""
+    job = await here.job(caller, job_id)
+    if wait and not job.status.final:
+        job = await until_over(here, job, min(wait, here.options.longest_wait))
+    return await _shown(here, job)
+
+
+@router.delete(
+    "/{job_id:name}", operation_id="delete_job", summary="Remove a job", status_code=204, responses=refusals(404, 409)
+)
+@needs(Scope.ADMIN)
+async def delete_job(job_id: JobId, here: Here, caller: Calling) -> None:
+    """Removes it for good, be it waiting or over. One that a worker has is refused: cancel it first."""
+    job = await here.job(caller, job_id)
+    await here.queue.remove_job(job.id)
+
+
+@router.post(
+    "/{job_id:name}/cancel",
+    operation_id="cancel_job",
+    summary="Call a job off",
+    response_model=JobView,
+    responses=refusals(404, 409),
+)
+@needs(Scope.SUBMIT)
+async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
+    """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused."""
+    await here.check_job(caller, job_id)
+    cancelled, _ = await here.queue.cancel_jobs(job_ids=[job_id])
+    job = await here.job(caller, job_id)
+    if not cancelled and job.status.final:
+        raise InvalidTransition(job_id, job.status, "cancelled", "it is over already")
+    return await _shown(here, job)
+
+
+@router.post(
+    "/{job_id:name}/retry",
+    operation_id="retry_job",
+    summary="Bring a dead job back",
+    response_model=JobView,
+    responses=refusals(404, 409),
+)
+@needs(Scope.ADMIN)
+async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody | None = None) -> JobView:
+    """DEAD back to its queue, recorded with who asked for it."""
+    await here.check_job(caller, job_id)
+    await here.queue.retry_job(job_id, reset=body is None or body.reset, actor=caller.name)
+    return await _now(here, caller, job_id)
+
+
+@router.post(
+    "/{job_id:name}/promote",
+    operation_id="promote_job",
+    summary="Let a job run now",
+    response_model=JobView,
+    responses=refusals(404, 409),
+)
+@needs(Scope.ADMIN)
+async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
+    """A job that waits for its time need not wait any longer."""
+    await here.check_job(caller, job_id)
+    await here.queue.promote_job(job_id)
+    return await _now(here, caller, job_id)
+
+
+@router.get(
+    "/{job_id:name}/explain",
+    operation_id="explain_job",
+    summary="Why is it not running?",
+    response_model=ExplanationView,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def explain_job(job_id: JobId, here: Here, caller: Calling) -> ExplanationView:
+    """Who or what is in its way now, each reason with its way out."""
+    await here.check_job(caller, job_id)
+    return ExplanationView.model_validate((await here.queue.explain(job_id)).as_json())
+
+
+@router.get(
+    "/{job_id:name}/progress",
+    operation_id="get_progress",
+    summary="How far is it?",
+    response_model=ProgressView,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def get_progress(job_id: JobId, here: Here, caller: Calling) -> ProgressView:
+    """What the job said last of how far it is."""
+    shown = await _now(here, caller, job_id)
+    return ProgressView.model_construct(
+        status=shown.status, state=shown.state, progress=shown.progress, executions=shown.executions
+    )
+
+
+@router.get(
+    "/{job_id:name}/logs",
+    operation_id="get_logs",
+    summary="What it wrote",
+    response_model=LogLines,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def get_logs(
+    job_id: JobId,
+    here: Here,
+    caller: Calling,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only lines with a greater number.")] = 0,
+) -> LogLines:
+    """The lines of its log."""
+    await here.check_job(caller, job_id)
+    lines = await here.queue.read_logs(job_id, after)
+    if not lines:
+        await here.job(caller, job_id)  # JobNotFound, rather than an empty log of nothing
+    return LogLines(
+        items=[LogLine(number=line.number, at=line.at, level=line.level, message=line.message) for line in lines]
+    )
+
+
+async def _now(here: Platform, caller: Caller, job_id: str) -> JobView:
+    return await _shown(here, await here.job(caller, job_id))
+
+
+async def _shown(here: Platform, job: Job) -> JobView:
+    return view(job, await here.backend.now())

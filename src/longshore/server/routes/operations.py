@@ -1,0 +1,72 @@
+"""For whoever runs the server: is it alive, is it ready, what are its figures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.responses import JSONResponse, Response
+
+from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.metrics import look
+from longshore.server.models.problems import refusals
+from longshore.server.platform import Here
+
+router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+
+
+class Health(BaseModel):
+    """Alive."""
+
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    """Whether requests may be sent here."""
+
+    status: Literal["ready", "not ready"]
+    reason: str
+
+
+@router.get("/healthz", operation_id="health", summary="Is it alive?", response_model=Health, responses=refusals())
+@needs(Scope.PUBLIC)
+async def health() -> Health:
+    """It answers, so it is."""
+    return Health(status="ok")
+
+
+@router.get(
+    "/readyz",
+    operation_id="readiness",
+    summary="Is it ready?",
+    response_model=Readiness,
+    responses={**refusals(), 503: {"model": Readiness, "description": "Not ready"}},
+)
+@needs(Scope.PUBLIC)
+async def readiness(here: Here) -> Response:
+    """Only if its store answered a moment ago, and it is not about to stop."""
+    reason = ""
+    if here.closing:
+        reason = "the server is about to stop"
+    elif here.tail.silence > here.options.ready_within:
+        reason = "the store has not answered for too long"
+    told = Readiness(status="not ready" if reason else "ready", reason=reason)
+    return JSONResponse(told.model_dump(), 503 if reason else 200)
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={**refusals(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+@needs(Scope.READ)
+async def metrics(here: Here, caller: Calling) -> Response:
+    """Depth, age, throughput, latency, failures, crashes and lost leases of every queue, and this server's own."""
+    caller.check_everywhere()
+    seen = await look(here.backend)
+    written = here.figures.written(seen, streams=here.streams, silence=here.tail.silence)
+    return Response(written, media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,184 @@
+"""Schedules: stored, looked at, looked ahead at, held up, run by hand and taken away."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from longshore.core.cron import Schedule
+from longshore.core.errors import InvalidArgument, ScheduleNotFound
+from longshore.runtime.adding import in_words_of_its_job, job_from
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.models.jobs import Accepted
+from longshore.server.models.problems import refusals
+from longshore.server.models.schedules import (
+    RepeatBody,
+    ScheduleList,
+    SchedulePut,
+    ScheduleView,
+    Times,
+    schedule_view,
+)
+from longshore.server.names_in_paths import ScheduleId
+from longshore.server.platform import Here, Platform
+
+router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
+
+HowMany = Annotated[int, Query(ge=1, le=100, description="Times to show.")]
+
+
+@router.get(
+    "", operation_id="list_schedules", summary="List schedules", response_model=ScheduleList, responses=refusals()
+)
+@needs(Scope.READ)
+async def list_schedules(here: Here, caller: Calling) -> ScheduleList:
+    """All there are."""
+    now = await here.backend.now()
+    found = await here.queue.get_schedules()
+    return ScheduleList.model_construct(items=[schedule_view(one, now) for one in found if caller.sees(one.job.queue)])
+
+
+@router.post(
+    "/preview",
+    operation_id="preview_repeat",
+    summary="When would it run?",
+    response_model=Times,
+    responses=refusals(),
+)
+@needs(Scope.READ)
+async def preview_repeat(body: RepeatBody, here: Here, count: HowMany = 10) -> Times:
+    """The next times of a rule that is not stored."""
+    return Times(items=await here.queue.preview_schedule(body.repeat(), count))
+
+
+@router.get(
+    "/{schedule_id:name}",
+    operation_id="get_schedule",
+    summary="Show a schedule",
+    response_model=ScheduleView,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+    """As it stands."""
+    return await _view(here, await _seen(here, caller, schedule_id))
+
+
+@router.put(
+    "/{schedule_id:name}",
+    operation_id="put_schedule",
+    summary="Store or change a schedule",
+    response_model=ScheduleView,
+    responses=refusals(),
+)
+@needs(Scope.ADMIN)
+async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, caller: Calling) -> ScheduleView:
+    """The same times again move nothing; other times are planned anew from now. Its runs are remembered."""
+    caller.check_queue(body.job.queue)
+    if caller.queues is not None:
+        await _seen_if_there(here, caller, schedule_id)
+    given = body.job.options()
+    queue, expires_at = given.pop("queue"), given.pop("expires_after")
+    try:
+        job = job_from(**given, expires_at=expires_at, queue=queue)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"job.{error.field}", error.problem) from None
+    schedule = Schedule(id=schedule_id, job=job, repeat=body.repeat.repeat(), paused=bool(body.paused))
+    with in_words_of_its_job("schedule_id"):
+        stored = await here.queue.put_schedule(schedule, keep_pause=body.paused is None)
+    return await _view(here, stored)
+
+
+@router.delete(
+    "/{schedule_id:name}",
+    operation_id="remove_schedule",
+    summary="Remove a schedule",
+    status_code=204,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> None:
+    """Jobs that it made stay."""
+    await _seen(here, caller, schedule_id)
+    await here.queue.remove_schedule(schedule_id)
+
+
+@router.get(
+    "/{schedule_id:name}/preview",
+    operation_id="preview_schedule",
+    summary="When will it run?",
+    response_model=Times,
+    responses=refusals(404),
+)
+@needs(Scope.READ)
+async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling, count: HowMany = 10) -> Times:
+    """Its next planned times, as its limit and end allow."""
+    await _seen(here, caller, schedule_id)
+    return Times(items=await here.queue.preview_schedule(schedule_id, count))
+
+
+@router.post(
+    "/{schedule_id:name}/run",
+    operation_id="run_schedule",
+    summary="Run it once more, now",
+    status_code=202,
+    response_model=Accepted,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
+    """Makes one of its jobs beside its plan, which goes on as if nothing had happened."""
+    await _seen(here, caller, schedule_id)
+    job = await here.queue.run_schedule(schedule_id)
+    made = Accepted(id=job.id, queue=str(job.queue), type=job.type, status=job.status, replayed=False)
+    return Response(made.model_dump_json(), 202, media_type="application/json")
+
+
+@router.post(
+    "/{schedule_id:name}/pause",
+    operation_id="pause_schedule",
+    summary="Pause a schedule",
+    response_model=ScheduleView,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+    """It makes nothing until it is resumed; what it has made stays."""
+    await _seen(here, caller, schedule_id)
+    return await _view(here, await here.queue.pause_schedule(schedule_id))
+
+
+@router.post(
+    "/{schedule_id:name}/resume",
+    operation_id="resume_schedule",
+    summary="Resume a schedule",
+    response_model=ScheduleView,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def resume_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+    """Goes on with the next planned time; what fell into the pause is not made up for."""
+    await _seen(here, caller, schedule_id)
+    return await _view(here, await here.queue.resume_schedule(schedule_id))
+
+
+async def _seen(here: Platform, caller: Caller, schedule_id: str) -> Schedule:
+    schedule = await here.queue.get_schedule(schedule_id)
+    if not caller.sees(schedule.job.queue):
+        raise ScheduleNotFound(schedule_id)
+    return schedule
+
+
+async def _seen_if_there(here: Platform, caller: Caller, schedule_id: str) -> None:
+    """Whoever may not see a schedule may not take it over by its id either."""
+    try:
+        schedule = await here.queue.get_schedule(schedule_id)
+    except ScheduleNotFound:
+        return
+    caller.check_queue(schedule.job.queue)
+
+
+async def _view(here: Platform, schedule: Schedule) -> ScheduleView:
+    return schedule_view(schedule, await here.backend.now())

@@ -1,0 +1,33 @@
+"""The status page: what stands where, for a person with a browser; it needs no script."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import HTMLResponse
+
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import JobStatus
+from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.pages.rendering import CONTENT_SECURITY, render
+from longshore.server.pages.status import status_of
+from longshore.server.platform import Here
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_SHOWN = 20
+
+
+@router.get("/", operation_id="status_page", response_class=HTMLResponse)
+@needs(Scope.READ)
+async def status_page(here: Here, caller: Calling) -> HTMLResponse:
+    """Queues, counts, the latest and the failed jobs, workers."""
+    queues = [info for info in await here.backend.list_queues() if caller.sees(info.name)]
+    theirs = caller.queues_among(())
+    latest = await here.backend.list_jobs(JobFilter(queues=theirs), limit=_SHOWN)
+    failed = await here.backend.list_jobs(
+        JobFilter(queues=theirs, statuses=(JobStatus.DEAD, JobStatus.FAILED_RETRY)), limit=_SHOWN
+    )
+    workers = await here.backend.list_workers() if caller.queues is None else []
+    now = await here.backend.now()
+    page = render("status.html", status_of(queues, latest.items, failed.items, workers, now))
+    return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_SECURITY})

@@ -1,0 +1,118 @@
+"""Jobs come in: one, or up to a thousand at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Request
+from starlette.responses import Response
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
+from longshore.core.names import check_name
+from longshore.runtime.adding import job_from
+from longshore.server.accepting import REQUEST, Answer, fingerprint
+from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.models.jobs import Accepted, AcceptedJobs, NewJob, NewJobs
+from longshore.server.models.problems import refusals
+from longshore.server.platform import Here
+from longshore.server.tracing import submitting
+
+router = APIRouter(prefix="/v1", tags=["jobs"], route_class=GuardedRoute)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="Makes the request safe to repeat: the same key gives the same job, whatever became of the answer.",
+        examples=["order-1047"],
+        min_length=1,
+        max_length=255,
+    ),
+]
+_LOCATION = {"Location": {"description": "Where the job can be looked at.", "schema": {"type": "string"}}}
+
+
+@router.post(
+    "/jobs",
+    operation_id="submit_job",
+    summary="Submit a job",
+    status_code=202,
+    response_model=Accepted,
+    responses={**refusals(409), 202: {"headers": _LOCATION}},
+)
+@needs(Scope.SUBMIT)
+async def submit_job(
+    body: NewJob, request: Request, here: Here, caller: Calling, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Stores the job durably, accepts it, and answers; it is run in the background.
+
+    Send an Idempotency-Key, and repeat the request until it is answered: there will be one job. The same key with
+    another body is refused with 422.
+    """
+    caller.check_queue(body.queue)
+    job = _job(body, idempotency_key, lambda: _printed(request))
+    with submitting(request, [job]) as (told,):
+        (answer,) = await here.desk.submit([told])
+    headers = {"Location": f"/v1/jobs/{quote(answer.job.id, safe='')}"}
+    return Response(_written(answer).model_dump_json(), 202, headers, "application/json")
+
+
+@router.post(
+    "/jobs/batch",
+    operation_id="submit_jobs",
+    summary="Submit up to 1,000 jobs",
+    status_code=202,
+    response_model=AcceptedJobs,
+    responses=refusals(409),
+)
+@needs(Scope.SUBMIT)
+async def submit_jobs(
+    body: NewJobs, request: Request, here: Here, caller: Calling, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Stores all of them or none, in one transaction.
+
+    With an Idempotency-Key the whole batch is safe to repeat; a job with an `idempotency_key` of its own keeps that.
+    """
+    jobs = []
+    printed = _printed(request) if idempotency_key is not None else ""
+    for position, spec in enumerate(body.jobs):
+        caller.check_queue(spec.queue)
+        key, print_of = spec.idempotency_key, printed
+        if key is None and idempotency_key is not None:
+            key = f"{idempotency_key}/{position}"
+        elif key is not None or spec.id is not None:
+            print_of = fingerprint(spec.model_dump(mode="json", exclude_unset=True))
+        try:
+            jobs.append(_job(spec, key, lambda print_of=print_of: print_of))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    with submitting(request, jobs) as told:
+        answers = await here.desk.submit(told)
+    answered = AcceptedJobs.model_construct(jobs=[_written(answer) for answer in answers])
+    return Response(answered.model_dump_json(), 202, media_type="application/json")
+
+
+def _printed(request: Request) -> str:
+    """The fingerprint of the body as it came."""
+    return fingerprint(request.state.body)
+
+
+def _job(body: NewJob, key: str | None, printed: Any) -> Job:
+    given = body.options()
+    given.pop("idempotency_key", None)
+    queue = given.pop("queue")
+    job = job_from(
+        **given, idempotency_key=None if key is None else check_name("idempotency_key", key), hold=True, queue=queue
+    )
+    if key is None and body.id is None:
+        return job
+    return job.replace(options={**job.options, REQUEST: printed()})
+
+
+def _written(answer: Answer) -> Accepted:
+    job = answer.job
+    return Accepted.model_construct(
+        id=job.id, queue=str(job.queue), type=job.type, status=job.status, replayed=answer.replayed
+    )

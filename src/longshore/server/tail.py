@@ -1,0 +1,199 @@
+"""The end of the durable log, read once for everybody who listens: streams, metrics, and whoever waits for a job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import CursorExpired, QueueClosed
+from longshore.core.job import JobEvent
+
+_AT_ONCE = 1_000
+_KEPT = 10_000
+"""Events kept in memory: some seconds of a busy store. Whoever is further behind reads the store itself."""
+_PATIENCE = 1.0
+"""Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
+_PAUSE = 0.05
+"""Seconds between two looks at a busy store, so that a look brings many events."""
+_LONGEST_PAUSE = 5.0
+
+_log = logging.getLogger("longshore.server")
+
+
+class Tail:
+    """Follows the log from when it is opened. Events have places: numbers that grow by one, in this process alone."""
+
+    def __init__(self, backend: Backend, heard: Callable[[Sequence[JobEvent]], None]) -> None:
+        self._backend = backend
+        self._heard = heard
+        self._kept: deque[JobEvent] = deque(maxlen=_KEPT)
+        self._end = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._answered = -1e9
+        self.cursor: str | None = None
+        """Where it is; None before it has found the end of the log."""
+
+    @property
+    def end(self) -> int:
+        """The place after the last event it knows."""
+        return self._end
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the store last answered."""
+        return monotonic() - self._answered
+
+    async def open(self) -> None:
+        """Begins to follow; a store that cannot be used yet is waited for."""
+        self._work = asyncio.create_task(self._follow())
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def since(self, place: int) -> list[JobEvent] | None:
+        """The events from this place on; None if they are not all kept any more."""
+        missing = place - (self._end - len(self._kept))
+        if missing < 0:
+            return None
+        return [self._kept[index] for index in range(missing, len(self._kept))]
+
+    async def beyond(self, place: int, timeout: float) -> bool:
+        """Waits until there is an event at this place, or the time is over (False)."""
+        if self._end > place:
+            return True
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(woken)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await woken
+        finally:
+            self._waiting.discard(woken)
+        return self._end > place
+
+    async def _follow(self) -> None:
+        pause = _PAUSE
+        while True:
+            try:
+                if self.cursor is None:
+                    self.cursor = await self._backend.end_of_events()
+                    self._forget()
+                events = await self._backend.read_events(self.cursor, _AT_ONCE)
+                self._answered = monotonic()
+                if events:
+                    self._take(events)
+                    await asyncio.sleep(0 if len(events) == _AT_ONCE else _PAUSE)
+                else:
+                    await self._backend.wait_for_change(_PATIENCE, after=self.cursor)
+                pause = _PAUSE
+            except QueueClosed:
+                return
+            except CursorExpired:
+                _log.warning("events were removed before they were followed; going on with new ones")
+                self.cursor = None
+            except Exception as error:  # it must never fall silent: whatever is wrong may pass
+                _log.warning("the events cannot be read now, trying again: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _take(self, events: Sequence[JobEvent]) -> None:
+        self._kept.extend(events)
+        self._end += len(events)
+        self.cursor = events[-1].cursor
+        self._heard(events)
+        self._wake()
+
+    def _forget(self) -> None:
+        """There may be a gap: whoever listened reads the store from where it was."""
+        self._kept.clear()
+        self._end += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
+        self._waiting.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events somebody listens for; None is no condition."""
+
+    queues: frozenset[str] | None = None
+    job_id: str | None = None
+    names: frozenset[str] | None = None
+
+    @property
+    def only_queue(self) -> str | None:
+        """The queue, if it is one: the store finds its events by itself."""
+        return next(iter(self.queues)) if self.queues is not None and len(self.queues) == 1 else None
+
+    def has(self, event: JobEvent) -> bool:
+        """Whether it is one of them."""
+        return (
+            (self.queues is None or event.queue in self.queues)
+            and (self.job_id is None or event.job_id == self.job_id)
+            and (self.names is None or event.event in self.names)
+        )
+
+
+async def events_after(
+    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float
+) -> AsyncIterator[JobEvent | str]:
+    """All wanted events after the cursor (None: from now on), first from the store, then as they come; never ends.
+
+    After `patience` seconds without one it tells the cursor up to which it has looked, so that whoever listens can be
+    told that it is alive, and comes back to that place.
+    """
+    place = tail.end if cursor is None else _NOT_KEPT
+    told: set[str] = set()
+    while True:
+        events = tail.since(place)
+        if events is None:  # too far behind, or there was a gap: the store knows
+            if cursor is None:
+                cursor = await backend.end_of_events()
+            async for found in _from_store(tail, backend, cursor, wanted):
+                if isinstance(found, JobEvent):
+                    cursor = found.cursor
+                    yield found
+                else:
+                    place, told = found
+            continue
+        for event in events:
+            cursor = event.cursor
+            if cursor not in told and wanted.has(event):
+                yield event
+        place += len(events)
+        if not await tail.beyond(place, patience):
+            yield cursor or tail.cursor or ""
+
+
+_NOT_KEPT = -1
+_Rest = tuple[int, set[str]]
+
+
+async def _from_store(tail: Tail, backend: Backend, cursor: str, wanted: Wanted) -> AsyncIterator[JobEvent | _Rest]:
+    """The events after the cursor up to where the tail can go on; at last that place, and what was told beyond it."""
+    while True:
+        place = tail.end
+        events = await backend.read_events(cursor, _AT_ONCE, queue=wanted.only_queue, job_id=wanted.job_id)
+        for event in events:
+            if wanted.has(event):
+                yield event
+        if len(events) < _AT_ONCE:
+            # what the tail knew before this look was committed before it, so nothing lies between the two
+            yield place, {event.cursor for event in events}
+            return
+        cursor = events[-1].cursor

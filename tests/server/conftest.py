@@ -1,0 +1,81 @@
+"""A server in the test's own process, on every store or on the one that is quickest, and a client for it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.core.clock import HeldClock
+from longshore.runtime.job_queue import Queue
+from longshore.server.app import create_app
+from longshore.testing.conformance.staging import audit
+
+Serve = Callable[..., Any]
+"""Opens a server on a backend with the options of `create_app`, and returns a client for it."""
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of the test's own store."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    """The store's clock, held still, for a test that asks for it."""
+    return HeldClock()
+
+
+@pytest.fixture
+async def backend(store_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """The store under test; the whole log and the counts are audited after each test."""
+    held = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
+    async with connect(store_url, clock=held) as opened:
+        keeper = Queue(opened)  # so that the server's end does not close it
+        yield opened
+        await audit(opened)
+        assert not keeper.closed
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Backend]:
+    """A store for tests to which it does not matter which."""
+    async with connect("memory://") as opened:
+        keeper = Queue(opened)
+        yield opened
+        assert not keeper.closed
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Serves a store until the test is over."""
+    async with AsyncExitStack() as open_until_the_end:
+
+        async def serving(backend: Backend, **options: Any) -> httpx.AsyncClient:
+            app: FastAPI = create_app(backend, **options)
+            await open_until_the_end.enter_async_context(app.router.lifespan_context(app))
+            transport = httpx.ASGITransport(app=app)
+            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+            return await open_until_the_end.enter_async_context(client)
+
+        yield serving
+
+
+@pytest.fixture
+async def client(backend: Backend, serve: Serve) -> httpx.AsyncClient:
+    """A client of a server on every store."""
+    return await serve(backend)  # type: ignore[no-any-return]  # it is one
+
+
+@pytest.fixture
+async def quick(memory: Backend, serve: Serve) -> httpx.AsyncClient:
+    """A client of a server on the quickest store."""
+    return await serve(memory)  # type: ignore[no-any-return]  # it is one
