@@ -346,7 +346,7 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_work_on(
         return await start()
 
     monkeypatch.setattr(supervisor, "_start", sometimes_refused)
-    assert asyncio.run(supervisor._supervise(StopSignals())) == 0
+    assert asyncio.run(supervisor.supervise(StopSignals())) == 0
     assert starts == 4
     assert "could not be started: [Errno 11] Resource temporarily unavailable" in caplog.text
 

@@ -15,6 +15,8 @@ from longshore.backends.contract import Backend, CopiesItself
 from longshore.backends.opening import connect
 from longshore.cli.moving import migrate_data
 from longshore.cli.output import printable
+from longshore.cli.serve import serve_api
+from longshore.cli.up import up
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 
 EXIT_USAGE = 2
@@ -80,6 +82,8 @@ def backup(url: Url, target: Annotated[str, typer.Argument(help="The file to wri
 
 
 app.command()(migrate_data)
+app.command("serve")(serve_api)
+app.command()(up)
 
 
 def run() -> None:

@@ -71,6 +71,12 @@ class StopSignals:
         self._count = max(self._count, 1)
         self._tell()
 
+    def demand(self) -> None:
+        """As the second signal would; from any thread."""
+        self._count = max(self._count, 2)
+        self.exit_code = self.exit_code or 128 + signal.SIGTERM
+        self._tell()
+
     def __enter__(self) -> Self:
         self.attach()
         return self.listen()

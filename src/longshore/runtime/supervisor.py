@@ -65,9 +65,10 @@ class Supervisor:
         The first signal is passed on as SIGTERM, and they end in order; the second kills them.
         """
         refuse_while_importing()
-        return asyncio.run(self._supervise(StopSignals().listen()))
+        return asyncio.run(self.supervise(StopSignals().listen()))
 
-    async def _supervise(self, stop: StopSignals) -> int:
+    async def supervise(self, stop: StopSignals) -> int:
+        """Like `run`, on an event loop that is there already, until `stop` asks for the end."""
         stop.attach()
         keeping = {asyncio.create_task(self._keep(number + 1, stop)) for number in range(self._processes)}
         asked: asyncio.Future[Any] = asyncio.create_task(stop.asked.wait())

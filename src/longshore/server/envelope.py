@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from time import perf_counter
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -17,15 +16,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.names import new_id
+from longshore.runtime.logs import request_id
 from longshore.server import problems
 from longshore.server.options import ServerOptions
 from longshore.server.refusals import TooLarge, TooSlow, WrongMediaType
 
 Observe = Callable[[str, str, int, float], None]
 """Told of each request when it is over: method, route, status and seconds."""
-
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the request that is being served, for whoever logs meanwhile."""
 
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _PER_SECOND = 64 * 1024

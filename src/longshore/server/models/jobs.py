@@ -67,7 +67,7 @@ class NewJob(JobSettings):
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"type": "echo", "data": {"to": "ada@example.org"}},
+                {"type": "echo", "data": {"say": "hello"}},
                 {"type": "send_mail", "queue": "mail", "data": {"to": "ada"}, "attempts": 3, "tags": ["eu"]},
             ]
         },
@@ -98,7 +98,8 @@ class NewJobs(BaseModel):
     """Jobs to be stored together: all of them or none."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"jobs": [{"type": "echo", "data": 1}, {"type": "echo"}]}]}
+        extra="forbid",
+        json_schema_extra={"examples": [{"jobs": [{"type": "echo", "data": {"say": 1}}, {"type": "sleep"}]}]},
     )
 
     jobs: list[BatchJob] = Field(min_length=1, max_length=MOST_PER_BATCH)

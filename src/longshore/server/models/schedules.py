@@ -46,7 +46,7 @@ class SchedulePut(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"job": {"type": "echo", "data": "hello"}, "repeat": {"every": 60}}]},
+        json_schema_extra={"examples": [{"job": {"type": "echo", "data": {"say": "hello"}}, "repeat": {"every": 60}}]},
     )
 
     job: PatternJob

@@ -1,0 +1,116 @@
+"""`longshore serve`: the HTTP API on a store, with a scheduler beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import typer
+
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
+from longshore.cli.output import printable
+from longshore.cli.together import Together
+from longshore.core.errors import InvalidArgument
+from longshore.runtime import logs
+from longshore.runtime.scheduler import Scheduler
+from longshore.runtime.signals import STOP_GRACE, Stoppable, serve
+
+PORT = 8470
+
+Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
+Host = Annotated[str, typer.Option(envvar="LONGSHORE_HOST", help="The address to serve on; others need tokens.")]
+Port = Annotated[int, typer.Option(envvar="LONGSHORE_PORT", min=0, max=65535, help="0 is any free port.")]
+WithScheduler = Annotated[
+    bool, typer.Option("--scheduler/--no-scheduler", help="Fire schedules, sweep and clean up here.")
+]
+LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
+AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request.")]
+Tracing = Annotated[
+    bool, typer.Option("--tracing", help="Have jobs carry OpenTelemetry traces; needs longshore[otel].")
+]
+Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="A file with the certificate chain.")]
+PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="A file with its private key.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
+
+ON_ASKED = "asked to stop: requests under way may end; ask again to drop them"
+
+
+def serve_api(
+    url: Url,
+    host: Host = "127.0.0.1",
+    port: Port = PORT,
+    scheduler: WithScheduler = True,
+    log_format: LogForm = "text",
+    access_log: AccessLog = False,
+    tracing: Tracing = False,
+    tls_certificate: Certificate = None,
+    tls_key: PrivateKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serves the HTTP API, the status page and the figures of a store."""
+    logs.set_up(log_format)
+
+    def make() -> Stoppable:
+        backend = connect(url)
+        parts = [Scheduler(backend)] if scheduler else []
+        return serving(
+            backend,
+            *parts,
+            host=host,
+            port=port,
+            access_log=access_log,
+            tracing=tracing,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            announce=lambda address: announce(address, url, as_json),
+        )
+
+    sys.exit(serve(make, grace=STOP_GRACE, on_asked=ON_ASKED))
+
+
+def announce(address: str, url: str, as_json: bool) -> None:
+    """One line that a person reads, or a program."""
+    shown = without_password(url)
+    if as_json:
+        typer.echo(json.dumps({"address": address, "url": shown}))
+    else:
+        typer.echo(f"Longshore serves {printable(shown)} at {address} (status page: {address}/)")
+    sys.stdout.flush()
+
+
+def without_password(url: str) -> str:
+    """The store's address as it may be shown: a password in it stays hidden."""
+    scheme, colon, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{colon}{user.partition(':')[0]}{at}{place.partition('?')[0]}" if at else url.partition("?")[0]
+
+
+def serving(
+    backend: Backend,
+    *others: Stoppable,
+    host: str,
+    port: int,
+    access_log: bool,
+    tracing: bool,
+    announce: Callable[[str], None],
+    tls_certificate: str | None = None,
+    tls_key: str | None = None,
+) -> Together:
+    """The API on this store, together with others; `announce` is called with its address when requests are taken."""
+    try:
+        from longshore.server.app import create_app  # an extra, that other commands do without
+        from longshore.server.options import ServerOptions
+        from longshore.server.serving import ApiServer
+
+        if tracing:
+            import opentelemetry.trace  # noqa: F401 - to tell now, and not to the first client, that it is missing
+    except ImportError as error:
+        raise InvalidArgument(
+            "install", f"the server needs what longshore[server] brings (and --tracing longshore[otel]): {error}"
+        ) from None
+    app = create_app(backend, options=ServerOptions(access_log=access_log, tracing=tracing))
+    server = ApiServer(app, host=host, port=port, certificate=tls_certificate, private_key=tls_key, when_ready=announce)
+    return Together(server, *others, after=backend.close)

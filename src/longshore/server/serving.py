@@ -1,0 +1,210 @@
+"""The application on an address: who may reach it, how long a request's head may take, and an end that is prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httptools
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.server.access import Gate
+from longshore.server.platform import Platform
+
+_LONGEST_HEAD = 64 * 1024
+_MOST_HEADERS = 100
+_HEAD_PATIENCE = 10.0
+"""Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
+_KEEP_ALIVE = 30
+_BACKLOG = 512
+
+_log = logging.getLogger("longshore.server")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it; a name other than localhost might lead anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_exposure(host: str, gate: Gate) -> None:
+    """Refuses an address that others reach, as long as nobody is asked who they are."""
+    if not is_loopback(host) and not gate.authenticates:
+        raise InvalidArgument(
+            "host",
+            f"{host} is reached from other machines, and this server asks nobody who they are; "
+            "serve on 127.0.0.1, or have it ask for tokens",
+        )
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _head = 0
+    _in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._begin_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head > _LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The request's head is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begin_head()
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
+            raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
+        super().on_headers_complete()
+
+    def _begin_head(self) -> None:
+        if not self._in_head:
+            self._in_head = True
+            self._head = 0
+            self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
+
+    def _end_head(self) -> None:
+        self._in_head = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signals of its own: whoever runs the process hears them."""
+
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tells when requests are taken."""
+        await super().startup(sockets)
+        self._when_ready()
+
+
+class ApiServer:
+    """Serves an application made by `create_app`; runs and closes like a Worker."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        certificate: str | None = None,
+        private_key: str | None = None,
+        when_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Binds its address at once, so that a port in use is told before anything else begins; 0 is any free one.
+
+        `when_ready` is called with the address as soon as requests are taken.
+        """
+        check_exposure(host, app.state.gate)
+        self._platform: Platform = app.state.platform
+        self._socket = _bound(host, port)
+        options = self._platform.options
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE,
+            limit_concurrency=options.max_connections,
+            timeout_graceful_shutdown=max(1, round(options.grace)),
+            ssl_certfile=certificate,
+            ssl_keyfile=private_key,
+        )
+        self._scheme = "http" if certificate is None else "https"
+        self._server = _Uvicorn(config, self._is_ready)
+        self._when_ready = when_ready
+        self._ready = asyncio.Event()
+        self._over = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """Where it is, like http://127.0.0.1:8470."""
+        host, port = self._socket.getsockname()[:2]
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def ready(self) -> None:
+        """Returns when requests are taken."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self._socket.close()
+            self._over.set()
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Takes no more requests, ends all streams, and lets what is under way end within the grace."""
+        self._platform.begin_to_close()
+        if grace is not None:
+            seconds = check_duration("grace", grace, positive=False) / SECOND
+            allowed = self._server.config.timeout_graceful_shutdown or 1
+            self._server.config.timeout_graceful_shutdown = max(1, min(allowed, round(seconds)))
+        self._server.should_exit = True
+        self._server.force_exit = self._server.force_exit or force
+        if self._ready.is_set():
+            await self._over.wait()
+
+    def _is_ready(self) -> None:
+        self._ready.set()
+        if self._when_ready is not None:
+            self._when_ready(self.address)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        places: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = places[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(place)
+        except BaseException:
+            bound.close()
+            raise
+    except (OSError, OverflowError) as error:
+        raise InvalidArgument("port", f"{host}:{port} cannot be served on: {error}; choose another") from None
+    return bound
