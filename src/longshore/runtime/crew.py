@@ -10,6 +10,7 @@ from contextlib import suppress
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import Executor
+from longshore.runtime.first_steps import FirstSteps
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import job_of_the_caller
 from longshore.runtime.runs import CalledOff, Run
@@ -39,6 +40,7 @@ class Crew:
         self._loop = asyncio.get_running_loop()
         self._runs: dict[str, Run] = {}
         self._stray: set[asyncio.Task[None]] = set()
+        self._first_steps = FirstSteps(self._execute)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -59,14 +61,15 @@ class Crew:
                 run.when_begun = lambda: self._time(run)
             else:
                 self._time(run)
-        run.task = self._loop.create_task(self._execute(run))
+        self._first_steps.start(run)
         return True
 
     def _time(self, run: Run) -> None:
         if run.seconds_allowed is not None and run.timer is None:
             run.timer = self._loop.call_later(run.seconds_allowed, self._call_off, run, "timeout")
 
-    async def _execute(self, run: Run) -> None:
+    async def _execute(self, run: Run, task: asyncio.Task[None]) -> None:
+        run.task = task
         try:
             outcome = await run.outcome(self._executor, self._backend, self._strategies)
         except BaseException as error:  # a GeneratorExit in a future, which closes all that awaits it: still an end

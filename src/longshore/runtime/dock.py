@@ -89,20 +89,26 @@ class Dock:
         before: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
             self._number += 1
+            holds = self._holds
+            of_queue: dict[str, _Hold] = {}
             for job in jobs:
-                earlier = self._holds.get(job.id)
+                earlier = holds.get(job.id)
                 if earlier is not None and earlier.holder is not holder:
                     before[earlier.holder].append(job.id)
-                self._holds[job.id] = _Hold(holder, job.queue, self._number)
+                holds[job.id] = of_queue.get(job.queue) or of_queue.setdefault(
+                    job.queue, _Hold(holder, job.queue, self._number)
+                )
         for other, job_ids in before.items():
             other.jobs_freed(job_ids)
 
     def let_go(self, holder: Holder, job_ids: Iterable[str]) -> None:
         """The holder has ended these jobs itself."""
+        holds = self._holds
         with self._lock:
             for job_id in job_ids:
-                if self._is_held(holder, job_id):
-                    del self._holds[job_id]
+                hold = holds.get(job_id)
+                if hold is not None and hold.holder is holder:
+                    del holds[job_id]
 
     def not_held(self, holder: Holder, job_ids: Iterable[str]) -> list[str]:
         """Which of these the holder does not hold: not any more, nor by a claim that came in the meantime."""

@@ -109,10 +109,14 @@ class LeaseKeeper:
         """Keeps the leases of jobs claimed by a call that began at `asked_at`."""
         deadline = _NEVER if self._duration is None else asked_at + self._duration
         with self._lock:
+            kept: _Kept | None = None
             for job in jobs:
                 if job.lease is not None:
-                    self._kept[job.id] = _Kept(job.lease, deadline)
-                    self._called_off.discard(job.id)
+                    if kept is None or kept.lease is not job.lease:  # jobs of one claim mostly share theirs
+                        kept = _Kept(job.lease, deadline)
+                    self._kept[job.id] = kept
+                    if self._called_off:
+                        self._called_off.discard(job.id)
             if deadline - self._margin < self._wakes_at and self._loop is not None:  # the answer took long to come
                 self._loop.call_soon_threadsafe(self._hurry.set)
 
@@ -125,7 +129,8 @@ class LeaseKeeper:
         with self._lock:
             for job_id in job_ids:
                 self._kept.pop(job_id, None)
-                self._called_off.discard(job_id)
+                if self._called_off:
+                    self._called_off.discard(job_id)
 
     def look_now(self) -> None:
         """The store has changed: somebody may have been cancelled. Looks soon, not at every change."""

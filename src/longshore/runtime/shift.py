@@ -255,7 +255,8 @@ class Shift:
         self._voice.is_busy()
         self._holding.let_go([outcome.job_id for outcome in outcomes])
         log_endings(outcomes, report)
-        delays = [outcome.retry_at for outcome in outcomes if isinstance(outcome.retry_at, int | float)]
+        later = [outcome.retry_at for outcome in outcomes if outcome.retry_at is not None]
+        delays = [delay for delay in later if isinstance(delay, int | float)]
         if delays:
             self._alarm.ring_in(min(delays) + _SLACK)
 
