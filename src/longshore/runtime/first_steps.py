@@ -70,16 +70,15 @@ class _Rest:
         self._waits_for = waits_for
 
     def __await__(self) -> Generator[Any, Any, None]:
-        run = self._context.run
         waits_for = self._waits_for
         while True:
+            resume: Callable[[Any], Any]
             try:
-                answer = yield waits_for
+                given: Any = yield waits_for
+                resume = self._steps.send
             except BaseException as error:  # whatever it is, it is meant for the coroutine
-                resume, given = self._steps.throw, error
-            else:
-                resume, given = self._steps.send, answer
+                given, resume = error, self._steps.throw
             try:
-                waits_for = run(resume, given)
+                waits_for = self._context.run(resume, given)
             except StopIteration:
                 return
