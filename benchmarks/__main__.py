@@ -30,6 +30,7 @@ from benchmarks.scenarios_limits import limited_drain, postgres_limited_drain
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
 from benchmarks.scenarios_schedules import postgres_schedules, schedules
+from benchmarks.scenarios_server import post_jobs
 from benchmarks.scenarios_singles import single_enqueues
 from benchmarks.scenarios_sleepers import sleeping
 from benchmarks.scenarios_starts import postgres_start_latency, start_latency
@@ -60,6 +61,7 @@ SQLITE = _named(
     due_at_once,
     schedules,
     keys,
+    post_jobs,
 )
 """In the order they run: those that only look come before those that write on the shared file."""
 POSTGRES = _named(

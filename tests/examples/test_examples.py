@@ -20,6 +20,7 @@ PROGRAMS = {
     "import_flow": "import_flow.py",
     "nightly_report": "nightly.py",
     "tenant_limits": "tenants.py",
+    "http_jobs": "http_jobs.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
 }
@@ -144,3 +145,15 @@ def test_a_fastapi_application(tmp_path: Path) -> None:
 def test_a_django_view(tmp_path: Path) -> None:
     shown = Example("django_view", tmp_path).run()
     assert shown == "POST /sign-up -> 202\nGET /jobs/ID -> INITIAL_PENDING\njobs run: 1\nGET /jobs/ID -> COMPLETED\n"
+
+
+def test_jobs_over_http(tmp_path: Path) -> None:
+    shown = Example("http_jobs", tmp_path).run()
+    assert shown == (
+        "POST twice with one key -> 202, 202, one job: True\n"
+        "the key with another body -> 422: The key was used for another request\n"
+        "what happened to it:\n  job.added\n  job.accepted\n  job.active\n  job.completed\n"
+        "its result: quay.png at 640 px\n"
+        "one that cannot succeed: DEAD, ValueError: pier.png cannot be 0 pixels wide\n"
+        "dead letters that could be retried: 1\n"
+    )

@@ -62,7 +62,6 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Starts all of Longshore on this machine, and stops it in order with Ctrl-C."""
-    logs.set_up(log_format)
     if url is not None and harbor is not None:
         raise InvalidArgument("url", "is the harbor's own affair; leave out --url (and LONGSHORE_URL), or --harbor")
     store = STORE if url is None else url
@@ -76,6 +75,7 @@ def up(
         "log_format": log_format,
         "tracing": tracing,
     }
+    logs.set_up(log_format)
     shown = f"the store of {harbor}" if harbor is not None else without_password(store)
 
     def make() -> Stoppable:
@@ -106,7 +106,10 @@ def harbor_named(name: str) -> Harbor:
         raise InvalidArgument("harbor", f"must be written module:name, as in shop.jobs:harbor; got {name!r}")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
-    found = Target.named(module, attribute, "harbor").find()
+    try:
+        found = Target.named(module, attribute, "harbor").find()
+    except ImportError as error:
+        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {error}") from None
     if not isinstance(found, Harbor):
         raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
     return found

@@ -11,8 +11,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
@@ -36,11 +36,13 @@ def fingerprint(body: Any) -> str:
     return hashlib.sha256(written).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What a client is told of a job it sent."""
 
-    job: Job
+    id: str
+    queue: str
+    type: str
+    status: JobStatus
     replayed: bool
     """Whether it was there already: by an earlier request with the same key or id."""
 
@@ -49,10 +51,11 @@ class Answer:
 class _Submission:
     jobs: Sequence[Job]
     answered: asyncio.Future[list[Answer]]
-    size: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.size = sum(len(job.payload) for job in self.jobs)
+    @property
+    def is_batch(self) -> bool:
+        """Whether it has a turn of its own."""
+        return len(self.jobs) > 1
 
 
 class SubmissionDesk:
@@ -65,8 +68,8 @@ class SubmissionDesk:
 
     async def submit(self, jobs: Sequence[Job]) -> list[Answer]:
         """Stores and accepts all of them or none; each was made to be held (CREATED)."""
-        for position, job in enumerate(jobs):
-            _check(job, position, alone=len(jobs) == 1)
+        if len(jobs) == 1:  # what comes along with others must not spoil it for them; a batch has a turn of its own
+            record_of(jobs[0], 0)
         submission = _Submission(jobs, asyncio.get_running_loop().create_future())
         self._waiting.append(submission)
         self._begin_turns()
@@ -88,14 +91,15 @@ class SubmissionDesk:
         self._begin_turns()
 
     def _next(self) -> list[_Submission]:
-        """As many of those that wait as fit into one transaction, and at least one."""
-        jobs = size = taken = 0
-        for submission in self._waiting:
-            jobs += len(submission.jobs)
-            size += submission.size
-            if taken and (jobs > _JOBS_PER_TURN or size > _BYTES_PER_TURN):
+        """A batch, or as many single jobs that wait as fit into one transaction."""
+        size = taken = 0
+        for submission in self._waiting[:_JOBS_PER_TURN]:
+            size += len(submission.jobs[0].payload)
+            if taken and (submission.is_batch or size > _BYTES_PER_TURN):
                 break
             taken += 1
+            if submission.is_batch:
+                break
         chosen, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return chosen
 
@@ -115,7 +119,7 @@ class SubmissionDesk:
                 raise
 
     async def _serve(self, submissions: Sequence[_Submission]) -> None:
-        stored = iter(await self._backend.add_jobs([job for submission in submissions for job in submission.jobs]))
+        stored = iter(await self._store([job for submission in submissions for job in submission.jobs]))
         good: list[tuple[_Submission, list[Job]]] = []
         for submission in submissions:
             found = [next(stored) for _ in submission.jobs]
@@ -129,6 +133,13 @@ class SubmissionDesk:
         for submission, found in good:
             if not submission.answered.done():  # its client may have left
                 submission.answered.set_result(await self._answers(submission.jobs, found))
+
+    async def _store(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """The jobs as they are stored: nearly always all are new, and then they are what was given."""
+        with suppress(DuplicateJob):
+            if await self._backend.enqueue_jobs(jobs) == [job.id for job in jobs]:
+                return jobs
+        return await self._backend.add_jobs(jobs)  # by now all of them are known, by their keys or their ids
 
     async def _accept(self, ids: Sequence[str]) -> None:
         if not ids:
@@ -159,27 +170,19 @@ class SubmissionDesk:
     async def _answers(self, given: Sequence[Job], found: Sequence[Job]) -> list[Answer]:
         answers = []
         for new, kept in zip(given, found, strict=True):
-            held = _is_held(kept)
-            if held and kept.depends_on:  # it may wait for others, or have been given up at once
-                with suppress(JobNotFound):
-                    kept = await self._backend.get_job(kept.id)
-            elif held:
-                kept = kept.replace(status=JobStatus.INITIAL_PENDING)
-            answers.append(Answer(kept, replayed=not held or new.id != kept.id))
+            status = kept.status
+            if status is JobStatus.CREATED:
+                status = JobStatus.INITIAL_PENDING
+                if kept.depends_on:  # it may wait for others, or have been given up at once
+                    with suppress(JobNotFound):
+                        status = (await self._backend.get_job(kept.id)).status
+            answers.append(Answer(kept.id, str(kept.queue), kept.type, status, not _is_held(kept) or new.id != kept.id))
         return answers
 
 
 def _tell(submission: _Submission, error: BaseException) -> None:
     if not submission.answered.done():
         submission.answered.set_exception(error)
-
-
-def _check(job: Job, position: int, *, alone: bool) -> None:
-    """Refuses here what the store would refuse, so that it does not hold up those who come along with it."""
-    try:
-        record_of(job, 0)
-    except InvalidArgument as error:
-        raise InvalidArgument(error.field if alone else f"jobs[{position}].{error.field}", error.problem) from None
 
 
 def _is_held(job: Job) -> bool:

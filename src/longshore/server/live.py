@@ -24,8 +24,9 @@ class EventStream(StreamingResponse):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, here: Platform, cursor: str | None, wanted: Wanted) -> None:
-        super().__init__(_told(here, cursor, wanted), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})
+    def __init__(self, here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False) -> None:
+        events = events_after(here.tail, here.backend, cursor, wanted, here.options.heartbeat, whole=whole)
+        super().__init__(_told(here, events), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -34,10 +35,9 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _told(here: Platform, cursor: str | None, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _told(here: Platform, events: AsyncIterator[JobEvent | str]) -> AsyncIterator[bytes]:
     yield f"retry: {_RECONNECT}\n\n".encode()
     closed = asyncio.ensure_future(here.closed())
-    events = events_after(here.tail, here.backend, cursor, wanted, here.options.heartbeat)
     coming: asyncio.Future[JobEvent | str] | None = None
     try:
         while True:

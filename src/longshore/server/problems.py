@@ -94,6 +94,11 @@ def unexpected(request_id: str) -> Response:
     return _response(500, "internal", "Something went wrong here", _NOT_TOLD, request_id)
 
 
+def bad_request(detail: str) -> Response:
+    """The answer to bytes that are no request, or one whose head is too large."""
+    return _response(400, "bad-request", "No request that can be understood", detail, "")
+
+
 def _response(
     status: int,
     name: str,

@@ -15,6 +15,8 @@ from longshore.server.access import Caller
 from longshore.server.models.jobs import Name
 
 _MOST_NAMES = 1_000
+_MOST_IN_ADDRESS = 100
+"""An address is part of a request's head, which is bounded; a body may name more."""
 
 
 class FilterBody(BaseModel):
@@ -56,10 +58,10 @@ Names = list[Name]
 
 async def _asked_for(
     status: Annotated[list[JobStatus] | None, Query(description="Jobs in one of these statuses.")] = None,
-    queue: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
-    type: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
+    queue: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
+    type: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     tag: Annotated[Names | None, Query(max_length=100, description="Jobs that have all of them.")] = None,
-    id: Annotated[Names | None, Query(max_length=_MOST_NAMES)] = None,
+    id: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     text: Annotated[str, Query(max_length=1_000, description="Found in id, type, data or error.")] = "",
     data: Annotated[
         str,

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.server import problems
 from longshore.server.access import Gate
 from longshore.server.platform import Platform
 
@@ -79,6 +80,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
             raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is no request, told like every other problem."""
+        answer = problems.bad_request(msg)
+        lines = [
+            b"HTTP/1.1 400 Bad Request",
+            *(b": ".join(header) for header in answer.raw_headers),
+            b"connection: close",
+        ]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
 
     def _begin_head(self) -> None:
         if not self._in_head:

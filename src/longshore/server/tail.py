@@ -150,19 +150,21 @@ class Wanted:
 
 
 async def events_after(
-    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float
+    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float, *, whole: bool = False
 ) -> AsyncIterator[JobEvent | str]:
-    """All wanted events after the cursor (None: from now on), first from the store, then as they come; never ends.
+    """All wanted events after the cursor, first from the store, then as they come; never ends.
+
+    Without a cursor it begins now, or, if the `whole` is wanted, at the start of the log.
 
     After `patience` seconds without one it tells the cursor up to which it has looked, so that whoever listens can be
     told that it is alive, and comes back to that place.
     """
-    place = tail.end if cursor is None else _NOT_KEPT
+    place = tail.end if cursor is None and not whole else _NOT_KEPT
     told: set[str] = set()
     while True:
         events = tail.since(place)
         if events is None:  # too far behind, or there was a gap: the store knows
-            if cursor is None:
+            if cursor is None and not whole:
                 cursor = await backend.end_of_events()
             async for found in _from_store(tail, backend, cursor, wanted):
                 if isinstance(found, JobEvent):

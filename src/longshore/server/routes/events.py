@@ -106,9 +106,9 @@ async def get_history(job_id: JobId, here: Here, caller: Calling, after: After =
 async def stream_job(
     job_id: JobId, here: Here, caller: Calling, after: Since = None, last_event_id: LastEventId = None
 ) -> EventStream:
-    """What happens to one job, from now on or from a cursor on."""
+    """What happened to one job from its beginning, or from a cursor on, and whatever happens to it next."""
     await here.job(caller, job_id)
-    return await _stream(here, last_event_id or after, Wanted(job_id=job_id))
+    return await _stream(here, last_event_id or after, Wanted(job_id=job_id), whole=True)
 
 
 async def _wanted(
@@ -122,8 +122,8 @@ async def _wanted(
     return Wanted(queues, job_id, told)
 
 
-async def _stream(here: Platform, cursor: str | None, wanted: Wanted) -> EventStream:
-    if cursor is not None:
+async def _stream(here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False) -> EventStream:
+    if cursor:
         await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
     with here.a_place():
-        return EventStream(here, cursor, wanted)
+        return EventStream(here, cursor or None, wanted, whole=whole)

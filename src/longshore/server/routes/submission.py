@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
-from longshore.core.names import check_name
-from longshore.runtime.adding import job_from
-from longshore.server.accepting import REQUEST, Answer, fingerprint
+from longshore.server.accepting import fingerprint
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.making import Patterns
 from longshore.server.models.jobs import Accepted, AcceptedJobs, NewJob, NewJobs
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
@@ -52,11 +51,12 @@ async def submit_job(
     another body is refused with 422.
     """
     caller.check_queue(body.queue)
-    job = _job(body, idempotency_key, lambda: _printed(request))
+    named = idempotency_key is not None or body.id is not None
+    job = Patterns().job(body, idempotency_key, _printed(request) if named else "")
     with submitting(request, [job]) as (told,):
         (answer,) = await here.desk.submit([told])
-    headers = {"Location": f"/v1/jobs/{quote(answer.job.id, safe='')}"}
-    return Response(_written(answer).model_dump_json(), 202, headers, "application/json")
+    headers = {"Location": f"/v1/jobs/{quote(answer.id, safe='')}"}
+    return Response(json.dumps(answer._asdict()), 202, headers, "application/json")
 
 
 @router.post(
@@ -76,43 +76,26 @@ async def submit_jobs(
     With an Idempotency-Key the whole batch is safe to repeat; a job with an `idempotency_key` of its own keeps that.
     """
     jobs = []
-    printed = _printed(request) if idempotency_key is not None else ""
+    patterns = Patterns()
+    whole = _printed(request) if idempotency_key is not None else ""
     for position, spec in enumerate(body.jobs):
         caller.check_queue(spec.queue)
-        key, print_of = spec.idempotency_key, printed
+        key, printed = spec.idempotency_key, ""
         if key is None and idempotency_key is not None:
-            key = f"{idempotency_key}/{position}"
+            # the first job that goes by the batch's key stands for the whole body, as all were stored or none
+            key, printed, whole = f"{idempotency_key}/{position}", whole, ""
         elif key is not None or spec.id is not None:
-            print_of = fingerprint(spec.model_dump(mode="json", exclude_unset=True))
+            printed = fingerprint(spec.model_dump(mode="json", exclude_unset=True))
         try:
-            jobs.append(_job(spec, key, lambda print_of=print_of: print_of))
+            jobs.append(patterns.job(spec, key, printed))
         except InvalidArgument as error:
             raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
     with submitting(request, jobs) as told:
         answers = await here.desk.submit(told)
-    answered = AcceptedJobs.model_construct(jobs=[_written(answer) for answer in answers])
-    return Response(answered.model_dump_json(), 202, media_type="application/json")
+    answered = json.dumps({"jobs": [answer._asdict() for answer in answers]})
+    return Response(answered, 202, media_type="application/json")
 
 
 def _printed(request: Request) -> str:
     """The fingerprint of the body as it came."""
     return fingerprint(request.state.body)
-
-
-def _job(body: NewJob, key: str | None, printed: Any) -> Job:
-    given = body.options()
-    given.pop("idempotency_key", None)
-    queue = given.pop("queue")
-    job = job_from(
-        **given, idempotency_key=None if key is None else check_name("idempotency_key", key), hold=True, queue=queue
-    )
-    if key is None and body.id is None:
-        return job
-    return job.replace(options={**job.options, REQUEST: printed()})
-
-
-def _written(answer: Answer) -> Accepted:
-    job = answer.job
-    return Accepted.model_construct(
-        id=job.id, queue=str(job.queue), type=job.type, status=job.status, replayed=answer.replayed
-    )

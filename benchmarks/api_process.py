@@ -1,0 +1,37 @@
+"""A server in a process of its own, as `longshore serve` runs one, with one route more: one that does nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from longshore.backends.opening import connect
+from longshore.runtime.signals import serve
+from longshore.server.access import GuardedRoute, Scope, needs
+from longshore.server.app import create_app
+from longshore.server.serving import ApiServer
+
+router = APIRouter(route_class=GuardedRoute)
+
+
+@router.post("/nothing")
+@needs(Scope.SUBMIT)
+async def nothing() -> Response:
+    """Behind the same gate and in the same envelope as all others."""
+    return Response(b'{"id":"01a13b3d-1f0a-7c7e-9d49-94a8a6a2c0c1"}', 202, media_type="application/json")
+
+
+def main(url: str) -> int:
+    """Serves until it is stopped, and says where."""
+
+    def make() -> ApiServer:
+        app = create_app(connect(url), routers=[router])
+        return ApiServer(app, when_ready=lambda address: print(address, flush=True))
+
+    return serve(make)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Jobs over HTTP: what the durable two-phase accept costs beside a route that does nothing, alone and in bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from time import perf_counter
+
+from benchmarks.databases import Databases
+from benchmarks.http_client import send_all
+from benchmarks.measuring import Sample, Spread, alternate
+from benchmarks.reporting import Finding, Target, rates
+
+_CONNECTIONS = 32
+_REQUESTS = 2_000
+_BATCHES = 12
+_BULK_CONNECTIONS = 4
+_PER_BATCH = 1_000
+_JOB = {"type": "mail", "data": {"to": "ada@example.org", "subject": "hello", "n": 7}, "queue": "mail"}
+_keys = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Sample):
+    """A piece of work with how long each answer took."""
+
+    took: tuple[float, ...] = ()
+
+
+def post_jobs(databases: Databases) -> list[Finding]:
+    """POST /v1/jobs over 32 connections beside a route that does nothing, and 1,000 jobs per request beside one."""
+    with databases.scratch() as path, _serving(f"sqlite:///{path}") as port:
+        single, nothing, bulk = alternate(
+            databases.scale.rounds,
+            lambda: _served(port, "/v1/jobs", json.dumps(_JOB), _REQUESTS),
+            lambda: _served(port, "/nothing", json.dumps(_JOB), _REQUESTS),
+            lambda: _served(port, "/v1/jobs/batch", _batch(), _BATCHES, connections=_BULK_CONNECTIONS, jobs=_PER_BATCH),
+        )
+    tails = Spread.of(_quantile(sample, 0.99) / _quantile(sample, 0.5) for sample in single)
+    return [
+        rates(
+            "POST /v1/jobs, 32 connections, durable and in two phases",
+            single,
+            reference=nothing,
+            compared_with="a route that does nothing",
+            target=Target("≥", 0.25),
+        ),
+        Finding(
+            "the same, slowest hundredth of the answers",
+            "ms",
+            Spread.of(_quantile(sample, 0.99) * 1e3 for sample in single),
+            compared_with="its median",
+            reference=Spread.of(_quantile(sample, 0.5) * 1e3 for sample in single),
+            ratio=tails,
+            target=Target("≤", 5),
+        ),
+        rates(
+            "POST /v1/jobs/batch, 1,000 jobs per request, 4 connections",
+            bulk,
+            reference=single,
+            compared_with="one job per request",
+            target=Target("≥", 10),
+        ),
+    ]
+
+
+def _served(
+    port: int, path: str, body: str, requests: int, *, connections: int = _CONNECTIONS, jobs: int = 1
+) -> Served:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    )
+    left = iter([f"{head}Idempotency-Key: key-{next(_keys)}\r\n\r\n{body}".encode() for _ in range(requests)])
+    began = perf_counter()
+    took = asyncio.run(send_all(port, connections, lambda: next(left, None)))
+    seconds = perf_counter() - began
+    return Served(seconds, 0.0, 0.0, requests * jobs, requests, tuple(took))
+
+
+def _batch() -> str:
+    return json.dumps({"jobs": [_JOB] * _PER_BATCH})
+
+
+def _quantile(sample: Served, share: float) -> float:
+    ordered = sorted(sample.took)
+    return ordered[round(share * (len(ordered) - 1))]
+
+
+@contextmanager
+def _serving(url: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "benchmarks.api_process", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().rpartition(":")[2])
+        process.send_signal(signal.SIGTERM)

@@ -1,0 +1,47 @@
+"""From what a client said to the jobs it means, held until they are accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from longshore.core.job import Job
+from longshore.core.names import check_name, new_id
+from longshore.core.payload import check_json
+from longshore.core.record import job_like
+from longshore.runtime.adding import job_from
+from longshore.server.accepting import REQUEST
+from longshore.server.models.jobs import NewJob
+
+_ITS_OWN = frozenset({"data", "id", "idempotency_key"})
+"""What each job has for itself; most jobs of a batch share all the rest."""
+
+
+class Patterns:
+    """Makes the jobs of one request: what they share is worked out and checked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Job] = {}
+
+    def job(self, said: NewJob, key: str | None, fingerprint: str) -> Job:
+        """A job to be stored as CREATED, which keeps the fingerprint of its request if there is one."""
+        fields = said.__dict__
+        shared = tuple([(name, _hashable(fields[name])) for name in said.model_fields_set if name not in _ITS_OWN])
+        pattern = self._known.get(shared)
+        if pattern is None:
+            options = said.options()
+            for name in ("data", "job_id", "idempotency_key"):
+                options.pop(name, None)
+            pattern = self._known[shared] = job_from(**options, hold=True)
+        return job_like(
+            pattern,
+            id=new_id() if said.id is None else check_name("id", said.id),
+            payload=check_json("data", said.data),
+            idempotency_key=None if key is None else check_name("idempotency_key", key),
+            options={**pattern.options, REQUEST: fingerprint} if fingerprint else pattern.options,
+        )
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, list):
+        return tuple(value)
+    return value if isinstance(value, Hashable) else repr(value)

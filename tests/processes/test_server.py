@@ -1,0 +1,280 @@
+"""Servers as processes: killed between storing and accepting, stopped by signals, refused where they must not be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.cli.serve import without_password
+from longshore.cli.up import up as up_command
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from tests.backends.audit import audit_at
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = 20
+COMMAND = "from longshore.cli.main import run; run()"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that outlives a process."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Client:
+    """Posts one job after the other, each until it is answered, and keeps a log of its own."""
+
+    def __init__(self, name: str, address: str, chance: Random) -> None:
+        self.name = name
+        self.tried: list[str] = []
+        self.acknowledged: dict[str, str] = {}
+        self.retries = 0
+        self._address = address
+        self._chance = chance
+
+    async def post_until(self, over: asyncio.Event) -> None:
+        async with httpx.AsyncClient(base_url=self._address, timeout=10) as client:
+            number = 0
+            while not over.is_set():
+                key = f"{self.name}-{number}"
+                number += 1
+                self.tried.append(key)
+                await self._post(client, key)
+
+    async def _post(self, client: httpx.AsyncClient, key: str) -> None:
+        body = {"type": "t", "data": key}
+        while True:
+            try:
+                answered = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+            except httpx.TransportError:  # it was killed: the answer is lost, or there was none
+                self.retries += 1
+                await asyncio.sleep(self._chance.uniform(0.01, 0.05))
+                continue
+            if answered.status_code == 202:
+                self.acknowledged[key] = answered.json()["id"]
+                return
+            assert answered.status_code == 503, answered.text
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.prove
+async def test_a_server_killed_between_storing_and_accepting_loses_and_doubles_nothing(
+    url: str, seed: int, proving: bool
+) -> None:
+    # F02, O-FAIL-04, O-INV-01: 20 clients with a log of their own
+    kills = 40 if proving else 2
+    chance = Random(seed)
+    port = free_port()
+    over = asyncio.Event()
+    clients = [Client(f"c{n}", f"http://127.0.0.1:{port}", Random(chance.random())) for n in range(CLIENTS)]
+    posting = [asyncio.create_task(client.post_until(over)) for client in clients]
+    killed = 0
+    while killed < kills:
+        process = await start(url, port, str(chance.randrange(10**9)))
+        assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+        killed += 1
+        for task in posting:
+            assert not task.done(), task.result()
+    process = await start(url, port, "")
+    over.set()
+    await asyncio.gather(*posting)
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    jobs, _ = await audit_at(url)
+    by_key: dict[str, list[Job]] = {}
+    for job in jobs.values():
+        by_key.setdefault(str(job.idempotency_key), []).append(job)
+    tried = [key for client in clients for key in client.tried]
+    acknowledged = {key: job_id for client in clients for key, job_id in client.acknowledged.items()}
+    assert set(acknowledged) == set(tried), "each was repeated until it was answered"
+    assert {key: [job.id for job in found] for key, found in by_key.items()} == {
+        key: [job_id] for key, job_id in acknowledged.items()
+    }, "one job for each key, and it is the one that was told"
+    assert {job.status for job in jobs.values()} == {JobStatus.INITIAL_PENDING}, "none is left behind as CREATED"
+    retries = sum(client.retries for client in clients)
+    print(f"{killed} kills, {len(jobs)} jobs, {retries} lost answers, seed {seed}")
+    assert retries >= kills
+
+
+async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
+    command = [sys.executable, "-m", "tests.processes.api_hand", url, str(port), seed]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    assert (await asyncio.wait_for(process.stdout.readline(), 30)).startswith(b"http://")
+    return process
+
+
+# -- longshore up
+
+
+class Up:
+    """`longshore up`, as somebody would start it."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        command = [sys.executable, "-c", COMMAND, "up", "--port", "0", "--json", *arguments]
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        self.told: dict[str, Any] = json.loads(line)
+        self.client = httpx.Client(base_url=self.told["address"], timeout=30)
+
+    def submit(self, kind: str, **data: Any) -> str:
+        answered = self.client.post("/v1/jobs", json={"type": kind, "data": data})
+        assert answered.status_code == 202, answered.text
+        return str(answered.json()["id"])
+
+    def over(self, job_id: str) -> dict[str, Any]:
+        shown: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}?wait=20").json()
+        return shown
+
+    def end(self) -> str:
+        """Waits for the end, and returns what it logged."""
+        self.client.close()
+        return self.process.communicate(timeout=40)[1]
+
+
+@contextmanager
+def up(folder: Path, *arguments: str) -> Iterator[Up]:
+    running = Up(folder, *arguments)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            os.killpg(running.process.pid, signal.SIGKILL)
+            running.end()
+
+
+def test_everything_is_up_with_one_command_and_ends_with_one_ctrl_c(tmp_path: Path) -> None:
+    # F20, F22
+    with up(tmp_path) as running:
+        assert running.told["url"] == "sqlite:///longshore.db"
+        assert running.over(running.submit("echo", say={"to": "Ada"}))["result"] == {"to": "Ada"}
+        failed = running.over(running.submit("fail", why="no reason"))
+        assert (failed["status"], failed["error_message"].partition("\n")[0]) == ("DEAD", "RuntimeError: no reason")
+        page = running.client.get("/").text
+        assert "RuntimeError: no reason" in page
+        assert "running" in page
+        put = running.client.put(
+            "/v1/schedules/s", json={"job": {"type": "echo"}, "repeat": {"every": 0.2, "limit": 1}}
+        )
+        assert put.status_code == 200
+        running.client.get("/v1/jobs?schedule_id=s")
+        asleep = running.submit("sleep", seconds=1)
+        waits = running.client.get(f"/v1/jobs/{asleep}")
+        assert waits.status_code == 200
+        os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does
+        logged = running.end()
+        assert running.process.returncode == 0
+        assert "Traceback" not in logged
+    jobs = asyncio.run(stored(f"sqlite:///{tmp_path / 'longshore.db'}"))
+    assert jobs[asleep].status in (JobStatus.COMPLETED, JobStatus.INITIAL_PENDING)
+    assert jobs[asleep].retry_count == jobs[asleep].crashes == 0
+    assert Counter(job.status for job in jobs.values())[JobStatus.RUNNING] == 0
+
+
+async def stored(url: str) -> dict[str, Job]:
+    async with connect(url) as backend:
+        return {job.id: job for job in (await backend.list_jobs(JobFilter(), limit=1000)).items}
+
+
+def test_a_harbor_of_ones_own_is_up_with_it_and_logs_as_json(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import logging\n"
+        "from longshore import Harbor\n"
+        "harbor = Harbor('sqlite:///shop.db')\n"
+        "@harbor.task\n"
+        "async def greet(name: str) -> str:\n"
+        "    logging.getLogger('shop').info('greeting')\n"
+        "    return f'hello {name}'\n"
+    )
+    with up(tmp_path, "--harbor", "shop:harbor", "--log-format", "json", "--processes", "2") as running:
+        job_id = running.submit("greet", name="Ada")
+        assert running.over(job_id)["result"] == "hello Ada"
+        running.process.send_signal(signal.SIGTERM)
+        logged = running.end()
+        assert running.process.returncode == 0
+    lines = [json.loads(line) for line in logged.splitlines()]
+    (greeting,) = [line for line in lines if line["message"] == "greeting"]
+    assert (greeting["job_id"], greeting["job_type"], greeting["logger"]) == (job_id, "greet", "shop")
+    assert not (tmp_path / "longshore.db").exists()
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=40,
+        env={"PATH": "", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment},
+    )
+
+
+@pytest.mark.parametrize(("command", "auth"), [("serve", "false"), ("serve", "0"), ("up", "False")])
+def test_a_public_address_without_credentials_refuses_to_start_whatever_the_environment_says(
+    tmp_path: Path, command: str, auth: str
+) -> None:
+    # F54
+    settings = {"AUTH": auth, "LONGSHORE_AUTH": auth, "LONGSHORE_HOST": "0.0.0.0", "LONGSHORE_PORT": "0"}
+    refused = run(tmp_path, command, "--url", "sqlite:///jobs.db", **settings)
+    assert refused.returncode == 2, refused.stderr
+    assert re.search(r"longshore: host: 0\.0\.0\.0 is reached from other machines", refused.stderr)
+    assert "Traceback" not in refused.stderr
+
+
+def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:
+    refused = run(tmp_path, "up", "--harbor", "no.such:harbor")
+    assert refused.returncode == 2
+    assert refused.stderr == "longshore: harbor: no.such cannot be imported from here: No module named 'no'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": "memory://"}, "url: memory:// is seen by one process only"),
+        ({"url": "sqlite:///x.db", "harbor": "shop:harbor"}, "url: is the harbor's own affair"),
+        ({"harbor": "nonsense"}, "harbor: must be written module:name"),
+        ({"harbor": "json:dumps"}, "harbor: json:dumps is a function, not a Harbor"),
+    ],
+)
+def test_what_cannot_be_up_is_refused_before_anything_begins(given: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        up_command(**given)  # type: ignore[arg-type]  # texts, as a command line has
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    # F59
+    assert without_password("postgresql://me:s3cret@db/jobs?password=s3cret") == "postgresql://me@db/jobs"
+    assert without_password("sqlite:///jobs.db") == "sqlite:///jobs.db"

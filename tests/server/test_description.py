@@ -1,0 +1,127 @@
+"""The OpenAPI document: complete, and true of every answer to whatever schemathesis makes up from it."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from longshore.backends.opening import connect
+from longshore.core.job import Job
+from longshore.server.app import create_app
+from longshore.server.options import ServerOptions
+from longshore.server.serving import ApiServer
+from tests.conftest import PROVING
+
+METHODS = ("get", "put", "post", "patch", "delete")
+ENDLESS = r".*/stream$"
+DOCUMENT = create_app(connect("memory://")).openapi()
+
+described = schemathesis.openapi.from_dict(DOCUMENT).exclude(path_regex=ENDLESS)
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            assert method in METHODS
+            yield method, path, operation
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server on a real socket, in a loop of its own, with a few things to be found."""
+    told: list[Any] = []
+    started = threading.Event()
+
+    async def run() -> None:
+        backend = connect("memory://")
+        await backend.enqueue_jobs([Job(id=job_id, type="echo", queue="mail") for job_id in ("0", "welcome-ada")])
+        server = ApiServer(create_app(backend, options=ServerOptions(longest_wait=0.02)))
+        running = asyncio.create_task(server.run())
+        await server.ready()
+        told.extend([server, asyncio.get_running_loop()])
+        started.set()
+        await running
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
+    thread.start()
+    assert started.wait(20)
+    server, loop = told
+    yield server.address
+    asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
+    thread.join(20)
+
+
+@pytest.mark.prove
+@described.parametrize()
+@settings(
+    max_examples=300 if PROVING else 6,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case, address: str) -> None:
+    # F52
+    case.call_and_validate(base_url=address, checks=CHECKS)
+
+
+def test_every_operation_is_told_in_full() -> None:
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(names)) == len(names) > 30
+    for method, path, operation in operations():
+        where = f"{method} {path}"
+        assert re.fullmatch("[a-z_]+", operation["operationId"]), where
+        assert operation["summary"], where
+        assert operation["description"], where
+        assert operation["tags"], where
+        refused = operation["responses"]["422"]["content"]
+        assert refused == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}, where
+        if path not in ("/healthz", "/readyz"):
+            assert operation["security"] == [{"token": []}], where
+            assert operation["x-longshore-scope"] in ("read", "submit", "work", "admin"), where
+
+
+def test_every_body_has_an_example_that_is_accepted(address: str) -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    tried = 0
+    with httpx.Client(base_url=address) as client:
+        for method, path, operation in operations():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            name = str(content.get("$ref", "")).rpartition("/")[2]
+            for example in schemas.get(name, {}).get("examples", []):
+                answered = client.request(method, path.replace("{", "").replace("}", ""), json=example)
+                assert answered.status_code < 300, f"{method} {path}: {answered.text}"
+                tried += 1
+    assert tried >= 8
+
+
+def test_the_names_of_operations_stay_what_they_are() -> None:
+    """Clients are generated from them: one that is renamed breaks somebody's program."""
+    assert set(OPERATIONS.split()) - {operation["operationId"] for _, _, operation in operations()} == set()
+
+
+OPERATIONS = """
+act_on_jobs cancel_flow cancel_job delete_job describe draw_flow explain_job get_flow get_history get_job get_logs
+get_progress get_queue get_schedule get_stats health list_dead_letters list_jobs list_queues list_schedules list_workers
+metrics pause_queue pause_schedule preview_repeat preview_schedule promote_job put_schedule read_events readiness
+remove_schedule rerun_flow resume_queue resume_schedule retry_dead_letters retry_flow retry_job run_schedule set_limits
+stream_events stream_job submit_job submit_jobs
+"""

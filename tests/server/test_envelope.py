@@ -1,0 +1,186 @@
+"""Around every request: bounds, ids, headers, and an answer that says nothing it should not."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import APIRouter
+
+from longshore.backends.contract import Backend
+from longshore.core import errors
+from longshore.core.errors import LongshoreError
+from longshore.core.lifecycle import JobStatus
+from longshore.server import problems, refusals
+from longshore.server.access import GuardedRoute, Scope, needs
+from longshore.server.envelope import Envelope
+from longshore.server.options import ServerOptions
+from tests.server.conftest import Serve
+
+JSON = {"content-type": "application/json"}
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(memory: Backend, serve: Serve) -> None:
+    client: httpx.AsyncClient = await serve(memory, options=ServerOptions(max_body=1000))
+    announced = await client.post("/v1/jobs", content=b" " * 1001, headers=JSON)
+    assert (announced.status_code, announced.headers["connection"]) == (413, "close")
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while True:
+            read += 100
+            yield b" " * 100
+
+    streamed = await client.post("/v1/jobs", content=endless(), headers=JSON)
+    assert (streamed.status_code, streamed.headers["connection"]) == (413, "close")
+    assert read <= 1200
+    assert (await client.post("/v1/jobs", json={"type": "t", "data": "x" * 900})).status_code == 202
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "x"])
+async def test_a_packed_body_is_not_unpacked(quick: httpx.AsyncClient, coding: str) -> None:
+    # F52: no bomb goes off that nobody opens
+    refused = await quick.post("/v1/jobs", content=b"\x1f\x8b", headers={**JSON, "content-encoding": coding})
+    assert refused.status_code == 415
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await receive()
+
+    sent: list[dict[str, Any]] = []
+    chunks = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Any:
+        if chunks:
+            return chunks.pop()
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    envelope = Envelope(app, ServerOptions(body_patience=0.02), lambda *_: None)
+    scope = {"type": "http", "method": "POST", "headers": [], "raw_path": b"/", "path": "/"}
+    await envelope(scope, receive, send)
+    assert sent[0]["status"] == 408
+
+
+async def test_every_answer_has_an_id_and_headers_that_browsers_heed(quick: httpx.AsyncClient) -> None:
+    # F55
+    for address in ("/healthz", "/nothing", "/v1/jobs", "/", "/metrics"):
+        answer = await quick.get(address, headers={"X-Request-ID": "abc-1"})
+        assert answer.headers["x-request-id"] == "abc-1"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert "access-control-allow-origin" not in answer.headers
+    for bad in ("a b", "x" * 65, "<script>"):
+        answer = await quick.get("/nothing", headers={"X-Request-ID": bad})
+        assert answer.headers["x-request-id"] == answer.json()["request_id"] != bad
+
+
+async def test_what_nobody_thought_of_is_logged_and_not_told(
+    memory: Backend, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    # F59
+    router = APIRouter(route_class=GuardedRoute)
+
+    @router.get("/broken")
+    @needs(Scope.READ)
+    async def broken() -> None:
+        raise RuntimeError("the password is hunter2")
+
+    client: httpx.AsyncClient = await serve(memory, routers=[router])
+    with caplog.at_level(logging.ERROR, "longshore.http"):
+        answer = await client.get("/broken", headers={"X-Request-ID": "find-me"})
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text
+    assert answer.json()["type"] == "urn:longshore:internal"
+    assert "find-me" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"", 422, "body"),
+        (b"{", 400, "body"),
+        (b"\xff", 400, "body"),
+        (b"[]", 422, "body"),
+        (b'"text"', 422, "body"),
+        (b"{}", 422, "type"),
+        (b'{"type":"t","data":NaN}', 422, "data"),
+        (b'{"type":"t","data":1e999}', 422, "data"),
+        (b'{"type":"t","data":{"a":9223372036854775808}}', 422, "data.a"),
+        (b'{"type":"t","data":"\\ud800"}', 422, "data"),
+        (b'{"type":"t","data":{"a":1,"a":2}}', 422, "data"),
+        (b'{"type":"t","type":"u"}', 422, "body"),
+        (b'{"type":"t","data":' + b"[" * 5000 + b"]" * 5000 + b"}", 422, None),
+        (b'{"type":"\\u0000"}', 422, "type"),
+        (b'{"type":1}', 422, "type"),
+        (b'{"type":"t","tags":"eu"}', 422, "tags"),
+        (b'{"type":"t","tags":["a\\u0001"]}', 422, "tags"),
+        (b'{"type":"t","priority":true}', 422, "priority"),
+        (b'{"type":"t","priority":4294967296}', 422, "priority"),
+        (b'{"type":"t","delay":-1}', 422, "delay"),
+        (b'{"type":"t","delay":1e12}', 422, "delay"),
+        (b'{"type":"t","timeout":0}', 422, "timeout"),
+        (b'{"type":"t","run_at":"2026-01-01T00:00:00"}', 422, "run_at"),
+        (b'{"type":"t","run_at":"9999-12-31T23:59:59-12:00"}', 422, "run_at"),
+        (b'{"type":"t","lease":{}}', 422, "lease"),
+        (b'{"type":"t","status":"COMPLETED"}', 422, "status"),
+    ],
+)
+async def test_a_bad_body_is_refused_by_field_and_changes_nothing(
+    quick: httpx.AsyncClient, memory: Backend, body: bytes, status: int, field: str | None
+) -> None:
+    # F48, F52
+    refused = await quick.post("/v1/jobs", content=body, headers=JSON)
+    assert refused.status_code == status, refused.text
+    assert refused.headers["content-type"] == "application/problem+json"
+    if field is not None:
+        assert refused.json()["field"] == field
+    assert sum((await memory.count_jobs()).values()) == 0
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
+async def test_only_json_is_read_as_json(quick: httpx.AsyncClient, memory: Backend, kind: str) -> None:
+    # F55: what a form on a foreign page can send is not understood here
+    refused = await quick.post("/v1/jobs", content=b'{"type":"t"}', headers={"content-type": kind})
+    assert refused.status_code == 422
+    assert sum((await memory.count_jobs()).values()) == 0
+
+
+def test_every_error_there_is_has_its_row_in_the_table() -> None:
+    never_raised_here = {errors.Fatal, errors.Snooze, errors.JobFailed, errors.JobCancelled}
+    declared = {
+        value
+        for module in (errors, refusals)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, LongshoreError)
+    }
+    assert declared - never_raised_here == set(problems.TABLE)
+    names = [(kind.status, kind.name) for kind in problems.TABLE.values()]
+    assert len({name for _, name in names}) == len(set(names)), "one name, one meaning"
+
+
+def test_an_error_tells_what_a_program_needs() -> None:
+    told = json.loads(bytes(problems.problem(errors.InvalidTransition("j", JobStatus.DEAD, "gone"), "r").body))
+    assert (told["status"], told["status_of_job"], told["job_id"], told["request_id"]) == (409, "DEAD", "j", "r")
+    assert problems.problem(errors.LeaseLost("j", "expired")).status_code == 409
+    assert problems.problem(LongshoreError("postgresql://u:secret@h")).body.count(b"secret") == 0
+    assert problems.field_at(("body", "jobs", 3, "tags", 0)) == "jobs[3].tags[0]"
+
+
+async def test_an_unknown_address_and_method_are_told_as_problems(quick: httpx.AsyncClient) -> None:
+    assert (await quick.get("/v2")).json()["type"] == "urn:longshore:not-found"
+    wrong = await quick.put("/v1/jobs")
+    assert (wrong.status_code, wrong.json()["type"]) == (405, "urn:longshore:method-not-allowed")
+    assert (await quick.get("/v1/jobs/")).status_code == 404
+    assert (await quick.get("/v1/jobs/%C3%28")).status_code == 422

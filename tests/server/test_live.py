@@ -1,0 +1,220 @@
+"""The log as a stream: nothing skipped, nothing doubled, resumed from a cursor, ended when the server stops."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from longshore.backends.contract import Backend
+from longshore.core.job import Job, JobEvent
+from longshore.runtime.job_queue import Queue
+from longshore.server.app import create_app
+from longshore.server.options import ServerOptions
+from longshore.server.serving import ApiServer
+from longshore.server.tail import Tail, Wanted, events_after
+from tests.runtime.working import until
+from tests.server.conftest import Serve
+
+
+class Served:
+    """A server on a real socket."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self.platform = app.state.platform
+        self.server = ApiServer(app)
+        self.running = asyncio.create_task(self.server.run())
+
+    async def stop(self) -> None:
+        await self.server.close()
+        await self.running
+
+
+@asynccontextmanager
+async def served(backend: Backend, **options: Any) -> AsyncIterator[Served]:
+    """The server, and a keeper so that its end does not close the store."""
+    keeper = Queue(backend)
+    serving = Served(create_app(backend, options=ServerOptions(**options)))
+    await serving.server.ready()
+    try:
+        yield serving
+    finally:
+        await serving.stop()
+        assert not keeper.closed
+
+
+async def next_event(lines: AsyncIterator[str]) -> dict[str, str]:
+    """The fields of the next message that carries data or an id."""
+    fields: dict[str, str] = {}
+    async for line in lines:
+        if not line:
+            if "data" in fields or "id" in fields:
+                return fields
+            fields = {}
+            continue
+        name, _, value = line.partition(": ")
+        fields[name] = value
+    return fields
+
+
+async def test_events_come_as_they_happen_and_a_broken_stream_goes_on_where_it_was(backend: Backend) -> None:
+    async with served(backend) as serving, httpx.AsyncClient(base_url=serving.server.address) as client:
+        async with client.stream("GET", "/v1/events/stream") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            lines = stream.aiter_lines()
+            assert await anext(lines) == "retry: 2000"
+            await until(lambda: serving.platform.tail.cursor is not None)
+            await client.post("/v1/jobs", json={"type": "t", "id": "a"})
+            first, second = await next_event(lines), await next_event(lines)
+            assert [first["event"], second["event"]] == ["job.added", "job.accepted"]
+            assert json.loads(second["data"])["to_status"] == "INITIAL_PENDING"
+        await client.post("/v1/jobs", json={"type": "t", "id": "b"})
+        async with client.stream("GET", "/v1/events/stream", headers={"Last-Event-ID": first["id"]}) as stream:
+            lines = stream.aiter_lines()
+            told = [await next_event(lines) for _ in range(3)]
+            assert [(json.loads(one["data"])["job_id"], one["event"]) for one in told] == [
+                ("a", "job.accepted"),
+                ("b", "job.added"),
+                ("b", "job.accepted"),
+            ]
+            await client.post("/v1/jobs/b/cancel")
+            assert (await next_event(lines))["event"] == "job.stopped", "from the store, and on as it happens"
+
+
+async def test_a_stream_tells_only_what_was_asked_for(memory: Backend) -> None:
+    async with served(memory) as serving, httpx.AsyncClient(base_url=serving.server.address) as client:
+        await client.post("/v1/jobs", json={"type": "t", "id": "other"})
+        await client.post("/v1/jobs", json={"type": "t", "id": "mine", "queue": "mail"})
+        cursor = (await client.get("/v1/events?limit=1")).json()["next_cursor"]
+        for address, expected in [
+            (f"/v1/events/stream?queue=mail&after={cursor}", ["job.added", "job.accepted"]),
+            (f"/v1/events/stream?event=job.accepted&job_id=mine&after={cursor}", ["job.accepted"]),
+            (f"/v1/jobs/mine/events/stream?after={cursor}", ["job.added", "job.accepted"]),
+        ]:
+            async with client.stream("GET", address) as stream:
+                lines = stream.aiter_lines()
+                told = [await next_event(lines) for _ in expected]
+                assert [one["event"] for one in told] == expected
+                assert {json.loads(one["data"])["job_id"] for one in told} == {"mine"}
+
+
+async def test_fifty_open_streams_do_not_hold_up_the_end(memory: Backend) -> None:
+    # F21
+    async with (
+        served(memory, grace=30) as serving,
+        httpx.AsyncClient(
+            base_url=serving.server.address, limits=httpx.Limits(max_connections=None), timeout=30
+        ) as client,
+    ):
+        opened = asyncio.Semaphore(0)
+
+        async def follow() -> list[str]:
+            async with client.stream("GET", "/v1/events/stream") as stream:
+                opened.release()
+                return [line async for line in stream.aiter_lines()]
+
+        await memory.enqueue_job(Job(id="j", type="t"))
+        followers = [asyncio.create_task(follow()) for _ in range(50)]
+        waiting = asyncio.create_task(client.get("/v1/jobs/j?wait=60"))
+        for _ in followers:
+            await opened.acquire()
+        await until(lambda: serving.platform.streams == 51)
+        began = asyncio.get_running_loop().time()
+        await serving.stop()
+        took = asyncio.get_running_loop().time() - began
+        endings = await asyncio.gather(*followers)
+        assert took < 5, f"it took {took:.1f} s"
+        assert {lines[-2] for lines in endings} == {": the server stops; come back in a moment"}
+        assert (await waiting).json()["status"] == "INITIAL_PENDING"
+        assert serving.platform.streams == 0
+
+
+async def test_a_silent_stream_says_that_it_lives_and_how_far_it_has_looked(memory: Backend) -> None:
+    async with (
+        served(memory, heartbeat=0.05) as serving,
+        httpx.AsyncClient(base_url=serving.server.address) as client,
+        client.stream("GET", "/v1/events/stream?queue=quiet") as stream,
+    ):
+        lines = stream.aiter_lines()
+        before = (await next_event(lines))["id"]
+        await client.post("/v1/jobs", json={"type": "t"})
+        last = (await memory.read_events())[-1].cursor
+        while (after := (await next_event(lines))["id"]) != last:
+            assert after == before or after < last
+
+
+async def test_more_streams_than_allowed_are_told_to_come_later(memory: Backend) -> None:
+    async with (
+        served(memory, max_streams=1) as serving,
+        httpx.AsyncClient(base_url=serving.server.address) as client,
+        client.stream("GET", "/v1/events/stream"),
+    ):
+        await memory.enqueue_job(Job(id="j", type="t"))
+        for address in ("/v1/events/stream", "/v1/jobs/j?wait=1"):
+            refused = await client.get(address)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert (await client.get("/v1/jobs/j")).status_code == 200
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "00000000-1", "x" * 1001])
+async def test_a_cursor_of_another_log_is_refused_before_the_stream_begins(
+    memory: Backend, serve: Serve, cursor: str
+) -> None:
+    client: httpx.AsyncClient = await serve(memory)
+    refused = await client.get("/v1/events/stream", headers={"Last-Event-ID": cursor})
+    assert refused.status_code in (410, 422)
+    assert (await client.get("/v1/events", params={"after": cursor})).status_code in (410, 422)
+    assert (await client.get("/v1/events/stream?event=job.nonsense")).status_code == 422
+
+
+# -- the tail itself
+
+
+async def collected(events: AsyncIterator[JobEvent | str], count: int) -> list[str]:
+    found: list[str] = []
+    async for event in events:
+        if isinstance(event, JobEvent):
+            found.append(f"{event.job_id} {event.event}")
+            if len(found) == count:
+                return found
+    return found
+
+
+async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.server.tail._KEPT", 5)
+    tail = Tail(memory, lambda _: None)
+    await tail.open()
+    await until(lambda: tail.cursor is not None)
+    start = await memory.end_of_events()
+    slow = events_after(tail, memory, start, Wanted(), 1)
+    await memory.enqueue_job(Job(id="first", type="t"))
+    assert await collected(slow, 1) == ["first job.added"]
+    await memory.enqueue_jobs([Job(id=f"j{n}", type="t") for n in range(50)])
+    await until(lambda: tail.end >= 51)
+    assert await collected(slow, 50) == [f"j{n} job.added" for n in range(50)]
+    await tail.close()
+
+
+async def test_many_followers_hear_each_event_once_while_it_is_written_by_many(backend: Backend) -> None:
+    tail = Tail(backend, lambda _: None)
+    await tail.open()
+    start = await backend.end_of_events()
+
+    async def write(writer: int) -> None:
+        for number in range(10):
+            await backend.enqueue_job(Job(id=f"{writer}-{number}", type="t"))
+
+    followers = [asyncio.create_task(collected(events_after(tail, backend, start, Wanted(), 1), 50)) for _ in range(5)]
+    await asyncio.gather(*(write(writer) for writer in range(5)))
+    for heard in await asyncio.gather(*followers):
+        assert len(set(heard)) == 50
+        for writer in range(5):
+            own = [one for one in heard if one.startswith(f"{writer}-")]
+            assert own == [f"{writer}-{number} job.added" for number in range(10)]
+    await tail.close()

@@ -1,0 +1,177 @@
+"""On a real socket: who may reach it, requests that are no requests, and an end that is prompt."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import InvalidArgument
+from longshore.server.access import OpenGate
+from longshore.server.app import create_app
+from longshore.server.options import ServerOptions
+from longshore.server.serving import ApiServer, check_exposure, is_loopback
+from tests.server.test_access import ROLES, NameGate
+
+
+@asynccontextmanager
+async def served(backend: Backend, **options: Any) -> AsyncIterator[ApiServer]:
+    server = ApiServer(create_app(backend, options=ServerOptions(**options)))
+    running = asyncio.create_task(server.run())
+    await server.ready()
+    try:
+        yield server
+    finally:
+        await server.close()
+        await running
+
+
+async def said(server: ApiServer, sent: bytes, *, then: float = 5.0) -> bytes:
+    """What the server answers to these bytes until it closes the connection, or nothing comes any more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
+    try:
+        writer.write(sent)
+        answer = b""
+        try:
+            async with asyncio.timeout(then):
+                while piece := await reader.read(65536):
+                    answer += piece
+        except TimeoutError:
+            pass
+        return answer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def head(method: str, path: str, *headers: str, close: bool = True) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers, *(["Connection: close"] if close else [])]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+MALFORMED = {
+    "no http": b"hello there\r\n\r\n",
+    "bad chunk": head("POST", "/v1/jobs", "Content-Type: application/json", "Transfer-Encoding: chunked") + b"zz\r\n{}",
+    "length and chunks": head(
+        "POST", "/v1/jobs", "Content-Type: application/json", "Content-Length: 2", "Transfer-Encoding: chunked"
+    )
+    + b"0\r\n\r\n",
+    "two lengths": head("POST", "/v1/jobs", "Content-Length: 2", "Content-Length: 5") + b"{}",
+    "negative length": head("POST", "/v1/jobs", "Content-Length: -2"),
+    "length that is none": head("POST", "/v1/jobs", "Content-Length: many"),
+    "header with a line end": b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\n\r\n",
+    "space before the colon": b"GET /healthz HTTP/1.1\r\nHost : a\r\n\r\n",
+    "bad version": b"GET /healthz HTTP/9.9\r\nHost: a\r\n\r\n",
+    "long head": head("GET", "/healthz", *(f"X-{n}: {'x' * 1000}" for n in range(99))),
+    "many headers": head("GET", "/healthz", *(f"X-{n}: 1" for n in range(200))),
+    "long path": head("GET", "/" + "x" * 100_000),
+    "path outside ASCII": b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
+    "bad escapes": head("GET", "/v1/jobs/%ff%fe"),
+    "huge length": head("POST", "/v1/jobs", "Content-Type: application/json", "Content-Length: 99999999999"),
+}
+
+
+async def test_requests_that_are_no_requests_get_a_4xx_and_hold_up_nobody(memory: Backend) -> None:
+    # F52
+    async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
+        for what, sent in MALFORMED.items():
+            answer = await said(server, sent, then=2)
+            assert answer.startswith(b"HTTP/1.1 4"), f"{what}: {answer[:100]!r}"
+            assert b"content-type: application/problem+json" in answer, what
+            assert (await client.get("/healthz")).status_code == 200, what
+        assert sum((await memory.count_jobs()).values()) == 0
+
+
+async def test_a_thousand_ranges_and_an_upgrade_are_not_heeded(memory: Backend) -> None:
+    # F52
+    async with served(memory) as server:
+        ranges = "Range: bytes=" + ",".join(f"{n}-{n}" for n in range(5000))
+        assert (await said(server, head("GET", "/healthz", ranges))).startswith(b"HTTP/1.1 200")
+        upgrade = head("GET", "/healthz", "Upgrade: websocket", "Connection: Upgrade", close=False)
+        assert (await said(server, upgrade, then=0.5)).startswith(b"HTTP/1.1 ")
+
+
+async def test_requests_sent_one_behind_the_other_are_answered_in_order(memory: Backend) -> None:
+    # F52
+    async with served(memory) as server:
+        several = head("GET", "/healthz", close=False) + head("GET", "/nothing", close=False) + head("GET", "/readyz")
+        answer = await said(server, several)
+        places = [answer.find(word) for word in (b'"ok"', b"not-found", b"ready")]
+        assert -1 not in places
+        assert places == sorted(places)
+
+
+async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F52
+    monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
+    async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
+        slow = [asyncio.create_task(said(server, b"GET /healthz HTTP/1.1\r\nHost: a")) for _ in range(50)]
+        silent = asyncio.create_task(said(server, b""))
+        assert (await client.get("/healthz")).status_code == 200
+        assert await asyncio.gather(*slow, silent) == [b""] * 51
+        for _ in range(3):  # on one connection, longer than a head may take
+            assert (await client.get("/healthz")).status_code == 200
+            await asyncio.sleep(0.15)
+
+
+async def test_more_connections_than_allowed_are_told_so(memory: Backend) -> None:
+    async with served(memory, max_connections=3) as server:
+        held = [await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2])) for _ in range(3)]
+        assert (await said(server, head("GET", "/healthz"))).startswith(b"HTTP/1.1 503")
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+
+
+# -- who may reach it
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_an_address_of_this_machine_alone_needs_no_credentials(host: str) -> None:
+    assert is_loopback(host)
+    check_exposure(host, OpenGate())
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.4", "example.org", "localhost.example.org", "", "::ffff:0.0.0.0"]
+)
+def test_an_address_that_others_reach_is_refused_as_long_as_nobody_is_asked(memory: Backend, host: str) -> None:
+    # F54
+    assert not is_loopback(host)
+    with pytest.raises(InvalidArgument, match="asks nobody who they are"):
+        ApiServer(create_app(memory), host=host)
+    check_exposure(host, NameGate(*ROLES))
+
+
+def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidArgument, match="cannot be served on"):
+        ApiServer(create_app(memory), port=taken.getsockname()[1])
+
+
+async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Backend) -> None:
+    # F20
+    async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
+        enqueue, began = memory.add_jobs, asyncio.Event()
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            began.set()
+            await asyncio.sleep(0.2)
+            return await enqueue(*args, **options)
+
+        memory.add_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
+        posting = asyncio.create_task(client.post("/v1/jobs", json={"type": "t"}))
+        await began.wait()
+        started = time.perf_counter()
+        await server.close()
+        assert (await posting).status_code == 202
+        assert time.perf_counter() - started < 5
+        with pytest.raises(httpx.ConnectError):
+            await client.get("/healthz")

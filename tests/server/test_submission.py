@@ -1,0 +1,253 @@
+"""A job over HTTP: stored, accepted, answered; and one job for one key, whatever happens in between."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import BackendUnavailable
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.server.accepting import SubmissionDesk, fingerprint
+from longshore.server.app import create_app
+from tests.server.conftest import Serve
+
+KEY = "Idempotency-Key"
+
+
+async def all_jobs(backend: Backend) -> list[Job]:
+    from longshore.core.filtering import JobFilter
+
+    return (await backend.list_jobs(JobFilter(), limit=1000)).items
+
+
+async def test_a_job_is_acknowledged_at_once_and_was_created_before_it_was_accepted(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # O-GOAL-01, O-TR-01, O-ST-01, O-DM-01
+    body = {"type": "mail", "data": {"to": "ada", "æ": [1, None]}, "queue": "mail", "tags": ["eu"], "priority": -3}
+    answered = await client.post("/v1/jobs", json=body)
+    assert answered.status_code == 202
+    told = answered.json()
+    assert told == {
+        "id": told["id"],
+        "queue": "mail",
+        "type": "mail",
+        "status": "INITIAL_PENDING",
+        "replayed": False,
+    }
+    assert answered.headers["location"] == f"/v1/jobs/{told['id']}"
+    job = await backend.get_job(told["id"])
+    assert (job.data, job.tags, job.priority, job.max_attempts, job.max_crashes) == (body["data"], ("eu",), -3, 1, 3)
+    history = [(event.event, event.to_status) for event in await backend.read_events(job_id=job.id)]
+    assert history == [("job.added", JobStatus.CREATED), ("job.accepted", JobStatus.INITIAL_PENDING)]
+
+
+async def test_a_repeated_request_gives_the_same_job_and_changes_nothing(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # O-GOAL-03, X-64
+    first = await client.post("/v1/jobs", json={"type": "t", "data": {"a": 1, "b": 2}}, headers={KEY: "k"})
+    again = await client.post("/v1/jobs", content=b'{"data":{"b":2, "a":1},"type":"t"}', headers={KEY: "k"} | JSON)
+    assert again.status_code == 202
+    assert again.json() == {**first.json(), "replayed": True}
+    assert len(await all_jobs(backend)) == 1
+
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "other", [{"type": "t", "data": 2}, {"type": "u", "data": 1}, {"type": "t", "data": 1, "priority": 1}]
+)
+async def test_the_same_key_with_another_body_is_refused(
+    client: httpx.AsyncClient, backend: Backend, other: dict[str, Any]
+) -> None:
+    # F46
+    first = await client.post("/v1/jobs", json={"type": "t", "data": 1}, headers={KEY: "k"})
+    refused = await client.post("/v1/jobs", json=other, headers={KEY: "k"})
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "urn:longshore:idempotency-key-reused"
+    assert refused.json()["job_id"] == first.json()["id"]
+    assert len(await all_jobs(backend)) == 1
+    elsewhere = await client.post("/v1/jobs", json={**other, "queue": "other"}, headers={KEY: "k"})
+    assert elsewhere.status_code == 202, "a key belongs to its queue"
+
+
+async def test_two_hundred_requests_at_once_with_one_key_make_one_job(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # F46
+    answers = await asyncio.gather(
+        *(client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"}) for _ in range(200))
+    )
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    (job,) = await all_jobs(backend)
+    assert job.status is JobStatus.INITIAL_PENDING
+    assert [event.event for event in await backend.read_events()] == ["job.added", "job.accepted"]
+
+
+async def test_a_job_orphaned_between_the_two_steps_waits_for_the_retry_with_its_key(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # O-FAIL-04, O-ST-02, X-64: as a server leaves it that died after it stored the job
+    body = {"type": "t", "data": 1}
+    orphan = Job(
+        id="orphan",
+        type="t",
+        payload=b"1",
+        status=JobStatus.CREATED,
+        idempotency_key="k",
+        options={"request": fingerprint(body)},
+    )
+    await backend.enqueue_job(orphan)
+    assert await backend.dequeue_jobs("w") == [], "it never runs by itself"
+    other = await client.post("/v1/jobs", json={**body, "data": 2}, headers={KEY: "k"})
+    assert other.status_code == 422
+    assert (await backend.get_job("orphan")).status is JobStatus.CREATED, "another request does not accept it"
+    answered = await client.post("/v1/jobs", json=body, headers={KEY: "k"})
+    assert answered.json() == {
+        "id": "orphan",
+        "queue": "default",
+        "type": "t",
+        "status": "INITIAL_PENDING",
+        "replayed": True,
+    }
+    assert [job.id for job in await backend.dequeue_jobs("w")] == ["orphan"]
+    assert len(await all_jobs(backend)) == 1
+
+
+async def test_two_servers_that_accept_the_same_orphan_both_answer(backend: Backend) -> None:
+    held = [Job(id=f"j{n}", type="t", status=JobStatus.CREATED, idempotency_key=f"k{n}") for n in range(20)]
+    await backend.enqueue_jobs(held)
+    desks = [SubmissionDesk(backend), SubmissionDesk(backend)]
+    answers = await asyncio.gather(*(desk.submit([job]) for job in held for desk in desks))
+    assert {answer.id for (answer,) in answers} == {job.id for job in held}
+    assert {job.status for job in await all_jobs(backend)} == {JobStatus.INITIAL_PENDING}
+
+
+async def test_the_key_of_a_removed_job_brings_back_what_is_remembered(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    first = (await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})).json()
+    await backend.cancel_jobs(job_ids=[first["id"]])
+    await backend.delete_jobs(job_ids=[first["id"]])
+    again = await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})
+    assert again.json() == {**first, "status": "UNSCHEDULED", "replayed": True}
+
+
+async def test_an_id_of_the_clients_own_makes_a_request_repeatable_and_is_nobody_elses(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    body = {"type": "t", "id": "mine", "data": 1}
+    assert (await client.post("/v1/jobs", json=body)).json()["replayed"] is False
+    assert (await client.post("/v1/jobs", json=body)).json()["replayed"] is True
+    refused = await client.post("/v1/jobs", json={**body, "data": 2})
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:longshore:duplicate-job")
+    assert (await backend.get_job("mine")).data == 1
+
+
+async def test_a_job_that_waits_for_others_says_so(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/jobs", json={"type": "t", "id": "first"})
+    waits = await client.post("/v1/jobs", json={"type": "t", "depends_on": ["first"]})
+    assert waits.json()["status"] == "WAITING_CHILDREN"
+    await client.post("/v1/jobs/first/cancel")
+    given_up = {"type": "t", "depends_on": ["first"], "on_dependency_failure": "stop"}
+    assert (await client.post("/v1/jobs", json=given_up)).json()["status"] == "UNSCHEDULED"
+
+
+# -- batches
+
+
+async def test_a_thousand_jobs_come_in_one_request_and_in_order(client: httpx.AsyncClient, backend: Backend) -> None:
+    answered = await client.post("/v1/jobs/batch", json={"jobs": [{"type": "t", "data": n} for n in range(1000)]})
+    assert answered.status_code == 202
+    told = answered.json()["jobs"]
+    assert len({job["id"] for job in told}) == 1000
+    assert {job["status"] for job in told} == {"INITIAL_PENDING"}
+    claimed = await backend.dequeue_jobs("w", limit=1000)
+    assert [(job.id, job.data) for job in claimed] == [(job["id"], n) for n, job in enumerate(told)]
+    too_many = await client.post("/v1/jobs/batch", json={"jobs": [{"type": "t"}] * 1001})
+    assert (too_many.status_code, too_many.json()["field"]) == (422, "jobs")
+
+
+async def test_a_batch_with_a_key_is_safe_to_repeat_and_to_nothing_else(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    batch = {"jobs": [{"type": "t", "data": 1}, {"type": "t", "data": 2, "idempotency_key": "own"}]}
+    first = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "b"})).json()["jobs"]
+    again = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "b"})).json()["jobs"]
+    assert again == [{**job, "replayed": True} for job in first]
+    changed = {"jobs": [{"type": "t", "data": 1}, {"type": "t", "data": 3, "idempotency_key": "new"}]}
+    refused = await client.post("/v1/jobs/batch", json=changed, headers={KEY: "b"})
+    assert refused.status_code == 422
+    assert {job.status for job in await all_jobs(backend) if job.idempotency_key == "new"} <= {JobStatus.CREATED}
+    assert len([job for job in await all_jobs(backend) if job.status is not JobStatus.CREATED]) == 2
+
+
+async def test_of_a_refused_batch_nothing_is_stored(client: httpx.AsyncClient, backend: Backend) -> None:
+    await client.post("/v1/jobs", json={"type": "t", "id": "taken"})
+    bad: list[tuple[dict[str, Any], int, str | None]] = [
+        ({"type": "a\x00b"}, 422, "jobs[1].type"),
+        ({"type": "t", "data": {"deep": 2**70}}, 422, "jobs[1].data.deep"),
+        ({"type": "t", "backoff": {"type": "fixed", "delay": -1}}, 422, "jobs[1].backoff.delay"),
+        ({"type": "t", "id": "taken", "data": "other"}, 409, None),
+    ]
+    for spec, status, field in bad:
+        refused = await client.post("/v1/jobs/batch", json={"jobs": [{"type": "good"}, spec]})
+        assert (refused.status_code, refused.json().get("field")) == (status, field)
+        assert [job.id for job in await all_jobs(backend)] == ["taken"]
+
+
+# -- many at once
+
+
+async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    await client.post("/v1/jobs", json={"type": "t", "id": "taken"})
+    bodies = [{"type": "t", "data": n} for n in range(30)] + [{"type": "t", "id": "taken", "data": 1}, {"type": "\x07"}]
+    answers = await asyncio.gather(*(client.post("/v1/jobs", json=body) for body in bodies))
+    assert [answer.status_code for answer in answers] == [202] * 30 + [409, 422]
+    assert len(await all_jobs(backend)) == 31
+
+
+async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backend) -> None:
+    calls: list[int] = []
+    add_jobs = memory.add_jobs
+
+    async def counted(jobs: Any, **options: Any) -> list[Job]:
+        calls.append(len(jobs))
+        await asyncio.sleep(0)  # as a store that has to wait for its disk
+        return await add_jobs(jobs, **options)
+
+    memory.add_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
+    desk = SubmissionDesk(memory)
+    held = [Job(type="t", status=JobStatus.CREATED) for _ in range(50)]
+    await asyncio.gather(*(desk.submit([job]) for job in held))
+    assert sum(calls) == 50
+    assert len(calls) <= 3
+    await desk.close()
+
+
+async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Backend, serve: Serve) -> None:
+    client: httpx.AsyncClient = await serve(memory)
+
+    async def full(*_: Any, **__: Any) -> None:
+        raise BackendUnavailable("the disk is full")
+
+    accept_jobs, memory.accept_jobs = memory.accept_jobs, full  # type: ignore[method-assign,assignment]  # as a full disk would
+    refused = await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert (await all_jobs(memory))[0].status is JobStatus.CREATED
+    memory.accept_jobs = accept_jobs  # type: ignore[method-assign]  # there is room again
+    assert (await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})).json()["replayed"] is True
+    assert [job.status for job in await all_jobs(memory)] == [JobStatus.INITIAL_PENDING]
+
+
+def test_a_server_needs_a_store() -> None:
+    with pytest.raises(ValueError, match="what connect"):
+        create_app("memory://")  # type: ignore[arg-type]  # the mistake under test
