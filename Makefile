@@ -31,8 +31,8 @@ $(READY): requirements/lock.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-run: $(READY) ## run the first example: enqueue jobs on SQLite, work through them, show the results
-	$(BIN)/python examples/first_job/first_job.py
+run: $(READY) ## start the whole platform on this machine (API, scheduler, a worker, a status page) until Ctrl-C
+	$(BIN)/longshore up
 
 test: check-lint ## the style, type and import checks, then the whole test suite
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES)

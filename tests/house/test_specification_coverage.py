@@ -7,7 +7,7 @@ import pytest
 from tests.house import specification
 
 # The parts of the specification that are built: each of their rows must be cited. A part joins when it is built.
-REQUIRED_PREFIXES = ("B-", "T-", "Q-", "M-")
+REQUIRED_PREFIXES = ("B-", "T-", "Q-", "M-", "O-")
 # of these, rows that are promised for every store
 ON_EVERY_STORE = ("Q-", "M-")
 

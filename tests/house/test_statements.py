@@ -22,8 +22,7 @@ OF_THEIR_OWN = {
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
-            "copy_events copy_jobs copy_tags count_delayed jobs_behind_keys jobs_of_keys removed_jobs_of_keys"
-            " tombstones_behind_keys unpark_first"
+            "copy_events copy_jobs copy_tags count_delayed jobs_behind_keys tombstones_behind_keys unpark_first"
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
@@ -40,7 +39,7 @@ OF_THEIR_OWN = {
     "sqlite": {
         "one by one costs nothing in the same process": (
             "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_parked job_behind_key job_by_uid"
-            " first_parked job_of_key keys_with_parked next_owner removed_job_of_key tombstone_behind_key uid_with_room"
+            " first_parked keys_with_parked next_owner tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "claim_jobs complete_job first_in_line insert_active_events insert_completed_events insert_promoted_events"

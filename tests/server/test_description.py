@@ -78,7 +78,7 @@ def address() -> Iterator[str]:
     max_examples=300 if PROVING else 6,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case, address: str) -> None:
+def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case[Any], address: str) -> None:
     # F52
     case.call_and_validate(base_url=address, checks=CHECKS)
 

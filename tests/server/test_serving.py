@@ -159,14 +159,14 @@ def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
 async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Backend) -> None:
     # F20
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
-        enqueue, began = memory.add_jobs, asyncio.Event()
+        enqueue, began = memory.enqueue_jobs, asyncio.Event()
 
         async def slow(*args: Any, **options: Any) -> Any:
             began.set()
             await asyncio.sleep(0.2)
             return await enqueue(*args, **options)
 
-        memory.add_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
+        memory.enqueue_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
         posting = asyncio.create_task(client.post("/v1/jobs", json={"type": "t"}))
         await began.wait()
         started = time.perf_counter()

@@ -217,14 +217,14 @@ async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
 
 async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backend) -> None:
     calls: list[int] = []
-    add_jobs = memory.add_jobs
+    enqueue_jobs = memory.enqueue_jobs
 
-    async def counted(jobs: Any, **options: Any) -> list[Job]:
+    async def counted(jobs: Any, **options: Any) -> list[str]:
         calls.append(len(jobs))
         await asyncio.sleep(0)  # as a store that has to wait for its disk
-        return await add_jobs(jobs, **options)
+        return await enqueue_jobs(jobs, **options)
 
-    memory.add_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
+    memory.enqueue_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
     desk = SubmissionDesk(memory)
     held = [Job(type="t", status=JobStatus.CREATED) for _ in range(50)]
     await asyncio.gather(*(desk.submit([job]) for job in held))
@@ -239,7 +239,7 @@ async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Ba
     async def full(*_: Any, **__: Any) -> None:
         raise BackendUnavailable("the disk is full")
 
-    accept_jobs, memory.accept_jobs = memory.accept_jobs, full  # type: ignore[method-assign,assignment]  # as a full disk would
+    accept_jobs, memory.accept_jobs = memory.accept_jobs, full  # type: ignore[method-assign]  # as a full disk would
     refused = await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert (await all_jobs(memory))[0].status is JobStatus.CREATED

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import cast
 
 from longshore.backends.contract import Page, QueueInfo
 from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
@@ -146,21 +148,16 @@ def goes_on_after(view: View, after: str) -> bool:
     return ends.last > event_number(after, ends._replace(pruned_through=0))
 
 
+_EventInTheMaking = dataclasses.make_dataclass(
+    "_EventInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(JobEvent)], slots=True
+)
+"""A twin of `JobEvent` that is not frozen: filled in one go and then turned into one, at a third of the price."""
+
+
 def _event_of(ends: LogEnds, number: int, row: EventRow) -> JobEvent:
-    return JobEvent(
-        cursor=event_cursor(ends, number),
-        job_uid=row.job_uid,
-        job_id=row.job_id,
-        job_seq=row.job_seq,
-        queue=row.queue,
-        type=row.type,
-        event=row.event,
-        from_status=row.from_status,
-        to_status=row.to_status,
-        epoch=row.epoch,
-        execution=row.execution,
-        assignee_id=row.assignee_id,
-        actor=row.actor,
-        occurred_at=from_micros(row.occurred_at),
-        detail={} if row.detail is None else json.loads(row.detail),
+    *told, occurred_at, detail = row
+    event = _EventInTheMaking(
+        event_cursor(ends, number), *told, from_micros(occurred_at), {} if detail is None else json.loads(detail)
     )
+    event.__class__ = JobEvent
+    return cast(JobEvent, event)

@@ -24,11 +24,14 @@ from longshore.server.tail import Tail
 class Platform:
     """Lives as long as its server; `within` opens and closes it."""
 
+    queue: Queue
+    """All jobs there are."""
+    harbor: Harbor
+    """Where flows are asked after; it has no tasks."""
+
     def __init__(self, backend: Backend, options: ServerOptions) -> None:
         self.backend = backend
         self.options = options
-        self.queue = Queue(backend)
-        self.harbor = Harbor(backend, name="server")
         self.desk = SubmissionDesk(backend)
         self.figures = Figures()
         self.tail = Tail(backend, self.figures.heard)
@@ -38,6 +41,8 @@ class Platform:
     @asynccontextmanager
     async def within(self) -> AsyncIterator[None]:
         """Open inside, closed after."""
+        self.queue = Queue(self.backend)
+        self.harbor = Harbor(self.backend, name="server")
         self._closing = asyncio.Event()
         await self.tail.open()
         try:

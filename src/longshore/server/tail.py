@@ -160,7 +160,7 @@ async def events_after(
     told that it is alive, and comes back to that place.
     """
     place = tail.end if cursor is None and not whole else _NOT_KEPT
-    told: set[str] = set()
+    told: set[_Mark] = set()
     while True:
         events = tail.since(place)
         if events is None:  # too far behind, or there was a gap: the store knows
@@ -175,7 +175,7 @@ async def events_after(
             continue
         for event in events:
             cursor = event.cursor
-            if cursor not in told and wanted.has(event):
+            if _mark(event) not in told and wanted.has(event):
                 yield event
         place += len(events)
         if not await tail.beyond(place, patience):
@@ -183,10 +183,18 @@ async def events_after(
 
 
 _NOT_KEPT = -1
-_Rest = tuple[int, set[str]]
+_Mark = tuple[object, ...]
+_Rest = tuple[int, set[_Mark]]
 
 
-async def _from_store(tail: Tail, backend: Backend, cursor: str, wanted: Wanted) -> AsyncIterator[JobEvent | _Rest]:
+def _mark(event: JobEvent) -> _Mark:
+    """By which one event is known again; not its cursor, which tells as well what was pruned when it was read."""
+    return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at
+
+
+async def _from_store(
+    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted
+) -> AsyncIterator[JobEvent | _Rest]:
     """The events after the cursor up to where the tail can go on; at last that place, and what was told beyond it."""
     while True:
         place = tail.end
@@ -196,6 +204,6 @@ async def _from_store(tail: Tail, backend: Backend, cursor: str, wanted: Wanted)
                 yield event
         if len(events) < _AT_ONCE:
             # what the tail knew before this look was committed before it, so nothing lies between the two
-            yield place, {event.cursor for event in events}
+            yield place, {_mark(event) for event in events}
             return
         cursor = events[-1].cursor

@@ -317,12 +317,18 @@ DELETE FROM job_tags WHERE tag = ? AND uid = ?
 INSERT INTO queue_counts VALUES (?, ?, ?, ?)
 ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + excluded.jobs, retries = retries + excluded.retries
 
--- name: job_of_key
-SELECT id FROM jobs WHERE queue = ? AND idempotency_key = ?
+-- name: jobs_of_keys
+-- The pairs lead: each is one step in the index of keys, however many jobs there are.
+SELECT jobs.queue, jobs.idempotency_key, jobs.id FROM json_each(?) AS wanted
+CROSS JOIN jobs INDEXED BY jobs_by_key
+WHERE jobs.queue = wanted.value ->> 0 AND jobs.idempotency_key = wanted.value ->> 1
 
--- name: removed_job_of_key
-SELECT id FROM tombstones WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
-ORDER BY uid DESC LIMIT 1
+-- name: removed_jobs_of_keys
+-- In order of uid, so that of several jobs with one key the last is what remains.
+SELECT tombstones.queue, tombstones.idempotency_key, tombstones.id FROM json_each(?) AS wanted
+CROSS JOIN tombstones INDEXED BY tombstones_by_key
+WHERE tombstones.queue = wanted.value ->> 0 AND tombstones.idempotency_key = wanted.value ->> 1
+AND tombstones.removed_at > ? ORDER BY tombstones.uid
 
 -- name: job_behind_key
 SELECT {job_columns} FROM jobs WHERE queue = ? AND idempotency_key = ?

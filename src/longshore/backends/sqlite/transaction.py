@@ -214,12 +214,12 @@ class SQLiteTransaction(SQLiteLine):
     # -- identity, dependencies, events
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        known = {}
-        for pair in pairs:
-            found = self._one(SQL.job_of_key, *pair) or self._one(SQL.removed_job_of_key, *pair, self.now - KEY_TTL)
-            if found is not None:
-                known[pair] = found[0]
-        return known
+        wanted = json.dumps(pairs)
+        rows = [
+            *self._rows(SQL.removed_jobs_of_keys, wanted, self.now - KEY_TTL),
+            *self._rows(SQL.jobs_of_keys, wanted),  # the last one counts: a job that is there, else the last removed
+        ]
+        return {(queue, key): job_id for queue, key, job_id in rows}
 
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self.statuses(job_ids)
