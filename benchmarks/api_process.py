@@ -11,7 +11,7 @@ from longshore.backends.opening import connect
 from longshore.runtime.signals import serve
 from longshore.server.access import GuardedRoute, Scope, needs
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
+from longshore.server.serving import ApiServer, settle_in
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -26,9 +26,13 @@ async def nothing() -> Response:
 def main(url: str) -> int:
     """Serves until it is stopped, and says where."""
 
+    def ready(address: str) -> None:
+        settle_in()
+        print(address, flush=True)
+
     def make() -> ApiServer:
         app = create_app(connect(url), routers=[router])
-        return ApiServer(app, when_ready=lambda address: print(address, flush=True))
+        return ApiServer(app, when_ready=ready)
 
     return serve(make)
 

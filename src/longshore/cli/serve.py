@@ -103,7 +103,7 @@ def serving(
     try:
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.options import ServerOptions
-        from longshore.server.serving import ApiServer
+        from longshore.server.serving import ApiServer, settle_in
 
         if tracing:
             import opentelemetry.trace  # noqa: F401 - to tell now, and not to the first client, that it is missing
@@ -112,5 +112,10 @@ def serving(
             "install", f"the server needs what longshore[server] brings (and --tracing longshore[otel]): {error}"
         ) from None
     app = create_app(backend, options=ServerOptions(access_log=access_log, tracing=tracing))
-    server = ApiServer(app, host=host, port=port, certificate=tls_certificate, private_key=tls_key, when_ready=announce)
+
+    def ready(address: str) -> None:
+        settle_in()
+        announce(address)
+
+    server = ApiServer(app, host=host, port=port, certificate=tls_certificate, private_key=tls_key, when_ready=ready)
     return Together(server, *others, after=backend.close)

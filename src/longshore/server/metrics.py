@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as Counted
 
 from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
 from longshore.core.job import JobEvent
@@ -75,8 +76,8 @@ class Figures:
         self._streams = self._gauge("longshore_streams", "Live streams and waiting calls")
         self._lag = self._gauge("longshore_log_silence_seconds", "Since the store last answered the follower")
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(name, told, labels, registry=self._registry)
+    def _counter(self, name: str, told: str, *labels: str) -> Counted:
+        return Counted(name, told, labels, registry=self._registry)
 
     def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
         return Gauge(name, told, labels, registry=self._registry)
@@ -101,19 +102,21 @@ class Figures:
         self._requests.labels(known, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def heard(self, events: Iterable[JobEvent]) -> None:
+    def heard(self, events: Sequence[JobEvent]) -> None:
         """The log has grown."""
+        for (name, queue), times in Counter((event.event, event.queue) for event in events).items():
+            self._events.labels(name).inc(times)
+            if name == "job.added":
+                self._added.labels(self.label(queue)).inc(times)
+            elif name == "job.dead":
+                self._dead.labels(self.label(queue)).inc(times)
         for event in events:
-            self._events.labels(event.event).inc()
-            if event.job_uid is not None:
-                self._count(event, event.job_uid, self.label(event.queue))
+            if event.job_uid is not None and event.event not in _NOTES:
+                self._time(event, event.job_uid, self.label(event.queue))
 
-    def _count(self, event: JobEvent, uid: int, queue: str) -> None:
+    def _time(self, event: JobEvent, uid: int, queue: str) -> None:
+        """What an event says of waits and runs."""
         name = event.event
-        if name == "job.added":
-            self._added.labels(queue).inc()
-        elif name == "job.dead":
-            self._dead.labels(queue).inc()
         if name == "job.active":
             since = self._since.pop(uid, None)
             if since is not None:
@@ -155,6 +158,8 @@ class Figures:
 
 _STATES = frozenset({"running", "draining", "stopped"})
 """What workers say of themselves; a stranger may say anything, and gets no figure of its own for it."""
+_NOTES = frozenset({"job.log_added", "job.progress"})
+"""What a job says while it runs: nothing begins or ends with it."""
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import socket
@@ -47,6 +48,15 @@ def check_exposure(host: str, gate: Gate) -> None:
             f"{host} is reached from other machines, and this server asks nobody who they are; "
             "serve on 127.0.0.1, or have it ask for tokens",
         )
+
+
+def settle_in() -> None:
+    """For a process that does nothing but serve: what was loaded stays, and the collector need not look at it again.
+
+    Each of its full rounds would otherwise walk through all modules, in the midst of somebody's request.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class BoundedProtocol(HttpToolsProtocol):
