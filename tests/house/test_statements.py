@@ -14,8 +14,8 @@ DIALECTS = ("postgres", "sqlite")
 OF_THEIR_OWN = {
     "postgres": {
         "several writers work at once, and each holds what must not change under it": (
-            "alone_at_this held_schedules held_settings held_settings_of_all held_statuses hold_queues"
-            " hold_queues_alone insert_schedules jobs_to_renew unsure_edges"
+            "all_concerned alone_at_this held_schedules held_settings held_settings_of_all held_statuses"
+            " hold_if_free hold_jobs insert_schedules jobs_to_renew unsure_edges"
         ),
         "a claim without limits is one statement, which also steps around litter that an old snapshot keeps": (
             "claim_chosen claim_in_line claim_further_on entries_read head_of_line heads_of_lines"

@@ -124,6 +124,9 @@ class _Store:
     def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
         return self._where(lambda r: set(tags) <= set(r.tags) and queue in (None, r.queue))
 
+    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+        pass  # whoever holds the lock is alone
+
     def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
         return self._where(
             lambda r: r.status in HOLDS_CAPACITY and owner in (None, r.lease_owner) and queue in (None, r.queue)
@@ -266,6 +269,21 @@ class _Store:
                 left[record.uid] = record.deps_left
         return left
 
+    def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
+        waiting = {r.uid: r.id for r in self._jobs.values() if r.status is JobStatus.WAITING_CHILDREN}
+        edges: dict[str, list[Edge]] = defaultdict(list)
+        for edge in self._edges.values():
+            if edge.state == "waiting" and edge.policy == "stop":
+                edges[edge.depends_on].append(edge)
+        stopped = dict.fromkeys(uids)
+        found: list[Edge] = []
+        while stopped:
+            uid, _ = stopped.popitem()
+            leading_on = edges.pop(waiting[uid], []) if uid in waiting else []
+            found += leading_on
+            stopped |= dict.fromkeys(edge.dependent_uid for edge in leading_on)
+        return sorted(found)
+
     def unsure_edges(self, _limit: int) -> list[Edge]:
         return []
 
@@ -369,6 +387,10 @@ class _Store:
     def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
         due = [(to_micros(s.next_run_at), s.id, s) for s in self._schedules.values() if s.next_run_at and not s.paused]
         return [schedule for at, _, schedule in sorted(due, key=lambda d: d[:2]) if after < at <= until][:limit]
+
+    def schedules_ahead(self, moment: int, limit: int) -> list[Schedule]:
+        ahead = [s for s in self._schedules.values() if s.updated_at and to_micros(s.updated_at) > moment]
+        return [schedule for schedule in ahead if not schedule.paused][:limit]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.version += 1

@@ -171,6 +171,11 @@ class Transaction(Protocol):
         """Jobs that carry all the tags, oldest first; `tags` is never empty."""
         ...
 
+    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+        """Locks the jobs that carry these ids or all the tags, and whoever ends with them or goes on without them, in
+        the order in which everybody locks. Only a store with several writers at once has anything to do here."""
+        ...
+
     def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
         """Jobs RUNNING or CANCELLING, by owner and queue where given."""
         ...
@@ -263,6 +268,11 @@ class Transaction(Protocol):
     # -- dependencies
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         """Edges to these jobs that are not satisfied, by dependent."""
+        ...
+
+    def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
+        """Waiting edges under `stop` from jobs to those of these uids that wait themselves, from others to them, and so
+        on: all that a failure may run along, each once. Nothing is locked."""
         ...
 
     def edges_from(self, job_id: str) -> list[Edge]:
@@ -390,8 +400,15 @@ class Transaction(Protocol):
         """
         ...
 
+    def schedules_ahead(self, moment: int, limit: int) -> list[Schedule]:
+        """Schedules not paused that were last changed after this moment; locked until the end.
+
+        Those that somebody else holds at this moment may be left out.
+        """
+        ...
+
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """Stores schedules that were asked for by `schedules` or `schedules_due` before."""
+        """Stores schedules that were asked for by one of the above before."""
         ...
 
     def move_schedules(self, schedules: Sequence[Schedule]) -> None:

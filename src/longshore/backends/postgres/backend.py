@@ -21,11 +21,11 @@ from longshore.backends.contract import Capabilities
 from longshore.backends.postgres.callers import join
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joined import JoinedEnqueue
-from longshore.backends.postgres.line import lock_number
 from longshore.backends.postgres.moving import EnteredSchema, enter
 from longshore.backends.postgres.performing import Performer
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
+from longshore.backends.postgres.queue_locks import lock_number
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 from psycopg import errors
 
 from longshore.backends.postgres.connecting import Server
-from longshore.backends.postgres.line import BeginAnew
 from longshore.backends.postgres.performing import MOST_TRIES, Performer
+from longshore.backends.postgres.queue_locks import BeginAnew
 from longshore.backends.postgres.session import Session
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from zlib import crc32
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from psycopg.sql import Literal
 
 from longshore.backends.postgres.marks import Marks
+from longshore.backends.postgres.queue_locks import BeginAnew, HoldFirst, Wanted, in_order, lock_number, taken_in_order
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.view import PostgresView
 from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
@@ -23,20 +24,6 @@ from longshore.core.job import Job
 _LEAST_AT_ONCE = 20
 
 
-def lock_number(name: str) -> int:
-    """The number of an advisory lock; two names with one number only wait for each other now and then."""
-    return crc32(name.encode()) - 2**31
-
-
-def lock_numbers(names: Iterable[str]) -> list[int]:
-    """The numbers for several names, in the order in which everybody locks them."""
-    return sorted({lock_number(name) for name in names})
-
-
-class BeginAnew(Exception):
-    """Something that this transaction had taken for granted changed meanwhile; done again, it will see that."""
-
-
 class PostgresLine(PostgresView, SQLLine):
     """The part of a write transaction that claims lean on."""
 
@@ -48,9 +35,14 @@ class PostgresLine(PostgresView, SQLLine):
         self.tells_time = False
         """Whether the server's own clock judges here, rather than one that a test holds."""
         self._entries = 0
-        self._held: dict[str, QueueState] | None = None
-        self._alone: dict[str, QueueState] = {}
-        """Queues that are this transaction's alone, until it ends."""
+        self._held: dict[str, QueueState] = {}
+        """Queues that nobody changes before this transaction ends."""
+        self._alone: set[str] = set()
+        """Those of them that are this transaction's alone."""
+        self.holds_all = False
+        """Whether those are all the queues there are."""
+        self._holds_rows = False
+        """Whether it may have locked rows that others wait for."""
         self._limited = limited
         self._room = lock_number(f"longshore {schema}")
         self._marks = marks
@@ -58,17 +50,21 @@ class PostgresLine(PostgresView, SQLLine):
     def time(self) -> int:
         return self.now
 
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        self._holds_rows = self._holds_rows or "UPDATE" in statement
+        return super()._rows(statement, *values)
+
     # -- queues, held by locks that end with the transaction
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
-        if names is None and self._held is not None:
+        if names is None and self.holds_all and not alone:
             states = self._held
         else:
             wanted = self.queues_ever_seen() if names is None else names
-            held = self._alone if alone else self._alone | (self._held or {})
-            states = {name: held[name] for name in wanted if name in held}
-            states |= self._hold([name for name in wanted if name not in held], alone=alone)
+            enough = self._alone if alone else self._held.keys()
+            self._hold({name: alone or name in self._limited for name in wanted if name not in enough})
+            states = {name: self._held[name] for name in wanted}
         for state in states.values():
             state.eligible = 1
             if state.running_limit is not None:
@@ -76,36 +72,26 @@ class PostgresLine(PostgresView, SQLLine):
                 state.holding = sum(jobs for status, jobs in counts.items() if status.holds_capacity)
         return states
 
-    def _hold(self, names: Sequence[str], *, alone: bool) -> dict[str, QueueState]:
-        if not names:
-            return {}
-        alone_in = {name for name in names if alone or name in self._limited}
-        if isinstance(self._session, OwnSession) and alone_in == set(names):
-            rows = self._session.simply(f"{self._locked_alone(names)}; {self._settings_of(self._session, names)}")
+    def _hold(self, wanted: Wanted) -> None:
+        if not wanted:
+            return
+        assert isinstance(self._session, OwnSession)  # in the caller's own transaction nothing is held
+        settings = self._settings_of(self._session, list(wanted))
+        if self._holds_rows or self._held:
+            self._take_if_free(wanted)
+            rows = self._session.simply(settings)
         else:
-            self._lock(self._sql.hold_queues_alone, alone_in)
-            self._lock(self._sql.hold_queues, set(names) - alone_in)
-            rows = self._rows(self._sql.held_settings, self._listed(names))
-        states = self._settings_in(rows)
-        limited = {name for name, state in states.items() if state.limited}
-        self._limited.difference_update(states)
-        self._limited.update(limited)
-        if limited - alone_in:
-            raise BeginAnew
-        self._alone |= {name: states[name] for name in alone_in}
-        return states
+            rows = self._session.simply(taken_in_order(self._room, wanted) + settings)
+        self.now_held(rows, wanted)
 
-    def _locked_alone(self, names: Collection[str]) -> str:
-        """As SQL with nothing left open, so that it goes in one message with what is read once it is held."""
-        numbers = ", ".join(f"({number})" for number in lock_numbers(names))
-        return f"SELECT pg_advisory_xact_lock({self._room}, lock) FROM (VALUES {numbers}) AS locks (lock)"
+    def _take_if_free(self, wanted: Wanted) -> None:
+        locks = in_order(wanted)
+        ((free,),) = self._rows(self._sql.hold_if_free, self._room, self._listed(locks), self._listed(locks.values()))
+        if not free:
+            raise HoldFirst({name: name in self._alone for name in self._held} | dict(wanted))
 
     def _settings_of(self, session: OwnSession, names: Sequence[str]) -> str:
         return session.called(self._sql.held_settings, Literal(self._listed(names)).as_string(session.connection))
-
-    def _lock(self, statement: str, names: Collection[str]) -> None:
-        if names:
-            self._rows(statement, self._room, self._listed(lock_numbers(names)))
 
     def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
         states = {}
@@ -116,17 +102,19 @@ class PostgresLine(PostgresView, SQLLine):
                 states[name] = QueueState(name) if paused is None else queue_of_row((name, paused, *others))
         return states
 
-    def held_from_the_start(self, rows: Iterable[Row], locked: Collection[str]) -> frozenset[str]:
-        """Takes these queues for held if they were locked as they should be, or they are held when somebody asks.
+    def now_held(self, rows: Iterable[Row], locked: Wanted) -> frozenset[str]:
+        """Takes queues for held if they were locked as their settings ask for; returns the names of all that were read.
 
-        Returns their names.
+        Those that were read and not locked are held when somebody asks for them.
         """
         states = self._settings_in(rows)
         limited = {name for name, state in states.items() if state.limited}
+        self._limited.difference_update(states)
         self._limited.update(limited)
-        if not limited.isdisjoint(locked):
+        if any(name in limited and not alone for name, alone in locked.items()):
             raise BeginAnew
-        self._held = states if states.keys() <= set(locked) else None
+        self._held |= {name: states[name] for name in locked if name in states}
+        self._alone.update(name for name, alone in locked.items() if alone)
         return frozenset(states)
 
     # -- the claim in one statement

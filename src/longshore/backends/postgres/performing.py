@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -14,13 +14,12 @@ from psycopg import errors
 from psycopg.sql import Literal
 
 from longshore.backends.postgres.connecting import Server
-from longshore.backends.postgres.line import BeginAnew, lock_number, lock_numbers
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.pool import Pool
+from longshore.backends.postgres.queue_locks import BeginAnew, HoldFirst, Wanted, lock_number, taken_in_order
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
-from longshore.backends.sql.columns import Row
 from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
 from longshore.backends.view import View
@@ -85,10 +84,11 @@ class Performer:
         """
         until = monotonic() + self._wait_seconds
         careful = False
+        first: Wanted = {}
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful, abandoned, holds)
+            attempt = _Attempt(careful, abandoned, holds, first)
             try:
                 return self._attempt(verb, attempt, until)
             except errors.UniqueViolation:
@@ -100,6 +100,9 @@ class Performer:
                     raise BackendUnavailable(
                         f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
                     ) from error
+                if isinstance(error, HoldFirst):
+                    first = {**first, **error.wanted}
+                    continue
                 threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
             except _LOST as error:
                 if attempt.committing:
@@ -115,7 +118,7 @@ class Performer:
             attempt.reused = taken.reused
             session = taken.session
             try:
-                transaction = self._begin(session, attempt.holds, careful=attempt.careful)
+                transaction = self._begin(session, attempt)
                 answer = verb(transaction)
                 attempt.begin_to_commit()
                 session.run("COMMIT")
@@ -127,35 +130,32 @@ class Performer:
         self._on_commit(transaction)
         return answer
 
-    def _begin(self, session: OwnSession, holds: Sequence[str] | None, *, careful: bool) -> PostgresTransaction:
-        transaction = self.transaction_on(session, careful=careful, known_queues=self._known_queues)
+    def _begin(self, session: OwnSession, attempt: _Attempt) -> PostgresTransaction:
+        """Begins, locks queues and then reads their settings: each statement sees what was there after the one before,
+        and all go in one message."""
+        transaction = self.transaction_on(session, careful=attempt.careful, known_queues=self._known_queues)
         transaction.tells_time = self._clock is None
         if self._clock is not None:
             transaction.now = to_micros(self._clock.now())
-        locked = self._all_queues if holds is None else frozenset(holds)
-        # where limits have a say it is held alone, and no longer than it must be
-        if holds == () or (self._limited if holds is None else self._limited & locked):
-            begin = _BEGIN if holds == () else _BEGIN_TO_CLAIM
-            ((now,),) = session.simply(f"{begin}; {self._not_for_ever}; {self._sql.now}")
+        holds, first = attempt.holds, attempt.first
+        begin = f"{_BEGIN if holds == () else _BEGIN_TO_CLAIM}; {self._not_for_ever}; "
+        if holds == () and not first:
+            ((now,),) = session.simply(begin + self._sql.now)
             transaction.now = now if self._clock is None else transaction.now
             return transaction
-        found = transaction.held_from_the_start(self._hold_from_the_start(session, holds, locked), locked)
-        if holds is None:
-            self._all_queues = found
-        return transaction
-
-    def _hold_from_the_start(
-        self, session: OwnSession, holds: Sequence[str] | None, locked: frozenset[str]
-    ) -> Iterator[Row]:
-        """Begins, locks queues and then reads their settings: three statements, and each sees what was there after the
-        one before, in one message."""
+        names = dict.fromkeys([*(self._all_queues if holds is None else holds), *first])
+        locked = {name: first.get(name, False) or name in self._limited for name in names}
         if holds is None:
             settings = session.called(self._sql.held_settings_of_all)
         else:
-            settings = session.called(self._sql.held_settings, Literal(array_text(holds)).as_string(session.connection))
-        numbers = ", ".join(f"({number})" for number in lock_numbers(locked))
-        shared = f"SELECT pg_advisory_xact_lock_shared({self._room}, lock) FROM (VALUES {numbers}) AS locks (lock); "
-        return session.simply(f"{_BEGIN_TO_CLAIM}; {self._not_for_ever}; {shared if locked else ''}{settings}")
+            wanted = Literal(array_text(names)).as_string(session.connection)
+            settings = session.called(self._sql.held_settings, wanted)
+        rows = session.simply(begin + taken_in_order(self._room, locked) + settings)
+        found = transaction.now_held(rows, locked)
+        if holds is None:
+            self._all_queues = found
+            transaction.holds_all = found <= names.keys()
+        return transaction
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
         """A transaction with all that this process remembers of the store."""
@@ -186,9 +186,13 @@ class Performer:
 class _Attempt:
     """How far one try of a transaction has come."""
 
-    def __init__(self, careful: bool, abandoned: threading.Event | None, holds: Sequence[str] | None) -> None:
+    def __init__(
+        self, careful: bool, abandoned: threading.Event | None, holds: Sequence[str] | None, first: Wanted
+    ) -> None:
         self.careful = careful
         self.holds = holds
+        self.first = first
+        """Queues that an earlier try came to need when it was too late to wait for them."""
         self._abandoned = abandoned
         self.reused = False
         """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""

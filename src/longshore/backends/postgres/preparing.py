@@ -9,7 +9,7 @@ from psycopg import sql
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.postgres.connecting import OLDEST_SERVER, Connection, Server
-from longshore.backends.postgres.line import lock_number
+from longshore.backends.postgres.queue_locks import lock_number
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.names import check_name
 

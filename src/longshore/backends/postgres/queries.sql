@@ -26,6 +26,22 @@ SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY($1::text[]) ORDER BY uid 
 -- name: jobs_by_uids
 SELECT {job_columns} FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid FOR UPDATE
 
+-- name: all_concerned
+-- Jobs, and from each to those who end with it or go on without it, job by job down the index of open edges.
+WITH RECURSIVE concerned AS (
+    SELECT uid FROM {schema}.jobs WHERE id = ANY($1::text[]) OR uid = ANY($2::bigint[])
+    UNION
+    SELECT edge.dependent_uid FROM concerned CROSS JOIN LATERAL (
+        SELECT edge.dependent_uid FROM {schema}.jobs
+        JOIN {schema}.job_dependencies AS edge ON edge.depends_on = jobs.id AND edge.state <> 'satisfied'
+        WHERE jobs.uid = concerned.uid AND edge.state = 'waiting' AND edge.policy <> 'wait' OFFSET 0
+    ) AS edge
+)
+SELECT uid, queue, lease_token IS NOT NULL FROM {schema}.jobs WHERE uid = ANY (ARRAY(SELECT uid FROM concerned))
+
+-- name: hold_jobs
+SELECT uid FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid FOR UPDATE
+
 -- name: jobs_held
 SELECT {job_columns} FROM {schema}.jobs
 WHERE lease_token IS NOT NULL AND ($1::text IS NULL OR queue = $1) ORDER BY uid FOR UPDATE
@@ -652,6 +668,23 @@ SELECT {edge_columns} FROM {schema}.job_dependencies
 WHERE depends_on = ANY($1::text[]) AND state <> 'satisfied'
 ORDER BY dependent_uid, depends_on
 
+-- name: stopping_edges
+-- Written so that it is answered job by job, down the index of open edges, whatever the planner expects.
+SELECT edge.dependent_uid, edge.depends_on, edge.policy, edge.state, edge.position
+FROM {schema}.jobs JOIN {schema}.job_dependencies AS edge ON edge.depends_on = jobs.id AND edge.state <> 'satisfied'
+WHERE jobs.status = 'WAITING_CHILDREN' AND edge.state = 'waiting' AND edge.policy = 'stop'
+
+-- name: edges_that_stop
+-- From one who waits to whoever waits for them, and so on.
+WITH RECURSIVE onward AS (
+    SELECT edge.* FROM unnest($1::bigint[]) AS stopped (uid)
+    CROSS JOIN LATERAL ({stopping_edges} AND jobs.uid = stopped.uid OFFSET 0) AS edge
+    UNION
+    SELECT edge.* FROM onward
+    CROSS JOIN LATERAL ({stopping_edges} AND jobs.uid = onward.dependent_uid OFFSET 0) AS edge
+)
+SELECT {edge_columns} FROM onward ORDER BY dependent_uid, depends_on
+
 -- name: unsure_edges
 SELECT {edge_columns} FROM {schema}.job_dependencies
 WHERE unsure ORDER BY dependent_uid, depends_on LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -700,12 +733,12 @@ FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT J
 -- name: queues_ever_seen
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1
 
--- name: hold_queues
+-- name: hold_if_free
 -- Whoever claims shares the queue with others who do; whoever changes it, or uses room that a limit leaves, is alone.
-SELECT pg_advisory_xact_lock_shared($1::integer, lock) FROM unnest($2::integer[]) AS lock
-
--- name: hold_queues_alone
-SELECT pg_advisory_xact_lock($1::integer, lock) FROM unnest($2::integer[]) AS lock
+-- This one waits for nobody: what it holds already, somebody may be waiting for.
+SELECT bool_and(CASE
+    WHEN alone THEN pg_try_advisory_xact_lock($1::integer, lock) ELSE pg_try_advisory_xact_lock_shared($1::integer, lock)
+END) FROM unnest($2::integer[], $3::boolean[]) AS wanted (lock, alone)
 
 -- name: alone_at_this
 SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)
@@ -980,6 +1013,11 @@ SELECT {schedule_columns} FROM {schema}.schedules WHERE id = ANY($1::text[]) ORD
 -- name: schedules_due
 SELECT {schedule_columns} FROM {schema}.schedules
 WHERE next_run_at > $1 AND next_run_at <= $2 AND NOT paused ORDER BY next_run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED
+
+-- name: schedules_ahead
+-- All of them are read for it, so it is not asked often.
+SELECT {schedule_columns} FROM {schema}.schedules
+WHERE updated_at > $1 AND NOT paused ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- name: next_firing
 SELECT min(next_run_at) FROM {schema}.schedules WHERE next_run_at IS NOT NULL AND NOT paused

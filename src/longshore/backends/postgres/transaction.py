@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from longshore.backends.postgres.line import BeginAnew, PostgresLine, lock_number
+from longshore.backends.postgres.line import PostgresLine
+from longshore.backends.postgres.queue_locks import BeginAnew, lock_number
 from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
@@ -68,6 +69,7 @@ class PostgresTransaction(PostgresLine):
         """Jobs that nobody ends before this transaction does: held, or stored by it."""
 
     def _run(self, statement: str, *values: Any) -> int:
+        self._holds_rows = True
         return self._session.run(statement, values)
 
     def _many(self, statement: str, rows: Iterable[Row]) -> None:
@@ -77,6 +79,22 @@ class PostgresTransaction(PostgresLine):
         return position_of(*row[:2]), position_of(*row[2:])
 
     # -- jobs
+
+    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+        """Queues with limits first, as claims hold them; then jobs that run, as those who settle them do, and last the
+        others, as whoever goes on to those that wait."""
+        tagged = (
+            [uid for (uid,) in self._rows(self._sql.uids_with_tags, tags[0], queue, self._listed(tags[1:]))]
+            if tags
+            else []
+        )
+        concerned = list(self._rows(self._sql.all_concerned, self._listed(job_ids), self._listed(tagged)))
+        limited = {name for _, name, _ in concerned if name in self._limited}
+        self.hold_queues(sorted(limited))
+        for running in (True, False):
+            uids = [uid for uid, _, is_held in concerned if is_held is running]
+            if uids:
+                self._rows(self._sql.hold_jobs, self._listed(uids))
 
     def leases_ended(self, limit: int) -> list[Record]:
         return self._records(self._rows(self._sql.leases_ended, self.now, limit))
@@ -261,6 +279,9 @@ class PostgresTransaction(PostgresLine):
 
     def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
         return self._hold_schedules(self._rows(self._sql.schedules_due, after, until, limit))
+
+    def schedules_ahead(self, moment: int, limit: int) -> list[Schedule]:
+        return self._hold_schedules(self._rows(self._sql.schedules_ahead, moment, limit))
 
     def _hold_schedules(self, rows: Iterable[Row]) -> list[Schedule]:
         found = [schedule_of(*row) for row in rows]

@@ -100,6 +100,9 @@ class SQLTransaction(SQLStaging, SQLView):
     def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.open_edges, self._listed(depends_on))]
 
+    def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.edges_that_stop, self._listed(uids))]
+
     # -- notes
 
     def write_progress(self, change: Change) -> None:
@@ -128,6 +131,9 @@ class SQLTransaction(SQLStaging, SQLView):
 
     def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
         return [schedule_of(*row) for row in self._rows(self._sql.schedules_due, after, until, limit)]
+
+    def schedules_ahead(self, moment: int, limit: int) -> list[Schedule]:
+        return [schedule_of(*row) for row in self._rows(self._sql.schedules_ahead, moment, limit)]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.news = True

@@ -361,6 +361,21 @@ SELECT dependent_uid, depends_on, policy, state, position FROM job_dependencies
 WHERE depends_on IN (SELECT value FROM json_each(?)) AND state <> 'satisfied'
 ORDER BY dependent_uid, depends_on
 
+-- name: stopping_edges
+-- In this order, each down an index, whatever the planner expects.
+CROSS JOIN jobs CROSS JOIN job_dependencies AS edge
+WHERE jobs.status = 'WAITING_CHILDREN' AND edge.depends_on = jobs.id AND edge.state <> 'satisfied'
+AND edge.state = 'waiting' AND edge.policy = 'stop'
+
+-- name: edges_that_stop
+-- From one who waits to whoever waits for them, and so on.
+WITH RECURSIVE onward AS (
+    SELECT edge.* FROM json_each(?) AS stopped {stopping_edges} AND jobs.uid = stopped.value
+    UNION
+    SELECT edge.* FROM onward {stopping_edges} AND jobs.uid = onward.dependent_uid
+)
+SELECT dependent_uid, depends_on, policy, state, position FROM onward ORDER BY dependent_uid, depends_on
+
 -- name: edges_from
 SELECT dependent_uid, depends_on, policy, state, position FROM job_dependencies
 WHERE dependent_uid = (SELECT uid FROM jobs WHERE id = ?) ORDER BY position
@@ -582,6 +597,10 @@ SELECT {schedule_columns} FROM schedules WHERE id IN (SELECT value FROM json_eac
 -- name: schedules_due
 SELECT {schedule_columns} FROM schedules WHERE next_run_at > ? AND next_run_at <= ? AND paused = 0
 ORDER BY next_run_at, id LIMIT ?
+
+-- name: schedules_ahead
+-- All of them are read for it, so it is not asked often.
+SELECT {schedule_columns} FROM schedules WHERE updated_at > ? AND paused = 0 ORDER BY id LIMIT ?
 
 -- name: next_firing
 SELECT min(next_run_at) FROM schedules WHERE next_run_at IS NOT NULL AND paused = 0

@@ -224,6 +224,9 @@ class SQLiteTransaction(SQLiteLine):
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self.statuses(job_ids)
 
+    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+        pass  # there is one writer
+
     def put_edges(self, edges: Sequence[Edge]) -> None:
         self._many(SQL.put_edge, edges)
 

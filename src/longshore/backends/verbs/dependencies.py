@@ -112,24 +112,49 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
     """Stores the new states of edges, and moves on the jobs that waited.
 
     Of a job that goes on waiting only a number changes: what one end costs does not grow with how many are waited for.
+    Whoever is stopped stops others in turn: all of them are found, locked and changed together, however long the chain.
     """
     if not by_dependent:
         return []
-    failed = {
-        uid: edge.depends_on
-        for uid, edges in by_dependent.items()
-        for edge in reversed(edges)  # the first one is told
-        if edge.state == "failed"
-    }
-    left = tx.count_down({uid: sum(edge.state == "satisfied" for edge in edges) for uid, edges in by_dependent.items()})
-    tx.put_edges([edge for uid, edges in by_dependent.items() if uid in left for edge in edges])
+    failed = [edge for edges in by_dependent.values() for edge in edges if edge.state == "failed"]
+    onward = tx.edges_that_stop([edge.dependent_uid for edge in failed]) if failed else []
+    fewer = {uid: sum(edge.state == "satisfied" for edge in edges) for uid, edges in by_dependent.items()}
+    left = tx.count_down({edge.dependent_uid: 0 for edge in onward} | fewer)
+    concerned = {uid for uid in by_dependent if left.get(uid) == 0}.union(
+        edge.dependent_uid for edge in failed + onward
+    )
+    records = tx.jobs_by_uid([uid for uid in left if uid in concerned])
+    waiting = {uid: record for uid, record in records.items() if record.status is JobStatus.WAITING_CHILDREN}
+    stopped, stopping = stopped_in_turn(failed, onward, {uid: record.id for uid, record in waiting.items()})
+    settled = [edge for uid, edges in by_dependent.items() if uid in left for edge in edges]
+    tx.put_edges(settled + [edge for edge in stopping if edge.dependent_uid in left])
     following = []
-    for uid, record in tx.jobs_by_uid([uid for uid in left if left[uid] == 0 or uid in failed]).items():
-        if record.status is JobStatus.WAITING_CHILDREN:
-            change = Change(record, tx.now)
-            if uid in failed:
-                transitions.dependency_failed(change, failed[uid])
-            else:
-                transitions.dependencies_completed(change)
-            following.append(change)
+    for uid in dict.fromkeys([*stopped, *(uid for uid in waiting if left[uid] == 0)]):
+        change = Change(waiting[uid], tx.now)
+        if uid in stopped:
+            transitions.dependency_failed(change, stopped[uid])
+        else:
+            transitions.dependencies_completed(change)
+        following.append(change)
     return following
+
+
+def stopped_in_turn(
+    failed: Sequence[Edge], onward: Sequence[Edge], waiting: Mapping[int, str]
+) -> tuple[dict[int, str], list[Edge]]:
+    """Who of the jobs that wait (by uid, with their ids) is stopped, nearest first, and because of whom; and the edges
+    beyond the failed ones that fail with it. Whoever waits no more is not stopped, and stops nobody."""
+    beyond: dict[str, list[Edge]] = defaultdict(list)
+    for edge in onward:
+        beyond[edge.depends_on].append(edge)
+    stopped: dict[int, str] = {}
+    stopping: list[Edge] = []
+    reached = list(failed)
+    for edge in reached:  # it grows while it is walked along
+        uid = edge.dependent_uid
+        if uid in waiting and uid not in stopped:
+            stopped[uid] = edge.depends_on  # the first one is told
+            further = [other._replace(state="failed") for other in beyond[waiting[uid]]]
+            stopping += further
+            reached += further
+    return stopped, stopping

@@ -281,3 +281,35 @@ class TestEdges:
         await backend.enqueue_jobs(chain)
         await backend.cancel_jobs(job_ids=["j0"])
         assert (await backend.count_jobs())[S.UNSCHEDULED] == MANY
+
+    async def test_stopping_goes_as_far_as_the_policies_along_the_way_say(self, backend: Backend) -> None:
+        """Past whoever was not accepted yet it goes no further, and who ignores it goes on at once."""
+        await backend.enqueue_jobs(
+            [
+                new_job("top"),
+                new_job("left", depends_on=["top"], on_dependency_failure="stop"),
+                new_job("right", depends_on=["top"], on_dependency_failure="stop"),
+                new_job("bottom", depends_on=["left", "right"], on_dependency_failure="stop"),
+                new_job("patient", depends_on=["bottom"], on_dependency_failure="wait"),
+                new_job("easy", depends_on=["bottom", "right"], on_dependency_failure="ignore"),
+                new_job("drawn up", status=S.CREATED, depends_on=["left"], on_dependency_failure="stop"),
+                new_job("after it", depends_on=["drawn up"], on_dependency_failure="stop"),
+            ]
+        )
+        await backend.cancel_jobs(job_ids=["top"])
+        jobs = {job.id: job for job in await all_jobs(backend)}
+        assert {job_id: job.status for job_id, job in jobs.items()} == {
+            "top": S.UNSCHEDULED,
+            "left": S.UNSCHEDULED,
+            "right": S.UNSCHEDULED,
+            "bottom": S.UNSCHEDULED,
+            "patient": S.WAITING_CHILDREN,
+            "easy": S.INITIAL_PENDING,
+            "drawn up": S.CREATED,
+            "after it": S.WAITING_CHILDREN,
+        }
+        assert jobs["left"].error_message.endswith(": top")
+        assert jobs["bottom"].error_message.endswith(": left")
+        await backend.accept_jobs(["drawn up"])
+        assert (await backend.get_job("drawn up")).status is S.UNSCHEDULED
+        assert (await backend.get_job("after it")).status is S.UNSCHEDULED
