@@ -71,7 +71,10 @@ def schedule_text(schedule: Schedule) -> str:
         "catch_up": repeat.catch_up,
     }
     body: dict[str, Any] = {"id": schedule.id, "job": pattern, "repeat": times, "paused": schedule.paused}
-    return _as_json(body | {"created_at": _moment(schedule.created_at), "error": schedule.error})
+    body |= {"created_at": _moment(schedule.created_at), "error": schedule.error}
+    if schedule.passed_over is not None:
+        body["passed_over"] = list(map(to_micros, schedule.passed_over))
+    return _as_json(body)
 
 
 def schedule_of(
@@ -104,7 +107,12 @@ def schedule_of(
         created_at=optional_moment(body["created_at"]),
         updated_at=optional_moment(updated_at),
         error=body["error"],
+        passed_over=_stretch(body.get("passed_over")),
     )
+
+
+def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
+    return None if ends is None else (from_micros(ends[0]), from_micros(ends[1]))
 
 
 @lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from longshore.backends import checks, line_ahead, looking
@@ -67,6 +68,10 @@ class StoredBackend(Backend):
     _bell: Bell
     _retention_begins = ""
     """The queue that retention looks at first: the one at which it last stopped."""
+
+    @cached_property
+    def _clocks(self) -> schedules.Clocks:
+        return schedules.Clocks()
 
     @abstractmethod
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -401,7 +406,11 @@ class StoredBackend(Backend):
         return await self._write(upkeep.announce_due_jobs, checks.limit(limit))
 
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        fired = await self._write(schedules.fire_due_schedules, checks.limit(limit))
+        fired = await self._write(schedules.fire_due_schedules, checks.limit(limit), self._clocks)
+        for schedule in fired.planned_back:
+            _log.warning(
+                "the clock was set back; schedule %r fires next at %s", schedule.id, schedule.next_run_at or "no time"
+            )
         for schedule in fired.stopped:
             _log.error("schedule %r is paused, for its jobs cannot be made any more: %s", schedule.id, schedule.error)
         return fired.jobs

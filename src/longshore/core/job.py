@@ -101,9 +101,31 @@ class Job:
         """The payload decoded from JSON."""
         return read_json("payload", self.payload)
 
+    @property
+    def planned_at(self) -> datetime | None:
+        """The planned time of a schedule that this job was made for; None if it was made by hand, or by no schedule."""
+        return planned_time_in(self.id, self.schedule_id)
+
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+def run_id(schedule_id: str, planned: datetime) -> str:
+    """The id of a schedule's job for a planned time: no other time has it, so it is made once, whoever makes it."""
+    return f"{schedule_id}@{planned.isoformat().replace('+00:00', 'Z')}"
+
+
+def planned_time_in(job_id: str, schedule_id: str | None) -> datetime | None:
+    """The planned time that `run_id` wrote into an id; None for any other id."""
+    if schedule_id is None or not job_id.startswith(f"{schedule_id}@"):
+        return None
+    written = job_id.removeprefix(f"{schedule_id}@").partition("~")[0]  # a number follows where the id was in use
+    try:
+        planned = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return planned if planned.tzinfo is not None else None
 
 
 @dataclass(frozen=True, slots=True)

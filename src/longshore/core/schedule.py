@@ -10,16 +10,21 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
+from longshore.core.job import Job, run_id
 from longshore.core.lifecycle import JobStatus
 from longshore.core.missed_runs import MOST_MADE_UP, due_runs
-from longshore.core.moments import from_micros, optional_moment, span, to_micros
+from longshore.core.moments import SECOND, from_micros, optional_moment, span, to_micros
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.planned_times import first_time, planned_times
 from longshore.core.record import Record, job_like, record_of
-from longshore.core.repeat import Repeat
+from longshore.core.repeat import SHOWN, Repeat
 
 LONGEST_SCHEDULE_ID = 200
+CLOCK_SET_BACK = 60 * SECOND
+"""A clock that is behind by less catches up soon, and what it passes again was made."""
+_SOON = timedelta(days=1)
+
+Stretch = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,8 @@ class Schedule:
     updated_at: datetime | None = None
     error: str = ""
     """Why it paused itself: its jobs could not be made any more."""
+    passed_over: Stretch | None = None
+    """The last stretch of planned times of which no job was made: from the first of them to where it went on."""
 
 
 class Firing(NamedTuple):
@@ -60,7 +67,7 @@ def check_schedule(schedule: object, now: int) -> Schedule:
             "schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters, as run ids begin with it"
         )
     if not isinstance(schedule.repeat, Repeat):
-        raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}")
+        raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}; {SHOWN}")
     if not isinstance(schedule.paused, bool):
         raise InvalidArgument("schedule.paused", f"must be True or False, not {schedule.paused!r}")
     job = schedule.job
@@ -77,7 +84,7 @@ def check_schedule(schedule: object, now: int) -> Schedule:
             raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
     if isinstance(job.expires_at, datetime):
         raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
-    return dataclasses.replace(schedule, job=_pattern(schedule.id, job, span(job.expires_at)))
+    return dataclasses.replace(schedule, job=_pattern(schedule.id, job, span(job.expires_at)), passed_over=None)
 
 
 def _pattern(schedule_id: str, job: Job, expires_at: timedelta | None) -> Job:
@@ -116,6 +123,7 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
             given, run_count=0, last_run_at=None, last_job_id=None, created_at=moment, updated_at=moment, error=""
         )
         return dataclasses.replace(fresh, next_run_at=optional_moment(_planned_anew(fresh, now, None)))
+    known = planned_back(known, now) if is_ahead(known, now) else known
     kept = dataclasses.replace(
         given,
         run_count=known.run_count,
@@ -125,10 +133,11 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
         updated_at=moment,
         paused=known.paused if keep_pause and not known.error else given.paused,
         next_run_at=known.next_run_at,
+        passed_over=known.passed_over,
         error="",
     )
     if not known.repeat.same_times(kept.repeat):
-        return dataclasses.replace(kept, next_run_at=optional_moment(_planned_anew(kept, now, kept.last_run_at)))
+        return _moved_on(kept, kept.last_run_at, _planned_anew(kept, now, kept.last_run_at))
     if known.paused and not kept.paused:
         return resumed(kept, now)
     return kept if known.repeat == kept.repeat else dataclasses.replace(kept, next_run_at=_still_planned(kept, now))
@@ -142,9 +151,45 @@ def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
 def resumed(schedule: Schedule, now: int) -> Schedule:
     """It goes on with the next planned time: what fell into its pause was called off, and is not made up for."""
     upcoming = _planned_anew(schedule, now, schedule.next_run_at or schedule.last_run_at)
-    return dataclasses.replace(
-        schedule, paused=False, error="", next_run_at=optional_moment(upcoming), updated_at=from_micros(now)
-    )
+    going_on = dataclasses.replace(schedule, paused=False, error="", updated_at=from_micros(now))
+    return _moved_on(going_on, schedule.next_run_at, upcoming)
+
+
+def _moved_on(schedule: Schedule, since: datetime | None, upcoming: int | None) -> Schedule:
+    """Planned for the upcoming time; those from `since` until then are passed over."""
+    planned = optional_moment(upcoming)
+    stretch = None if since is None or planned is None or planned <= since else (since, planned)
+    return dataclasses.replace(schedule, next_run_at=planned, passed_over=_longer(schedule.passed_over, stretch))
+
+
+def _longer(before: Stretch | None, stretch: Stretch | None) -> Stretch | None:
+    """The later one; the longer, if one follows soon after the other."""
+    if before is None or stretch is None:
+        return stretch or before
+    keeps = stretch[0] - before[1] < _SOON and before[1] - before[0] > stretch[1] - stretch[0]
+    return before if keeps else stretch
+
+
+def is_ahead(schedule: Schedule, now: int) -> bool:
+    """Whether it was changed at a time that is still to come: then the clock has been set back since."""
+    return schedule.updated_at is not None and to_micros(schedule.updated_at) > now + CLOCK_SET_BACK
+
+
+def planned_back(schedule: Schedule, now: int) -> Schedule:
+    """Planned as if the clock had never been ahead, as far as that doubles nothing.
+
+    If it fired at times that are still to come, those before them were passed over and come now. Times for which jobs
+    were made do not come again: it waits until they have passed.
+    """
+    since: int | None = now if schedule.last_run_at is None else None
+    if schedule.passed_over is not None and to_micros(schedule.passed_over[1]) > now:
+        since = max(now, to_micros(schedule.passed_over[0]) - 1)
+    planned = schedule.next_run_at
+    if since is not None:
+        upcoming = optional_moment(_planned_anew(schedule, since, schedule.last_run_at or planned))
+        if upcoming is not None and (planned is None or upcoming < planned):
+            planned = upcoming
+    return dataclasses.replace(schedule, next_run_at=planned, updated_at=from_micros(now))
 
 
 def _planned_anew(schedule: Schedule, now: int, anchor: datetime | None) -> int | None:
@@ -180,6 +225,8 @@ def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
 def fired(schedule: Schedule, firing: Firing, jobs: Sequence[Job | Record], made: int, now: int) -> Schedule:
     """Where it stands after its jobs were stored, `made` of them anew: for the other times there were jobs already."""
     _, planned, upcoming = firing
+    due, reached = schedule.next_run_at, optional_moment(planned[0] if planned else upcoming)
+    skipped = (due, reached) if due and reached and due < reached else None
     count = schedule.run_count + made
     ended = schedule.repeat.limit is not None and count >= schedule.repeat.limit
     return dataclasses.replace(
@@ -189,13 +236,15 @@ def fired(schedule: Schedule, firing: Firing, jobs: Sequence[Job | Record], made
         last_job_id=jobs[-1].id if planned else schedule.last_job_id,
         next_run_at=None if ended else optional_moment(upcoming),
         updated_at=from_micros(now),
+        passed_over=_longer(schedule.passed_over, skipped),
     )
 
 
 def _run_of(schedule: Schedule, planned: int) -> Job:
     """The job of a planned time, with an id that no other time has: it is made once, whoever makes it."""
-    moment = from_micros(planned).isoformat().replace("+00:00", "Z")
-    return job_like(schedule.job, id=f"{schedule.id}@{moment}", schedule_id=schedule.id, created_at=None)
+    return job_like(
+        schedule.job, id=run_id(schedule.id, from_micros(planned)), schedule_id=schedule.id, created_at=None
+    )
 
 
 def run_by_hand(schedule: Schedule) -> Job:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import monotonic
 
 from longshore.backends.contract import Backend
@@ -18,6 +18,7 @@ AT_ONCE = 200
 FIRED_AT_ONCE = 250
 """Schedules: some 25 milliseconds, for the store bounds the jobs they make. Smaller pieces would make the last of ten
 thousand late."""
+_ASKED_ANYWAY = timedelta(seconds=30)
 _TRY_AGAIN = 0.05
 """Seconds until a schedule is looked at again that is due and did not fire: somebody else is just firing it."""
 _JITTER = 0.2
@@ -85,13 +86,22 @@ def schedules(backend: Backend, interval: float) -> Chore:
         return None if planned is None else (planned - await backend.now()).total_seconds()
 
     began: datetime | None = None
+    asked: datetime | None = None
 
     async def batch() -> int:
-        """Whatever falls due while a pass is under way is for the next one, or it might never end."""
-        nonlocal began
+        """Whatever falls due while a pass is under way is for the next one, or it might never end.
+
+        The store is asked now and then though nothing is due, and when its clock went back: what a clock ahead of time
+        has fired waits for times that are too far ahead, and it is the store that plans them anew.
+        """
+        nonlocal began, asked
         planned = await backend.next_firing()
         until, began = began or await backend.now(), None
-        fired = 0 if planned is None or planned > until else len(await backend.fire_due_schedules(FIRED_AT_ONCE))
+        asked_lately = asked is not None and timedelta() <= until - asked < _ASKED_ANYWAY
+        if asked_lately and (planned is None or planned > until):
+            return 0
+        asked = until
+        fired = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
         began = until if fired else None
         return fired
 

@@ -25,11 +25,31 @@ PUNCTUAL = 60 * SECOND
 """A schedule that is no later than this comes before those that have slept: their time has passed anyway."""
 
 
+COMPARED_EVERY = 30 * SECOND
+"""How often schedules are looked for that a clock since set back left in the future: all are read for it."""
+
+
+class Clocks:
+    """When this process last compared the store's clock with those of its schedules."""
+
+    def __init__(self) -> None:
+        self._compared_at: int | None = None
+
+    def to_be_compared(self, now: int) -> bool:
+        """Whether it is time to do so; each yes counts as done."""
+        if self._compared_at is not None and 0 <= now - self._compared_at < COMPARED_EVERY:
+            return False
+        self._compared_at = now
+        return True
+
+
 class Fired(NamedTuple):
     """What one pass did: the jobs it made, and the schedules it had to pause."""
 
     jobs: list[Job]
     stopped: list[Schedule]
+    planned_back: list[Schedule]
+    """Those that a clock since set back had left waiting for a time too far ahead."""
 
 
 def put_schedule(tx: Transaction, schedule: Schedule, keep_pause: bool) -> Schedule:
@@ -86,11 +106,13 @@ def _tell(tx: Transaction, schedule: Schedule) -> None:
     tx.write_event(EventRow(None, None, 0, queue, type_, event, None, None, 0, 0, None, "", tx.now, told))
 
 
-def fire_due_schedules(tx: Transaction, limit: int) -> Fired:
+def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
     """Makes jobs that are due, and moves each schedule on to its next time, in one transaction of bounded length.
 
-    A schedule whose jobs cannot be made any more is paused, so that it never holds up the others.
+    A schedule whose jobs cannot be made any more is paused, so that it never holds up the others. Now and then, and as
+    soon as the clock is seen to have been set back, those are looked for that wait for a time too far ahead.
     """
+    planned_back = _plan_back(tx, limit) if clocks.to_be_compared(tx.now) else []
     ready: list[tuple[Schedule, plans.Firing, list[Record]]] = []
     stopped: list[Schedule] = []
     jobs_left, bytes_left = JOBS_AT_ONCE, BYTES_AT_ONCE
@@ -114,13 +136,22 @@ def fire_due_schedules(tx: Transaction, limit: int) -> Fired:
         moved.append(plans.fired(schedule, firing, records, len(fresh), tx.now))
     if made:
         store_records(tx, made)
+    overslept = [now for (before, _, _), now in zip(ready, moved, strict=True) if now.passed_over != before.passed_over]
     if moved:
         tx.move_schedules(moved)
-    if stopped:
-        tx.put_schedules(stopped)
+    if stopped or overslept:
+        tx.put_schedules(stopped + overslept)
     for schedule in stopped:
         _tell(tx, schedule)
-    return Fired([job_of(record) for record in made], stopped)
+    return Fired([job_of(record) for record in made], stopped, planned_back)
+
+
+def _plan_back(tx: Transaction, limit: int) -> list[Schedule]:
+    ahead = tx.schedules_ahead(tx.now + plans.CLOCK_SET_BACK, limit)
+    back = [plans.planned_back(schedule, tx.now) for schedule in ahead]
+    if back:
+        tx.put_schedules(back)
+    return [now for before, now in zip(ahead, back, strict=True) if now.next_run_at != before.next_run_at]
 
 
 def _is_a_strangers(tx: Transaction, record: Record) -> bool:

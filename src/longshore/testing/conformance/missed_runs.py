@@ -153,6 +153,60 @@ class TestMissedRuns:
 
     # -- several at once
 
+    @pytest.mark.parametrize("times", HOURLY)
+    @pytest.mark.parametrize("end", [None, NOON + timedelta(days=30)], ids=["for ever", "with an end"])
+    async def test_a_clock_that_was_a_year_ahead_and_comes_back_silences_no_schedule(
+        self, backend: Backend, clock: HeldClock, times: dict[str, Any], end: datetime | None
+    ) -> None:
+        #
+        await backend.put_schedule(schedule(**times, end=end))
+        for _ in range(3):
+            clock.advance(3600)
+            await backend.fire_due_schedules()
+        clock.advance(timedelta(days=365))
+        for _ in range(4):
+            await backend.fire_due_schedules()
+            clock.advance(3600)
+        clock.set(NOON + timedelta(hours=5, minutes=30))
+        made = []
+        for _ in range(4):
+            made += await backend.fire_due_schedules()
+            clock.advance(3600)
+        assert [job.id.rpartition("@")[2] for job in made] == [f"2026-01-01T{hour}:00:00Z" for hour in (18, 19, 20)]
+        assert set((await occurrences(backend, "nightly")).values()) == {1}
+
+    async def test_runs_that_a_clock_ahead_of_its_time_has_made_do_not_come_again_though_their_jobs_are_gone(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        #
+        made: Counter[str] = Counter()
+
+        async def goes_on(hours: int) -> None:
+            for _ in range(hours):
+                clock.advance(3600)
+                jobs = await backend.fire_due_schedules()
+                made.update(job.id for job in jobs)
+                await backend.cancel_jobs(job_ids=[job.id for job in jobs] or ["nobody"])
+                await backend.delete_jobs(job_ids=[job.id for job in jobs] or ["nobody"])
+                await backend.apply_retention()
+
+        await backend.put_schedule(schedule(every=3600))
+        await goes_on(100)
+        clock.set(NOON + timedelta(hours=10))
+        await goes_on(95)
+        assert len(made) == 105
+        assert set(made.values()) == {1}
+
+    async def test_a_program_that_puts_its_schedule_again_finds_the_way_back_from_a_clock_ahead_of_its_time(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        await backend.put_schedule(schedule(every=3600))
+        clock.advance(timedelta(days=365))
+        await backend.fire_due_schedules()
+        clock.set(NOON + timedelta(minutes=30))
+        kept = await backend.put_schedule(schedule(every=3600), keep_pause=True)
+        assert kept.next_run_at == NOON + timedelta(hours=1)
+
     async def test_many_firing_at_once_on_two_backends_with_a_clock_that_jumps_make_one_job_for_each_planned_time(
         self, open_backend: OpenBackend, backend: Backend, clock: HeldClock
     ) -> None:
