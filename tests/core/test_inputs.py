@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.inputs import Path, fill_in, packed, unpacked
+from longshore.core.inputs import Path, fill_in, packed, spliced, unpacked
 
 STEPS = st.one_of(st.sampled_from(["a", "b"]), st.integers(0, 4))
 PATHS = st.lists(STEPS, min_size=1, max_size=3).map(tuple)
@@ -49,3 +49,20 @@ def test_a_place_that_the_arguments_do_not_have_is_refused(path: list[Any]) -> N
     with pytest.raises(InvalidArgument, match="have no place for a result at"):
         fill_in(data, [[path, 0, 1]], lambda number: number)
     assert data == {"a": None, "list": [None], "taken": 5}
+
+
+@given(
+    st.recursive(st.none() | st.text(alphabet='\x00\\u0"19é') | st.integers(), st.lists, max_leaves=4),
+    st.lists(st.recursive(st.none() | st.text(max_size=3), st.lists, max_leaves=3), min_size=3, max_size=3),
+)
+def test_spliced_arguments_are_those_filled_in_whatever_stands_around_the_places(around: Any, results: Any) -> None:
+    data = {"around": around, "parts": [None, around, None], "one": None, "\x000": "\x000"}
+    places: list[tuple[Path, int]] = [(("parts", 0), 0), (("parts", 2), 1), (("one",), 2)]
+    stored = [json.dumps(result, ensure_ascii=False).encode() for result in results]
+    whole = spliced(json.dumps(data, ensure_ascii=False).encode(), packed(places), stored.__getitem__)
+    fill_in(data, packed(places), results.__getitem__)
+    assert json.loads(whole) == data
+
+
+def test_a_result_that_is_not_there_is_null() -> None:
+    assert spliced(b'{"a": [null, 1]}', packed([(("a", 0), 0)]), lambda _: None) == b'{"a":[null,1]}'

@@ -53,7 +53,8 @@ async def _run_steps(tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job], r
             for name in job.depends_on
             if name in ended and ended[name].status is JobStatus.COMPLETED
         }
-        ready = job.replace(payload=filled(job, results)) if INPUTS in job.options else job
+        stored = {name: ended[name].result for name in results}
+        ready = job.replace(payload=filled(job, stored)) if INPUTS in job.options else job
         ended[job.id] = await run(tasks[job.type], ready, results)
     return list(ended.values())
 

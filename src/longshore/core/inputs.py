@@ -6,6 +6,8 @@ those of the next ones at the places after it. A list of ten thousand results is
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -70,3 +72,17 @@ def fill_in(data: Any, inputs: object, value_of: Callable[[int], Any]) -> None:
             told = "".join(f"[{step!r}]" for step in path)
             raise InvalidArgument(f"options.{INPUTS}", f"the arguments have no place for a result at {told}") from None
         place[last] = value_of(number)
+
+
+def spliced(payload: bytes, inputs: object, result_of: Callable[[int], bytes | None]) -> bytes:
+    """The payload with results in their places, as they were stored: large ones are not read and written again."""
+    data = json.loads(payload)
+    mark = "\x00"
+    while json.dumps(mark)[1:-1].encode() in payload:  # so that nothing in it can be taken for a place
+        mark += "\x00"
+    fill_in(data, inputs, lambda number: f"{mark}{number}")
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    place = re.compile(rb'"' + re.escape(json.dumps(mark)[1:-1].encode()) + rb'(\d+)"')
+    pieces = place.split(written)
+    pieces[1::2] = [result_of(int(number)) or b"null" for number in pieces[1::2]]
+    return b"".join(pieces)
