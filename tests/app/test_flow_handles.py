@@ -131,7 +131,7 @@ async def test_a_flow_waits_at_the_step_that_failed_and_goes_on_from_there(
     await stored_harbor.run_until_empty()
     assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.WAITING_CHILDREN]
     assert (await handle.status()).state == "waiting"
-    with pytest.raises(JobFailed, match="a storm") as failed:
+    with pytest.raises(JobFailed, match=r"step sail \(job '.*\.1'\) failed for good: .*a storm") as failed:
         await handle.result(timeout=30)
     assert failed.value.job_id == (await handle.step("sail")).id
     weather.good = True
@@ -162,6 +162,9 @@ async def test_a_flow_stopped_by_its_policy_is_run_again_as_a_copy_that_takes_ov
     with pytest.raises(JobFailed, match="a storm"):
         await handle.result()
     weather.good = True
+    with pytest.raises(InvalidArgument, match=r"step unload is UNSCHEDULED and cannot come back.*rerun\(\) makes"):
+        await handle.retry()
+    assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.UNSCHEDULED]
     copy = await handle.rerun()
     assert copy.id != handle.id
     assert await statuses(copy) == [S.INITIAL_PENDING, S.WAITING_CHILDREN]

@@ -15,6 +15,7 @@ from longshore import Dependency, Harbor, Job, JobFilter, JobStatus, current_job
 from longshore.app.flow_handle import FlowHandle
 from longshore.app.middleware import Middleware
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobFailed
+from longshore.runtime import dependency_results
 from tests.app import dockyard
 
 
@@ -354,6 +355,38 @@ async def test_a_result_that_was_removed_meanwhile_ends_the_step_that_takes_it(s
     assert f"the dependency '{first.id}' was removed, and its result with it" in job.error_message
 
 
+async def test_more_results_than_a_worker_has_room_for_end_the_step_that_takes_them_and_it_says_what_to_do(
+    stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dependency_results, "MOST_TAKEN", 2**20)
+
+    @stored_harbor.task
+    def make(size: int) -> str:
+        return "x" * size
+
+    @stored_harbor.task(attempts=3)
+    async def collect(parts: list[str]) -> int:
+        return sum(map(len, parts))
+
+    @stored_harbor.task(attempts=3)
+    async def ask() -> int:
+        return len(await current_job().dependency_results())
+
+    fits = stored_harbor.flow()
+    fits.add(collect.call([fits.add(make.call(50_000)).result for _ in range(20)]))
+    too_much = stored_harbor.flow()
+    parts = [too_much.add(make.call(100_000)) for _ in range(20)]
+    taking = [too_much.add(collect.call([part.result for part in parts])), too_much.add(ask.call(), after=parts)]
+    fitting, handle = await fits.enqueue(), await too_much.enqueue()
+    await stored_harbor.run_until_empty()
+    assert await fitting.result() == 1_000_000
+    for step in taking:
+        job = await handle[step].job()
+        assert (job.status, job.executions) == (JobStatus.DEAD, 1)
+        assert "the results it takes are more than 1 MiB: the first" in job.error_message
+        assert "let those jobs store what is large elsewhere and give back its address" in job.error_message
+
+
 async def test_dependency_results_are_there_for_the_tasks_of_a_flow(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     async def work(number: int) -> int:
@@ -636,3 +669,31 @@ async def test_eager_flows_obey_the_policies(harbor: Harbor, policy: Any, expect
             await handle.result()
         with pytest.raises(InvalidArgument, match="ran in eager mode"):
             await handle.retry()
+
+
+async def test_a_group_of_nothing_is_refused_and_a_chord_of_nothing_makes_its_last_call(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def collect(parts: list[int]) -> int:
+        return len(parts)
+
+    with pytest.raises(InvalidArgument, match=r"calls: has no call in it; a group of none .* gives back \[\]"):
+        stored_harbor.group([])
+    handle = await stored_harbor.chord([], collect.call).enqueue()
+    await stored_harbor.run_until_empty()
+    assert await handle.result() == 0
+
+
+async def test_a_step_that_others_wait_for_until_it_is_retried_is_not_removed_when_it_fails(harbor: Harbor) -> None:
+    @harbor.task(remove_on_fail=True)
+    def work(*done: Any) -> int:
+        return len(done)
+
+    waits = harbor.flow()
+    waits.add(work.call(), after=waits.add(work.call(), name="first"))
+    with pytest.raises(InvalidArgument, match="remove_on_fail: would remove first if it fails, and whoever waits"):
+        await waits.enqueue()
+    stops = harbor.flow()
+    stops.add(work.call(), after=stops.add(work.call()), on_failure="stop")
+    handle = await stops.enqueue()
+    await harbor.run_until_empty()
+    assert await handle.result() == 0

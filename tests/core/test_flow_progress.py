@@ -121,6 +121,9 @@ def test_a_copy_waits_for_its_own_steps_and_for_what_completed_in_the_original()
 def test_only_what_is_over_is_copied() -> None:
     with pytest.raises(InvalidArgument, match="flow: f is waiting, and 1 of its steps are not over"):
         copy_of_flow("f", [step("a", S.DEAD), step("b", S.WAITING_CHILDREN, "a")], completed_too=True)
+    ending = [step("a", S.CANCELLING), step("b", S.UNSCHEDULED, "a")]
+    with pytest.raises(InvalidArgument, match="flow: f: 1 of its steps is still being called off; try again when"):
+        copy_of_flow("f", ending, completed_too=False)
     with pytest.raises(InvalidArgument, match="f has completed; rerun_whole"):
         copy_of_flow("f", [step("a", S.COMPLETED)], completed_too=False)
 

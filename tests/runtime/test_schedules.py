@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from longshore import JobStatus, Queue, Repeat, connect
+from longshore import JobFilter, JobStatus, Queue, Repeat, connect
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Schedule
-from longshore.core.errors import InvalidArgument, ScheduleNotFound
+from longshore.core.errors import InvalidArgument, JobNotFound, ScheduleNotFound
 from longshore.core.job import JobEvent
 from longshore.testing.conformance.staging import all_jobs, new_job, nothing_changes, refused, seconds
 from tests.runtime.working import until
@@ -186,3 +186,63 @@ async def test_two_who_fire_on_the_same_store_make_one_job(
     made = [*await backend.fire_due_schedules(), *await other_backend.fire_due_schedules()]
     assert [job.id for job in made] == ["s@2026-01-01T12:01:00Z"]
     assert len(await all_jobs(backend)) == 1
+
+
+async def test_a_run_knows_the_planned_time_it_was_made_for(queue: Queue, clock: HeldClock) -> None:
+    await queue.add("a", repeat=Repeat(every=60, catch_up="all"), job_id="every@minute")
+    await queue.add("stranger", job_id="every@minute@2026-01-01T12:02:00Z")
+    clock.advance(130)
+    made = await queue.fire_due_schedules()
+    assert [job.planned_at for job in made] == [NOON + seconds(60), NOON + seconds(120)]
+    assert made[1].id.endswith("~1"), "the id of the stranger is taken"
+    assert (await queue.run_schedule("every@minute")).planned_at is None
+    assert (await queue.add("a", job_id="b@2026-01-01T12:02:00Z")).planned_at is None
+
+
+async def test_who_asks_why_a_schedule_or_a_run_to_come_does_not_run_is_told_when_it_fires(
+    queue: Queue, clock: HeldClock
+) -> None:
+    await queue.add("a", repeat=Repeat(every=3600), job_id="hourly")
+    with pytest.raises(
+        JobNotFound, match=r"'hourly' is a schedule, not a job\. It fires next at 2026-01-01 13:00:00 UTC"
+    ):
+        await queue.explain("hourly")
+    with pytest.raises(
+        JobNotFound, match=r"no job has the id 'hourly@x': the schedule 'hourly' has not made it.*13:00"
+    ):
+        await queue.explain("hourly@x")
+    clock.advance(3700)
+    with pytest.raises(JobNotFound, match="It was to fire at 2026-01-01 13:00:00 UTC and has not: no scheduler runs"):
+        await queue.explain("hourly@2026-01-01T13:00:00Z")
+    await queue.pause_schedule("hourly")
+    with pytest.raises(JobNotFound, match="It is paused; resume_schedule lets it go on"):
+        await queue.explain("hourly")
+    with pytest.raises(JobNotFound, match="no job has the id 'nobody'; it was never enqueued here"):
+        await queue.explain("nobody")
+
+
+async def test_the_backlog_of_a_schedule_is_called_off_and_removed_by_a_filter(queue: Queue, clock: HeldClock) -> None:
+    await queue.add("a", repeat=Repeat(every=60, catch_up="all"), job_id="minutely")
+    kept = await queue.add("a")
+    clock.advance(60 * 250)
+    while await queue.fire_due_schedules():
+        continue
+    cancelled, unknown = await queue.cancel_jobs(where=JobFilter(schedule_id="minutely"))
+    assert (len(cancelled), unknown) == (250, [])
+    assert (await queue.count_jobs())[JobStatus.UNSCHEDULED] == 250
+    await queue.delete_jobs(where=JobFilter(schedule_id="minutely", statuses=[JobStatus.UNSCHEDULED]))
+    assert [job.id for job in (await queue.list_jobs(JobFilter())).items] == [kept.id]
+    await queue.delete_jobs(where=JobFilter(types=["a"]))
+    assert (await queue.get_job(kept.id)).status is JobStatus.INITIAL_PENDING, "it is not over"
+
+
+async def test_a_filter_that_means_everything_or_stands_beside_other_targets_is_refused(queue: Queue) -> None:
+    await queue.add("a", job_id="a")
+    for act in (queue.cancel_jobs, queue.delete_jobs):
+        async with refused(queue.backend, InvalidArgument, field="where"):
+            await act(where=JobFilter())
+        async with refused(queue.backend, InvalidArgument, field="where"):
+            await act(["tag"], where=JobFilter(ids=["a"]))
+        async with refused(queue.backend, InvalidArgument, field="tags") as caught:
+            await act(JobFilter(ids=["a"]))  # type: ignore[arg-type]  # the mistake is the point
+        assert "where=JobFilter(…)" in str(caught.value)

@@ -47,11 +47,18 @@ class Flow(Generic[R_co]):
         self._planned: dict[str, _Planned] = {}
         self._handed_on: set[str] = set()
         self._awaited: set[str] = set()
+        self._patient: set[str] = set()
+        """Steps that others wait for until they are retried."""
         self._listed = listed
         self._handle: FlowHandle[R_co] | None = None
 
     def __repr__(self) -> str:
         return f"<Flow {self.name} {self.id} with {len(self._planned)} steps>"
+
+    @property
+    def steps(self) -> tuple[Step[Any], ...]:
+        """The steps that were added so far, in their order."""
+        return tuple(planned.step for planned in self._planned.values())
 
     def add(
         self,
@@ -84,6 +91,7 @@ class Flow(Generic[R_co]):
         )
         self._planned[step.id] = _Planned(step, call, waits_for, usual)
         self._awaited |= waits_for.keys()
+        self._patient |= {job_id for job_id, policy in waits_for.items() if policy == "wait"}
         self._handed_on |= {to_come.step.id for _, to_come in call.taken}
         return step
 
@@ -153,6 +161,12 @@ class Flow(Generic[R_co]):
             raise InvalidArgument(
                 "remove_on_complete",
                 f"would remove {step.name} before {taker}: {call.task.name}.options(remove_on_complete=False).call(…)",
+            )
+        if job.options.get("remove_on_fail", False) is not False and step.id in self._patient:
+            raise InvalidArgument(
+                "remove_on_fail",
+                f"would remove {step.name} if it fails, and whoever waits for it to be retried would wait for ever: "
+                f'{call.task.name}.options(remove_on_fail=False).call(…), or on_failure="stop" for those who wait',
             )
         about = {"name": self.name, "step": step.name, "steps": len(self._planned), **last}
         options: dict[str, Any] = {**job.options, FLOW: about}

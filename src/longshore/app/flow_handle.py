@@ -202,9 +202,12 @@ def _number(step: Job) -> int:
 
 
 def _why(failed: Job) -> JobFailed | JobCancelled:
+    error: JobFailed | JobCancelled = JobCancelled(failed.id, failed.status, failed.error_message)
     if failed.status is JobStatus.DEAD:
-        return JobFailed(failed.id, failed.error_message)
-    return JobCancelled(failed.id, failed.status, failed.error_message)
+        error = JobFailed(failed.id, failed.error_message)
+    told = str(error).removeprefix(f"job {failed.id!r}")
+    error.args = (f"step {step_name(failed)} (job {failed.id!r}){told}",)
+    return error
 
 
 def _removed(flow_id: str) -> JobNotFound:

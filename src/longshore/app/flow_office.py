@@ -18,7 +18,7 @@ from longshore.app.task import Task
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.flow_identity import what_is_another
-from longshore.core.flow_progress import what_failed
+from longshore.core.flow_progress import last_steps, step_name, what_failed
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL, JobStatus
 from longshore.core.payload import read_json
@@ -36,6 +36,7 @@ _POLL = 1.0
 _SHORTEST_PAUSE = 0.02
 """Seconds between two looks at a store that is busy."""
 _UNFINISHED = tuple(status for status in JobStatus if status not in FINAL)
+_CALLED_OFF = frozenset({JobStatus.STOPPED, JobStatus.UNSCHEDULED, JobStatus.UNKNOWN_STOPPED})
 _ENDED_OTHERWISE = tuple(FINAL - {JobStatus.COMPLETED})
 
 
@@ -173,8 +174,9 @@ class FlowOffice:
     async def retry(self, flow_id: str, actor: str) -> list[str]:
         """Dead steps go back to their queues, each by itself; the ids are of those that this call sent there."""
         dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
-        if not dead:
-            await self.steps(flow_id)
+        steps = await self.steps(flow_id)
+        if dead:
+            _refuse_given_up(flow_id, steps)
         retried = []
         for job in dead:
             with suppress(InvalidTransition, JobNotFound):  # somebody else retried it meanwhile, or removed it
@@ -209,6 +211,17 @@ class FlowOffice:
             cursor = page.next_cursor
             if cursor is None:
                 return found[::-1]
+
+
+def _refuse_given_up(flow_id: str, steps: Sequence[Job]) -> None:
+    """A flow that is over cannot be completed by a retry if a last step was stopped or called off."""
+    given_up = [step for step in last_steps(steps) if step.status in _CALLED_OFF]
+    if given_up and all(step.status.final for step in steps):
+        raise InvalidArgument(
+            "flow",
+            f"{flow_id}: its step {step_name(given_up[0])} is {given_up[0].status} and cannot come back, so a retry "
+            "would not bring the flow to its end; rerun() makes a new flow of what did not complete",
+        )
 
 
 def _refuse_another(steps: Sequence[Job], taken: Sequence[str], known: Sequence[Job]) -> None:

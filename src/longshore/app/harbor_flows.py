@@ -109,10 +109,12 @@ class HarborFlows:
         return flow
 
     def group(self, calls: Iterable[Call[A]], *, name: str = "group", id: str | None = None) -> Flow[list[A]]:
-        """Side by side; the flow's result is the list of theirs, in the order given."""
+        """Side by side; the flow's result is the list of theirs, in the order given. There must be at least one."""
         flow: Flow[list[A]] = Flow(self._flows, name, id, listed=True)
         for call in calls:
             flow.add(call)
+        if not flow.steps:
+            raise InvalidArgument("calls", "has no call in it; a group of none has nothing to store, and gives back []")
         return flow
 
     def chord(
@@ -123,7 +125,10 @@ class HarborFlows:
         name: str = "chord",
         id: str | None = None,
     ) -> Flow[B]:
-        """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`."""
+        """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`.
+
+        With no calls the list is empty, and the one is made at once.
+        """
         flow: Flow[B] = Flow(self._flows, name, id)
         steps = [flow.add(call) for call in calls]
         flow.add(_made_by(then, [step.result for step in steps], "then"))

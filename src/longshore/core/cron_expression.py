@@ -19,6 +19,7 @@ _ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 _HOURS = frozenset(range(24))
 _SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - a clock without a zone is the point here
 
@@ -63,4 +64,17 @@ def read_cron(text: object) -> CronExpression:
     try:
         return _read(text)
     except CronSimError as error:
-        raise InvalidArgument("repeat.cron", f"{text!r} is not a cron expression: {error}") from None
+        raise InvalidArgument("repeat.cron", f"{text!r} is not a cron expression: {_told(text, str(error))}") from None
+
+
+def _told(text: str, problem: str) -> str:
+    """What is wrong, for somebody who has to put it right."""
+    fields = written_out(text).split()
+    if len(fields) not in (5, 6):
+        return f"it has {len(fields)} fields; five are right (minute hour day month weekday), or six with seconds first"
+    named = dict(zip(_FIELDS[-len(fields) :], fields, strict=True))
+    for name, field in named.items():
+        if problem == f"Bad {name}":
+            never = f", in the month {named['month']}" if name == "day-of-month" and named["month"] != "*" else ""
+            return f"{field!r} is no {name.replace('-', ' ')} that there is{never}"
+    return problem

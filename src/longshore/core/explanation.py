@@ -9,9 +9,13 @@ from typing import Any, Literal
 
 from longshore.core.facts import MOST_COUNTED, Dependency, Facts, Usage, WorkerSeen
 from longshore.core.lifecycle import JobStatus
+from longshore.core.schedule import Schedule
 
 HEARD_WITHIN = timedelta(seconds=60)
 """Whoever told of itself less long ago counts as alive: a few of the usual heartbeats."""
+
+OVERDUE = timedelta(seconds=60)
+"""A schedule this late is fired by nobody."""
 
 ReasonKind = Literal[
     "completed",
@@ -250,6 +254,25 @@ def _next(facts: Facts) -> Reason:
         text = f"It stands in line behind {others} of its queue; a smaller priority would let it step forward."
         return _reason("behind_others", text, ahead=facts.ahead, counted_to=MOST_COUNTED)
     return _reason("about_to_start", "Nothing is in its way: the next claim takes it.")
+
+
+# -- no job at all
+
+
+def no_job_but_a_schedule(job_id: str, schedule: Schedule, now: datetime) -> str:
+    """What is said of an id that no job has, but a schedule, or one of its runs to come."""
+    planned = schedule.next_run_at
+    told = f"{job_id!r} is a schedule, not a job"
+    if job_id != schedule.id:
+        told = f"no job has the id {job_id!r}: the schedule {schedule.id!r} has not made it, or it has been removed"
+    if schedule.paused:
+        because = f" by itself ({schedule.error})" if schedule.error else ""
+        return f"{told}. It is paused{because}; resume_schedule lets it go on"
+    if planned is None:
+        return f"{told}. It has ended: its limit is reached, or no planned time is left"
+    if now - planned > OVERDUE:
+        return f"{told}. It was to fire at {_clock(planned)} and has not: no scheduler runs. Start one"
+    return f"{told}. It fires next at {_clock(planned)}"
 
 
 # -- words

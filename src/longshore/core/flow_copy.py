@@ -17,6 +17,11 @@ from longshore.core.names import new_id
 def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> list[Job]:
     """The jobs to store. A step that is not copied is waited for as it is, which is to say not at all."""
     running = [step for step in steps if not step.status.final]
+    if running and all(step.status is JobStatus.CANCELLING for step in running):
+        being = "1 of its steps is" if len(running) == 1 else f"{len(running)} of its steps are"
+        raise InvalidArgument(
+            "flow", f"{flow_id}: {being} still being called off; try again when status().state is no longer running"
+        )
     if running:
         state = status_of_flow(flow_id, steps).state
         raise InvalidArgument(

@@ -16,6 +16,8 @@ CatchUp = Literal["none", "last", "all"]
 OnGap = Literal["next", "skip"]
 OnOverlap = Literal["first", "second", "both"]
 LONGEST_TEXT = 255
+SHOWN = 'write Repeat(cron="30 2 * * *", tz="Europe/Berlin") or Repeat(every=60)'
+"""For whoever gave something else."""
 _SHORTEST = SECOND // 1000
 
 

@@ -21,6 +21,7 @@ from longshore.core.moments import Duration, Moment
 from longshore.core.names import check_name, new_id
 from longshore.core.numbers import check_number
 from longshore.core.payload import check_json
+from longshore.core.repeat import SHOWN
 
 BackoffLike = Backoff | Duration | Mapping[str, Any]
 """A wait between tries: `fixed(…)`, `exponential(…)`, seconds, or `{"type": "exponential", "delay": 2}`."""
@@ -193,7 +194,7 @@ def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule
     Without an id of the caller's it is known by its queue, type, data and times: adding it twice leaves one.
     """
     if not isinstance(repeat, Repeat):
-        raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}")
+        raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}; {SHOWN}")
     if job.status is JobStatus.CREATED:
         raise InvalidArgument("hold", "cannot be set on a job that is made again and again")
     if schedule_id is None:

@@ -24,6 +24,7 @@ from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Limits, Rate
 from longshore.core.moments import Duration, Moment
+from longshore.runtime import by_filter
 from longshore.runtime.dock import dock_of
 from longshore.runtime.events import Listener
 from longshore.runtime.explaining import explain
@@ -191,10 +192,27 @@ class QueueVerbs:
     # -- somebody calls it off, or its worker vanishes
 
     async def cancel_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+        self,
+        tags: Sequence[str] = (),
+        job_ids: Sequence[str] = (),
+        *,
+        queue: str | None = None,
+        where: JobFilter | None = None,
     ) -> tuple[list[str], list[str]]:
-        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final."""
+        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final.
+
+        `where` stands alone: all that match and are not over are cancelled, some hundreds at a time.
+        """
         backend = await self._open()
+        if where is not None:
+            wanted = self._scope.filter(by_filter.alone(where, tags, job_ids, queue))
+            cancelled, unknown = [], []
+            async for some, others in by_filter.cancel_where(backend, wanted):
+                self._dock.cancelled(some)
+                cancelled += some
+                unknown += others
+            return cancelled, unknown
+        by_filter.refuse_filter(tags)
         await self._scope.check_all(job_ids)
         cancelled, unknown = await backend.cancel_jobs(tags, job_ids, queue=self._scope.queue(queue))
         self._dock.cancelled(cancelled)
@@ -246,8 +264,14 @@ class QueueVerbs:
         return self._scope.seen(await (await self._open()).get_job(job_id))
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why the job is not running now: who or what is in its way, each reason with its way out."""
-        return await explain(await self._open_for(job_id), job_id)
+        """Why the job is not running now: who or what is in its way, each reason with its way out.
+
+        Of a schedule, or of a run of it that is not made yet, JobNotFound tells when it fires.
+        """
+        backend = await self._open()
+        explanation = await explain(backend, job_id)
+        await self._scope.check(job_id)
+        return explanation
 
     async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
         """Jobs that match, newest first. A cursor stays good whatever comes or goes meanwhile."""
@@ -288,10 +312,22 @@ class QueueVerbs:
         await (await self._open_for(job_id)).promote_job(job_id)
 
     async def delete_jobs(
-        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
+        self,
+        tags: Sequence[str] = (),
+        job_ids: Sequence[str] = (),
+        *,
+        queue: str | None = None,
+        where: JobFilter | None = None,
     ) -> None:
-        """Removes final jobs for good; if any target is not final, none is removed. Unknown ids are passed over."""
+        """Removes final jobs for good; if any target is not final, none is removed. Unknown ids are passed over.
+
+        `where` stands alone: of all that match those that are final are removed, some hundreds at a time.
+        """
         backend = await self._open()
+        if where is not None:
+            await by_filter.delete_where(backend, self._scope.filter(by_filter.alone(where, tags, job_ids, queue)))
+            return
+        by_filter.refuse_filter(tags)
         await self._scope.check_all(job_ids)
         await backend.delete_jobs(tags, job_ids, queue=self._scope.queue(queue))
 

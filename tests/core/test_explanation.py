@@ -1,0 +1,149 @@
+"""Why a job is not running now, from the facts alone: each reason by name, in words with a way out, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from longshore.core.explanation import Explanation, explanation_of, no_job_but_a_schedule
+from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
+from longshore.core.job import Job, Lease
+from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import Rate
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from tests.core.staging import NOON
+
+S = JobStatus
+MINUTE = timedelta(minutes=1)
+
+
+def worker(name: str = "w", **known: Any) -> WorkerSeen:
+    usual: dict[str, Any] = {
+        "queues": (), "tags": (), "concurrency": 2, "running": 0, "state": "running", "seen_at": NOON
+    }  # fmt: skip
+    return WorkerSeen(name, **usual | known)
+
+
+def explained(
+    status: JobStatus = S.INITIAL_PENDING, /, *, about: dict[str, Any] | None = None, **facts: Any
+) -> Explanation:
+    job = Job(id="j", type="t", status=status, queue="mail", **about or {})
+    usual: dict[str, Any] = {"eligible_at": NOON, "workers": (worker(),)}
+    explanation = explanation_of(Facts(now=NOON, job=job, **usual | facts))
+    told = json.loads(json.dumps(explanation.as_json()))
+    assert [reason["kind"] for reason in told["reasons"]] == list(explanation.kinds)
+    assert str(explanation).startswith(f"job j is {status}: ")
+    return explanation
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "text"),
+    [
+        (S.COMPLETED, "completed", "It is done, since 2026-01-01 12:00:00 UTC."),
+        (S.STOPPED, "stopped", "It was stopped after it had been started: no wind; add it again to run it."),
+        (S.UNSCHEDULED, "unscheduled", "It was called off before it was started: no wind; add it again to run it."),
+        (S.UNKNOWN_STOPPED, "unknown_stopped", "nobody knows how far it got: no wind; see its log."),
+        (S.DEAD, "dead", "It failed for good at execution 3: no wind; retry it with retry_job."),
+    ],
+)
+def test_what_is_over_is_told_with_its_end_and_the_first_line_of_its_error(
+    status: JobStatus, kind: str, text: str
+) -> None:
+    about = {"finalized_at": NOON, "error_message": "no wind\nTraceback", "executions": 3}
+    explanation = explained(status, about=about)
+    assert explanation.kinds == (kind,)
+    assert text in str(explanation)
+    assert "Traceback" not in str(explanation)
+
+
+def test_a_job_that_is_held_is_told_by_whom_and_that_its_lease_has_ended() -> None:
+    held = {"assignee_id": "w", "assigned_at": NOON - MINUTE, "lease": Lease("token", 1, NOON)}
+    assert str(explained(S.RUNNING, about=held)) == (
+        "job j is RUNNING: It is being run by w since 2026-01-01 11:59:00 UTC. "
+        "Its lease has ended: the next sweep takes it away from there."
+    )
+    assert "by nobody that is known" in str(explained(S.RUNNING, about={"assigned_at": NOON}))
+    asked = explained(S.CANCELLING, about=held | {"lease": Lease("token", 1, None)})
+    assert asked.kinds == ("cancelling",)
+    assert "who has not answered yet." in str(asked)
+
+
+def test_a_job_that_was_not_accepted_says_how() -> None:
+    assert "accept it with accept_jobs" in str(explained(S.CREATED))
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (None, "Add a job with the unknown id"),
+        (S.DEAD, "Retry what is dead with retry_job"),
+        (S.STOPPED, "What was called off will not be done any more"),
+        (S.RUNNING, "It waits for 12 jobs: other (RUNNING) and 11 more."),
+    ],
+)
+def test_what_is_waited_for_is_named_with_what_can_be_done(status: JobStatus | None, advice: str) -> None:
+    explanation = explained(S.WAITING_CHILDREN, waits_for=(Dependency("other", status),), deps_left=12)
+    assert explanation.kinds == ("waiting_for_dependencies",)
+    assert advice in str(explanation)
+    assert explanation.reasons[0].details["left"] == 12
+
+
+def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> None:
+    holder = Holder("k", "other", NOON)
+    explanation = explained(
+        about={"expires_at": NOON, "concurrency_key": "tenant", "tags": ("gpu",)},
+        eligible_at=NOON + MINUTE,
+        paused=True,
+        queue=Usage(1, 1, (holder,), Rate(5, 60), 5, NOON + MINUTE),
+        key=Usage(2, 3, (holder,), Rate(1, 1), 1, NOON + MINUTE),
+        workers=(),
+    )
+    assert explanation.kinds == (
+        "expired", "not_due", "queue_paused", "queue_full", "queue_rate_used_up", "key_full", "key_rate_used_up",
+        "no_worker",
+    )  # fmt: skip
+    text = str(explanation)
+    assert "Of its queue mail 1 may run at once and do: k (by other). Wait" in text
+    assert "Of its concurrency key tenant 2 may run at once and 3 do: k (by other) and 2 more." in text
+    assert "Of its queue mail 5 may start every 60 s, and as many have: the next may at 2026-01-01 12:01:00 UTC" in text
+    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker for it." in text
+
+
+def test_workers_that_do_not_take_the_job_are_told_with_the_reason() -> None:
+    others = (
+        worker("elsewhere", queues=("post",)),
+        worker("choosy", tags=("gpu",)),
+        worker("silent", seen_at=NOON - 2 * MINUTE),
+        worker("gone", state="stopped"),
+    )
+    explanation = explained(workers=others)
+    assert explanation.kinds == ("no_worker",)
+    assert "elsewhere works for post; choosy takes only jobs tagged gpu; 2 have stopped" in str(explanation)
+    assert explanation.reasons[0].details["silent"] == 2
+
+
+def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for_the_next_claim() -> None:
+    assert explained(workers=(worker(running=2),), ahead=3).kinds == ("workers_busy",)
+    assert "behind 1 other of its queue" in str(explained(ahead=1))
+    assert "behind at least 1,000 others" in str(explained(ahead=1_000))
+    assert explained().kinds == ("about_to_start",)
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({"next_run_at": NOON + MINUTE}, "It fires next at 2026-01-01 12:01:00 UTC"),
+        ({"next_run_at": NOON - 2 * MINUTE}, "and has not: no scheduler runs. Start one"),
+        ({"next_run_at": None}, "It has ended"),
+        ({"paused": True, "error": "no such zone"}, "It is paused by itself (no such zone); resume_schedule"),
+    ],
+)
+def test_a_schedule_is_no_job_and_says_when_it_makes_one(known: dict[str, Any], told: str) -> None:
+    schedule = Schedule(id="s", job=Job(id="s", type="t"), repeat=Repeat(every=60), **known)
+    assert told in no_job_but_a_schedule("s", schedule, NOON)
+    assert no_job_but_a_schedule("s", schedule, NOON).startswith("'s' is a schedule, not a job")
+    assert no_job_but_a_schedule("s@x", schedule, NOON).startswith("no job has the id 's@x': the schedule 's' has not")
