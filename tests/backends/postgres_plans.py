@@ -91,6 +91,7 @@ PIECES = frozenset(
         "full_keys",
         "jobs_where",
         "priorities_in_line",
+        "stopping_edges",
         "priorities_of_lines",
         "with_keys",
     }

@@ -126,8 +126,9 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
     records = tx.jobs_by_uid([uid for uid in left if uid in concerned])
     waiting = {uid: record for uid, record in records.items() if record.status is JobStatus.WAITING_CHILDREN}
     stopped, stopping = stopped_in_turn(failed, onward, {uid: record.id for uid, record in waiting.items()})
-    settled = [edge for uid, edges in by_dependent.items() if uid in left for edge in edges]
-    tx.put_edges(settled + [edge for edge in stopping if edge.dependent_uid in left])
+    settled = [edge for edges in by_dependent.values() for edge in edges]
+    by_ends = {(edge.dependent_uid, edge.depends_on): edge for edge in stopping + settled}  # in a circle some are both
+    tx.put_edges([edge for edge in by_ends.values() if edge.dependent_uid in left])
     following = []
     for uid in dict.fromkeys([*stopped, *(uid for uid in waiting if left[uid] == 0)]):
         change = Change(waiting[uid], tx.now)
