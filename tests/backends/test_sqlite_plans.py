@@ -68,6 +68,7 @@ SORTED = {
     "jobs_held": "all that runs now, once",
     "jobs_held_by": "all that one worker holds, once",
     "open_edges": "those who wait for the jobs that just ended, from several walks of the index",
+    "edges_that_stop": "those whom a failure stops, from one walk of the index to the next",
     "edges_from": "one job's own dependencies",
     "dependencies_of": "the dependencies of the few jobs that are read",
     "jobs_created_before": "jobs stored and never accepted: few, and looked for only by retention",
