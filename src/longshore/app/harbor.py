@@ -16,9 +16,11 @@ from longshore.app.handles import JobHandle
 from longshore.app.harbor_flows import HarborFlows
 from longshore.app.harbor_limits import HarborLimits
 from longshore.app.harbor_schedules import HarborSchedules
+from longshore.app.harbor_spark import HarborSpark
 from longshore.app.middleware import Middleware
 from longshore.app.routing import Router
 from longshore.app.sending import Sending
+from longshore.app.spark_work import SparkSettings
 from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, PlainTask, Task
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
@@ -57,7 +59,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class Harbor(HarborFlows, HarborSchedules, HarborLimits):
+class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
     """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
 
     It belongs to no event loop and may be made at the top of a module: its store opens on first use.
@@ -75,6 +77,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
         self._queues: list[Queue] = [self._queue]
         self._tasks: dict[str, Task[..., Any]] = {}
         self._layers: list[Middleware] = []
+        self._spark = SparkSettings()
         self._strategies: dict[str, Strategy] = {}
         self._eagerness = Eagerness(self._layers)
         self._sending = Sending(self._queue, self._layers, self._eagerness)
@@ -144,7 +147,8 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
         """Makes a function a task, known by its name or the one given: `@harbor.task` or `@harbor.task(queue="mail")`.
 
         An `async def` runs on the worker's event loop and a `def` in a thread; with `executor="process"` either runs
-        in a process of its own, which may be given a `memory_limit` in bytes. `retry_strategy` is a function, or the
+        in a process of its own, which may be given a `memory_limit` in bytes, and with `executor="spark"` in a task of
+        Spark, thousands of jobs to a batch. `retry_strategy` is a function, or the
         name of one that the worker has. `concurrency_key` may be a function of the task's own arguments.
         """
         names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
@@ -163,7 +167,14 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
             return self._declare(
-                function, names, name, declared, executor, memory_limit, concurrency_key, retry_strategy
+                function,
+                names,
+                name=name,
+                declared=declared,
+                executor=executor,
+                memory_limit=memory_limit,
+                concurrency_key=concurrency_key,
+                retry_strategy=retry_strategy,
             )
 
         return declare if function is None else declare(function)
@@ -172,13 +183,17 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
         self,
         function: Callable[..., Any],
         names: Mapping[str, Any],
+        *,
         name: str | None,
         declared: dict[str, Any],
         executor: ExecutorName,
         memory_limit: int | None,
         concurrency_key: ConcurrencyKey | None,
         retry_strategy: str | Strategy | None,
+        kind: type[Task[..., Any]] | None = None,
+        asked: Callable[..., Any] | None = None,
     ) -> Task[..., Any]:
+        """`asked` has the parameters that callers give, if they are not those of the function."""
         from longshore.app.arguments import Signature, place_of  # it loads pydantic, which only tasks need
 
         _check_function(function)
@@ -189,10 +204,10 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
             raise InvalidArgument("name", f"two tasks are named {task_name!r}: in {known.place} and in {place}")
         _check_executor(function, executor, memory_limit)
         declared["retry_strategy"] = task_name if callable(retry_strategy) else retry_strategy
-        kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
+        kind = kind or (AsyncTask if inspect.iscoroutinefunction(function) else PlainTask)
         task: Task[..., Any] = kind(
             function,
-            Signature(task_name, function, names),
+            Signature(task_name, asked or function, names),
             self._sending,
             name=task_name,
             place=place,
@@ -302,7 +317,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits):
     def _router(self, concurrency: int, cancel_grace: Duration) -> Router:
         seconds = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
         slots = check_number("concurrency", concurrency, least=1)
-        return Router(self._tasks, self._layers, processes=slots, cancel_grace=seconds)
+        return Router(self._tasks, self._layers, processes=slots, cancel_grace=seconds, spark=self._spark)
 
     # -- for tests
 
@@ -384,11 +399,9 @@ def _check_function(function: object) -> None:
 def _check_executor(function: Callable[..., Any], executor: str, memory_limit: int | None) -> None:
     if executor not in _EXECUTORS:
         raise InvalidArgument("executor", f"must be one of {', '.join(_EXECUTORS)}; got {executor!r}")
-    if executor == "spark":
-        raise InvalidArgument("executor", "'spark' is not built yet; use auto, thread or process")
     if executor == "thread" and inspect.iscoroutinefunction(function):
         raise InvalidArgument("executor", "'thread' is for a def; an async def runs on the event loop, or in a process")
-    if executor == "process" and "<" in function.__qualname__:
+    if executor in ("process", "spark") and "<" in function.__qualname__:
         raise InvalidArgument(
             "executor", f"{function.__qualname__} is no function at the top of a module, where a process could find it"
         )

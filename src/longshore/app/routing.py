@@ -10,6 +10,7 @@ from typing import Any
 
 from longshore.app.handing_on import hand_on_results
 from longshore.app.middleware import Middleware, run_within
+from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import Task
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, Snooze
@@ -18,6 +19,7 @@ from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 
 _MOST_TOLD = 100
@@ -39,6 +41,7 @@ class Router(Executor):
         *,
         processes: int,
         cancel_grace: float = CANCEL_GRACE,
+        spark: SparkSettings | None = None,
     ) -> None:
         self._tasks = tasks
         self._layers = layers
@@ -47,6 +50,9 @@ class Router(Executor):
         self._on_loop = LoopExecutor(self._awaited)
         self._in_threads = ThreadExecutor(self._called, cancel_grace=cancel_grace)
         self._in_processes: dict[str, Executor] = {}
+        self._on_spark: Executor | None = None
+        self._spark_targets: dict[str, Target] = {}
+        self._spark_settings = spark or SparkSettings()
         self._told: set[str] = set()
         self._backend: Backend | None = None
         """Where the jobs it was given come from."""
@@ -56,6 +62,8 @@ class Router(Executor):
             _ = task.signature.arguments  # an annotation that cannot be looked up is told now and not by the first job
             if task.executor == "process":
                 self._in_processes[task.name] = self._process_executor(task)
+            elif task.executor == "spark":
+                self._spark_targets[task.name] = _target(task)
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """As the task's executor wants it."""
@@ -71,7 +79,7 @@ class Router(Executor):
     def begins_later(self, record: Job) -> bool:
         """As the task's executor does."""
         task = self._tasks.get(record.type)
-        return task is not None and task.executor == "process"
+        return task is not None and task.executor in ("process", "spark")
 
     async def run(self, job: RunningJob) -> Any:
         """Within the middleware, on the task's executor."""
@@ -88,14 +96,20 @@ class Router(Executor):
 
     async def close(self) -> None:
         """Closes them all."""
-        for executor in (self._on_loop, self._in_threads, *self._in_processes.values()):
-            await executor.close()
+        for executor in (self._on_loop, self._in_threads, self._on_spark, *self._in_processes.values()):
+            if executor is not None:
+                await executor.close()
 
     def _for(self, task: Task[..., Any]) -> Executor:
         if task.executor == "process":
             if task.name not in self._in_processes:  # declared after the worker was made
                 self._in_processes[task.name] = self._process_executor(task)
             return self._in_processes[task.name]
+        if task.executor == "spark":
+            if task.name not in self._spark_targets:
+                self._spark_targets[task.name] = _target(task)
+            self._on_spark = self._on_spark or self._spark_executor()
+            return self._on_spark
         return self._on_loop if task.is_async else self._in_threads
 
     async def _awaited(self, job: RunningJob) -> Any:
@@ -106,24 +120,22 @@ class Router(Executor):
 
     def _process_executor(self, task: Task[..., Any]) -> Executor:
         from longshore.runtime.executors.in_processes import ProcessExecutor  # only where there are processes
-        from longshore.runtime.executors.target import Target
 
-        module, name = task.function.__module__, task.function.__qualname__
-        found: Any = sys.modules.get(module)
-        for step in name.split("."):
-            found = getattr(found, step, None)
-        if found is not task:
-            raise InvalidArgument(
-                "executor",
-                f"the task {task.name} runs in processes, which look for it as {module}.{name} and find another thing; "
-                f"declare it with @harbor.task at the top of its module, not as in {task.place}",
-            )
         return ProcessExecutor(
-            Target.named(module, f"{name}.run_here", "executor"),
+            _target(task),
             processes=self._processes,
             memory_limit=task.memory_limit,
             cancel_grace=self._cancel_grace,
+            jobs_per_process=task.jobs_per_process,
         )
+
+    def _spark_executor(self) -> Executor:
+        spark = self._spark_settings
+        size = {} if spark.batch_size is None else {"batch_size": spark.batch_size}
+        made: Executor = from_spark("executor.on_spark", "SparkExecutor")(
+            self._spark_targets, master=spark.master, config=spark.config, cancel_grace=self._cancel_grace, **size
+        )
+        return made
 
     def _told_of_unknown(self, job_type: str) -> str:
         reason = self._unknown(job_type)
@@ -137,3 +149,18 @@ class Router(Executor):
         hint = f", but {' and '.join(near)}" if near else ""
         known = ", ".join(sorted(self._tasks)[:20]) or "none"
         return f"no task of this worker is named {job_type!r}{hint}; the tasks it knows: {known}"
+
+
+def _target(task: Task[..., Any]) -> Target:
+    """By which another process finds the task; InvalidArgument if it would find another thing."""
+    module, name = task.function.__module__, task.function.__qualname__
+    found: Any = sys.modules.get(module)
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    if found is not task:
+        raise InvalidArgument(
+            "executor",
+            f"the task {task.name} runs in other processes, which look for it as {module}.{name} and find another "
+            f"thing; declare it with @harbor.task at the top of its module, not as in {task.place}",
+        )
+    return Target.named(module, f"{name}.{task.entry}", "executor")

@@ -99,6 +99,9 @@ class Task(Generic[P, R]):
     """What `@harbor.task` makes of a function. Calling it calls the function; `enqueue` has a worker call it."""
 
     __name__: str
+    entry = "run_here"
+    """Its method that runs it in a process of its own."""
+    jobs_per_process = 1000
 
     def __init__(
         self,

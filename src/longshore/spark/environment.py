@@ -44,6 +44,12 @@ def started_by_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def leave_the_java_of_others() -> None:
+    """A process that was started under `spark-submit` has its own Java all the same, and its own end."""
+    os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+    os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
 def settle_python() -> None:
     """Tasks run in the interpreter that this process runs in, not in whichever `python3` comes first on the PATH."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -43,11 +44,11 @@ def session(
     named. `config` adds to what is set here, and wins over it. SparkUnavailable says in one line what is missing.
     """
     refuse_what_spark_cannot_use()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    with suppress(PySparkRuntimeError):  # there is none; the one of another thread is one
+        return SparkSession.active()
     settle_python()
     builder = SparkSession.builder.appName(app)
     settings = dict(_EVERYWHERE)

@@ -13,11 +13,10 @@ import threading
 from contextlib import suppress
 from typing import Any, Self
 
-from longshore.core.errors import Fatal, Snooze
-from longshore.core.payload import unpack
+from longshore.runtime.executors.hearing import answer_to_note, failure_from
 from longshore.runtime.executors.target import Target, refuse_while_importing
-from longshore.runtime.executors.wire import Unreadable, frame, read_frame, run_name, told_job, told_refusal
-from longshore.runtime.failures import LONGEST_STDERR, ProcessDied, RemoteFailure, how_it_ended, is_a
+from longshore.runtime.executors.wire import Unreadable, frame, read_frame, told_job
+from longshore.runtime.failures import LONGEST_STDERR, ProcessDied, how_it_ended, is_a
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.spawning import command_to_run, surroundings
 
@@ -147,7 +146,7 @@ class ChildProcess:
                 value = json.loads(body) if body else None
                 self.usable = True
                 return value
-            failure = _failure(message)
+            failure = failure_from(message)
         except (KeyError, TypeError, ValueError) as problem:
             raise Unreadable(repr(problem)) from None
         # what a job without memory left behind, nobody knows
@@ -155,14 +154,7 @@ class ChildProcess:
         raise failure
 
     async def _write_note(self, job: RunningJob, message: dict[str, Any], body: bytes) -> None:
-        answer: dict[str, Any] = {"answer": message["question"], "value": None}
-        try:
-            if message["for"] != run_name(job.record):
-                raise RuntimeError("this run of the job is over; its process has another one now")
-            answer["value"] = await _written(job, message, body)
-        except Exception as error:
-            answer = {"answer": message["question"], "refused": told_refusal(error)}
-        self._writer.write(frame(answer))
+        self._writer.write(frame(await answer_to_note(job, message, body)))
         await self._writer.drain()
 
     def call_off(self) -> None:
@@ -277,30 +269,6 @@ def _show(written: bytes) -> None:
     with suppress(Exception):  # a worker without a stderr, or one that was replaced, works on
         sys.stderr.write(written.decode(errors="replace"))
         sys.stderr.flush()
-
-
-def _failure(message: dict[str, Any]) -> Exception:
-    remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
-    meant: Exception
-    if "fatal" in message:
-        meant = Fatal(message["fatal"])
-    elif "snooze" in message:
-        meant = Snooze(float(message["snooze"]), str(message["reason"]))
-    else:
-        return remote
-    meant.__cause__ = remote
-    return meant
-
-
-async def _written(job: RunningJob, message: dict[str, Any], body: bytes) -> Any:
-    note = message["note"]
-    if note == "progress":
-        return await job.update_progress(json.loads(body))
-    if note == "log":
-        return await job.log(body.decode(), message["level"])
-    if note == "checkpoint":
-        return await job.save_checkpoint(unpack(body))
-    return await job.dependency_results()
 
 
 def _kill_group(leader: int) -> None:

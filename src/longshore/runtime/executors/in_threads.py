@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import ctypes
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any
 
 from longshore.backends.contract import Backend
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
+from longshore.runtime.executors.hands import Answer, Hand
 from longshore.runtime.running_job import BlockingDesk, RunningJob, running
 
 _INTERRUPT_GRACE = 1.0
 """Seconds for an exception raised from outside to reach Python code; inside C code it never does."""
-
-_Answer = tuple[Any, BaseException | None]
-"""What the processor returned, or what it raised: as it is, for a future would change some exceptions on their way."""
 
 _log = logging.getLogger("longshore.worker")
 
@@ -37,8 +31,8 @@ class ThreadExecutor(Executor):
         self._process = process
         self._grace = cancel_grace
         self._desk: BlockingDesk | None = None
-        self._idle: list[_Hand] = []
-        self._left: set[asyncio.Future[_Answer]] = set()
+        self._idle: list[Hand] = []
+        self._left: set[asyncio.Future[Answer]] = set()
         self._pauses = Pauses()
         self._closed = False
 
@@ -76,9 +70,9 @@ class ThreadExecutor(Executor):
             raise error
         return value
 
-    def _free_hand(self) -> _Hand:
+    def _free_hand(self) -> Hand:
         try:
-            hand = self._idle.pop() if self._idle else _Hand()
+            hand = self._idle.pop() if self._idle else Hand()
         except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
             raise self._pauses.after(f"{type(error).__name__}: {error}") from error
         self._pauses.end()
@@ -88,7 +82,7 @@ class ThreadExecutor(Executor):
         with running(job):
             return self._process(job)
 
-    async def _stop(self, hand: _Hand, work: asyncio.Future[_Answer], job: RunningJob) -> None:
+    async def _stop(self, hand: Hand, work: asyncio.Future[Answer], job: RunningJob) -> None:
         """Returns when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():
@@ -108,49 +102,3 @@ class ThreadExecutor(Executor):
         self._closed = True
         while self._idle:
             self._idle.pop().dismiss()
-
-
-class _Hand:
-    """One thread, for one call after another."""
-
-    def __init__(self) -> None:
-        self.interrupted = False
-        """Whether an exception is under way to its thread, and may reach it in a later call: it gets none."""
-        self._dismissed = False
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
-        self._thread.start()
-
-    def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> asyncio.Future[_Answer]:
-        """Calls it in the thread, within the context; what it returned or raised arrives in the running loop."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_Answer] = loop.create_future()
-
-        def work() -> None:
-            try:
-                told: _Answer = context.run(call, *args), None
-            except BaseException as error:  # SystemExit, too, is an answer, and the thread goes on
-                told = None, error
-            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
-                loop.call_soon_threadsafe(answer.set_result, told)
-
-        self._calls.put(work)
-        return answer
-
-    def interrupt(self) -> None:
-        """Raises CancelledError in the thread, at its next step in Python code."""
-        self.interrupted = True
-        ident = ctypes.c_ulong(self._thread.ident or 0)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
-
-    def dismiss(self) -> None:
-        """The thread ends after its present call."""
-        self._dismissed = True
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        while not self._dismissed:
-            with suppress(asyncio.CancelledError):  # an interruption that came too late: its call had ended already
-                work = self._calls.get()
-                if work is not None:
-                    work()

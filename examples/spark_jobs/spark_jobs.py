@@ -1,0 +1,58 @@
+"""Jobs on Spark: thousands of small ones as rows of a batch, and one that is a Spark application by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from longshore import Harbor
+from longshore.errors import JobFailed
+
+if TYPE_CHECKING:  # whoever only enqueues needs no Spark
+    from pyspark.sql import SparkSession
+
+harbor = Harbor("memory://")
+harbor.use_spark(master="local[2]", config={"spark.log.level": "OFF"})  # in earnest: spark://…, yarn, k8s://…
+
+
+@harbor.task(executor="spark", queue="scores", max_crashes=1)
+def score(parcel: int) -> int:
+    """One of many that are alike: it runs in some Spark task, on some machine."""
+    if parcel == 13:
+        raise ValueError("this parcel has no weight")
+    if parcel == 666:
+        os.kill(os.getpid(), signal.SIGSEGV)  # a library that crashes
+    return parcel * parcel % 97
+
+
+@harbor.spark_task(queue="reports")
+def report(spark: SparkSession, upto: int) -> dict[str, int]:
+    """A whole application: it is handed a session, and its tasks are the job's progress."""
+    numbers = spark.range(0, upto, 1, numPartitions=8)
+    return {"even": numbers.filter("id % 2 = 0").count(), "all": numbers.count()}
+
+
+async def main() -> None:
+    """Scores parcels in batches, then has a report made."""
+    async with harbor:
+        handles = await score.enqueue_many([score.call(parcel) for parcel in range(1000)])
+        async with harbor.worker(["scores"], concurrency=1000):  # a batch can be as large as what the worker may hold
+            scores, failures = [], []
+            for handle in handles:
+                try:
+                    scores.append(await handle.result(timeout=60))
+                except JobFailed as failed:
+                    job = await handle.job()
+                    failures.append(f"parcel {job.data['parcel']}: {failed.error.splitlines()[0]} (crashes: {job.crashes})")
+        print(f"{len(scores)} parcels scored, {sum(scores)} in all")
+        print("\n".join(failures))
+
+        async with harbor.worker(["reports"], concurrency=1):  # each application has a Java of its own
+            handle = await report.enqueue(1_000_000)
+            print(await handle.result(timeout=60), (await handle.job()).progress)
+
+
+if __name__ == "__main__":  # needed: the tasks of Spark import this file, too
+    asyncio.run(main())

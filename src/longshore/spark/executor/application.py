@@ -1,0 +1,145 @@
+"""One job that is a Spark application: its session, its progress, and its end, in a process that is its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from longshore.core.errors import LongshoreError
+from longshore.runtime.failures import ProcessDied
+from longshore.runtime.running_job import RunningJob
+from longshore.spark.environment import leave_the_java_of_others
+from longshore.spark.executor.task_progress import Percent, TaskCount, progress_note
+from longshore.spark.session import SparkUnavailable, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BETWEEN_LOOKS = 0.1
+_LOOKS_PER_COUNT = 10
+_DIES_WITHIN = 2.0
+"""Seconds after which a Java whose line broke has been noticed to be dead, if it is."""
+_JAVA_DIED = 70  # EX_SOFTWARE
+
+_log = logging.getLogger("longshore.worker")
+
+
+def run_application(
+    job: RunningJob,
+    name: str,
+    call: Callable[[SparkSession], Any],
+    *,
+    master: str | None,
+    config: Mapping[str, str],
+    tells_progress: bool,
+) -> Any:
+    """Calls the function with a session that ends with this process; what it raises is raised.
+
+    If Java dies, ProcessDied is raised, or this process ends, too: the worker counts a crash either way.
+    """
+    leave_the_java_of_others()
+    spark = session(f"{name} {job.id}", master=master, config=config)
+    try:
+        context = spark.sparkContext
+    except Exception as error:  # a session of Spark Connect has none
+        raise SparkUnavailable(
+            "a spark_task needs a session with a driver of its own, and this one is of Spark Connect; "
+            "name another master: local[*], spark://…, yarn or k8s://…"
+        ) from error
+    group = f"longshore-{job.id}-{job.record.epoch}"
+    context.setJobGroup(group, f"{name} {job.id}", interruptOnCancel=True)
+    java: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]  # it has started one
+    watch = _Watch(spark, job, java, TaskCount(context.statusTracker(), (group, None)) if tells_progress else None)
+    watch.start()
+    try:
+        value = call(spark)
+    except BaseException as error:
+        with suppress(subprocess.TimeoutExpired):
+            code = java.wait(_DIES_WITHIN if not job.cancelled and not _answers(spark) else 0)
+            raise ProcessDied(_obituary(code)) from error
+        raise
+    finally:
+        watch.stop()
+    if watch.told:
+        with suppress(LongshoreError):  # it has done its work, whoever may be told of it
+            job.update_progress(progress_note(100, *watch.told))
+    spark.stop()
+    return value
+
+
+class _Watch:
+    """A thread beside the function: it stops Spark's work when the job is called off, and tells how far it is."""
+
+    def __init__(
+        self, spark: SparkSession, job: RunningJob, java: subprocess.Popen[bytes], count: TaskCount | None
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._java = java
+        self._count = count
+        self._percent = Percent()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="longshore-spark-watch", daemon=True)
+        self.told: tuple[int, int] | None = None
+        """Tasks done and known when it last counted; None if it never did."""
+
+    def start(self) -> None:
+        """Until it is stopped."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when it says no more."""
+        self._over.set()
+        self._thread.join(_DIES_WITHIN)
+
+    def _work(self) -> None:
+        looks = 0
+        while not self._over.wait(_BETWEEN_LOOKS):
+            looks += 1
+            if self._java.poll() is not None and not self._over.wait(_DIES_WITHIN):
+                _end_with(self._java.returncode)  # the function has not noticed, and perhaps never will
+            try:
+                if self._job.cancelled:
+                    self._stop_everything()
+                elif self._count is not None and looks % _LOOKS_PER_COUNT == 0:
+                    self._tell(*self._count.now())
+            except LongshoreError:  # the job is not ours any more: its end is under way
+                self._count = None
+            except Exception as error:  # Java is about to die, or too busy to answer: it is asked again
+                _log.debug("Spark did not answer: %r", error)
+
+    def _stop_everything(self) -> None:
+        """Again and again: the function may begin more before it notices."""
+        self._spark.sparkContext.cancelAllJobs()
+        for query in self._spark.streams.active:
+            query.stop()
+
+    def _tell(self, done: int, known: int) -> None:
+        self.told = done, known
+        percent = self._percent.after(done, known)
+        if percent is not None:
+            self._job.update_progress(progress_note(percent, done, known))
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # py4j has many words for a Java that is gone
+        return False
+    return True
+
+
+def _end_with(code: int) -> None:
+    """The worker sees a process that died."""
+    print(_obituary(code), file=sys.stderr, flush=True)
+    os._exit(_JAVA_DIED)
+
+
+def _obituary(code: int) -> str:
+    return f"the Java of this Spark application ended with code {code} before the job ended"

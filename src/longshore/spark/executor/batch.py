@@ -1,0 +1,193 @@
+"""A batch of jobs on Spark, seen from its worker: who has begun, who has ended, and what its tasks have to say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from longshore.core.errors import Snooze
+from longshore.runtime.executors.hearing import answer_to_note, failure_from
+from longshore.runtime.executors.wire import Unreadable, frame, read_frame, told_job
+from longshore.runtime.failures import ProcessDied
+from longshore.runtime.running_job import RunningJob
+
+_ENDED_WITH_ANOTHER = "its Spark batch was ended because of another job that could not be ended otherwise"
+
+
+class Row:
+    """A job that is run as a row of a batch."""
+
+    __slots__ = ("answer", "batch", "begun", "disowned", "job", "line", "number")
+
+    def __init__(self, job: RunningJob) -> None:
+        self.job = job
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """Its value, or what it raised; cancelled if it has neither."""
+        self.answer.add_done_callback(_looked_at)
+        self.batch: Batch | None = None
+        self.number = -1
+        self.line: TaskLine | None = None
+        """To the task that has it."""
+        self.begun = False
+        self.disowned = False
+        """Whether its task was told to end in the midst of it."""
+
+    def fail(self, error: Exception) -> None:
+        """Ends it so, unless it has ended."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class TaskLine:
+    """The worker's end of the line to one Spark task."""
+
+    def __init__(self, writer: asyncio.StreamWriter, task: str) -> None:
+        self._writer = writer
+        self.task = task
+        self.row: Row | None = None
+        """The one that the task runs now."""
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Sends it, if there is somebody to hear it."""
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    async def answer(self, message: dict[str, Any]) -> None:
+        """Sends it, and waits until the task takes it."""
+        self.tell(message)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._writer.close()
+
+
+class Batch:
+    """Rows with one function, until each has ended."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.token = secrets.token_hex(32)
+        """Who knows it is a task of this batch."""
+        self.unready = ""
+        """Why its tasks cannot run jobs, whichever they are."""
+        self.left = len(rows)
+        self.over = asyncio.Event()
+        self.to_be_forced = asyncio.Event()
+        """Whether Spark is to kill its tasks, for what one of its jobs does."""
+        self._rows = rows
+        self._lines: set[TaskLine] = set()
+        self._silent = asyncio.Event()
+        self._silent.set()
+        for number, row in enumerate(rows):
+            row.batch, row.number = self, number
+            row.answer.add_done_callback(self._ended)
+
+    def left_to_run(self) -> tuple[list[int], list[str], list[bytes]]:
+        """The rows that have not ended, for the tasks: numbers, jobs and payloads."""
+        rows = [row for row in self._rows if not row.answer.done()]
+        told = [json.dumps(told_job(row.job.record), separators=(",", ":")) for row in rows]
+        return [row.number for row in rows], told, [row.job.record.payload for row in rows]
+
+    def give_back(self, error: Exception) -> None:
+        """Ends all rows that have not ended."""
+        for row in self._rows:
+            row.fail(error)
+
+    async def lines_closed(self, patience: float) -> None:
+        """Waits until all its tasks have hung up: who died is known only then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._silent.wait()
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self.left -= 1
+        if not self.left:
+            self.over.set()
+
+    # -- its tasks
+
+    async def serve(self, reader: asyncio.StreamReader, line: TaskLine) -> None:
+        """Hears a task out, until it hangs up or dies."""
+        self._lines.add(line)
+        self._silent.clear()
+        reason = "ended without a word"
+        try:
+            while True:
+                message, body = await read_frame(reader)
+                await self._hear(line, message, body)
+        except (EOFError, OSError):
+            pass
+        except (Unreadable, LookupError, TypeError, ValueError) as problem:
+            reason = f"sent something unreadable to the worker: {problem!r}"
+        finally:
+            self._lines.discard(line)
+            line.close()
+            self._gone(line, reason)
+            if not self._lines:
+                self._silent.set()
+
+    async def _hear(self, line: TaskLine, message: dict[str, Any], body: bytes) -> None:
+        if "begun" in message:
+            self._begun(line, self._rows[message["begun"]])
+        elif "run" in message:
+            self._told_of_end(line, message, body)
+        elif "note" in message:
+            if line.row is not None:
+                await line.answer(await answer_to_note(line.row.job, message, body))
+        elif "rows" in message:
+            await line.answer({"answer": message["question"], "value": self._taken(line, message["rows"])})
+        elif "skipped" in message:
+            self._rows[message["skipped"]].answer.cancel()
+        else:  # it cannot run jobs, or has run them all
+            self.unready = str(message.get("unready", self.unready))
+            await line.answer({"answer": message["question"], "value": None})
+
+    def _taken(self, line: TaskLine, numbers: Sequence[int]) -> list[int]:
+        """Gives the rows to this task; those that have ended it should skip."""
+        for row in [self._rows[number] for number in numbers]:
+            if row.line is not None and row.line is not line:  # Spark has given up that task, and tries it again
+                row.line.close()
+                self._gone(row.line, "fell silent")
+            row.line = line
+        return [number for number in numbers if self._rows[number].answer.done()]
+
+    def _begun(self, line: TaskLine, row: Row) -> None:
+        line.row = row
+        if row.line is line and not row.answer.done():
+            row.begun = True
+            row.job.begin()
+
+    def _told_of_end(self, line: TaskLine, message: dict[str, Any], body: bytes) -> None:
+        row = self._rows[message["run"]]
+        line.row = None
+        if row.line is not line or row.answer.done():
+            return  # given up since: whoever has it now tells of it
+        if "failed" in message:
+            row.fail(failure_from(message))
+        else:
+            row.answer.set_result(json.loads(body) if body else None)
+
+    def _gone(self, line: TaskLine, reason: str) -> None:
+        """The row that it ran has no answer, and those it had not begun are anybody's."""
+        for had in self._rows:
+            if had.line is line:
+                had.line = None
+        row, line.row = line.row, None
+        if row is None or row.answer.done():
+            return
+        if row.disowned:
+            row.answer.cancel()
+        elif self.to_be_forced.is_set():
+            row.fail(Snooze(0, _ENDED_WITH_ANOTHER))
+        else:
+            row.fail(ProcessDied(f"its Spark task {reason} while it ran the job ({line.task}); see the executor's log"))
+
+
+def _looked_at(answer: asyncio.Future[Any]) -> None:
+    """What became of a row that nobody waits for any more is no warning's business."""
+    if not answer.cancelled():
+        answer.exception()

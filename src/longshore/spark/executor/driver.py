@@ -1,0 +1,167 @@
+"""The Spark session that a worker's batches run in: started when the first is due, and anew when its Java has died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from longshore.runtime.executors.hands import Hand
+from longshore.spark.executor.gathering import SLICES_PER_SLOT
+from longshore.spark.executor.orders import ENDED, ROWS, Order
+from longshore.spark.executor.rows import run_rows
+from longshore.spark.session import SparkUnavailable, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+_CLOSES_WITHIN = 15.0
+
+_log = logging.getLogger("longshore.worker")
+
+
+class Place(NamedTuple):
+    """Where a session runs."""
+
+    host: str
+    """By which its tasks reach this machine."""
+    bound_to: str
+    slots: int
+    """Tasks that run at once."""
+
+
+class Driver:
+    """Talks with Spark from threads of its own: none of its calls returns soon."""
+
+    def __init__(self, master: str | None, config: Mapping[str, str]) -> None:
+        self._master = master
+        self._config = config
+        self._spark: SparkSession | None = None
+        self._place = Place("", "", 1)
+        self._ours = False
+        """Whether we have started it, and should stop it."""
+        self._one_at_a_time = asyncio.Lock()
+        self._idle: list[Hand] = []
+
+    async def start(self) -> Place:
+        """Where the session runs; SparkUnavailable if there is none to be had."""
+        async with self._one_at_a_time:
+            if self._spark is None:
+                await self._in_a_thread(self._open)
+            return self._place
+
+    async def submit(self, rows: tuple[list[int], list[str], list[bytes]], order: Order, group: str) -> None:
+        """Runs the rows; returns when Spark has no task of them any more, and raises what Spark raised."""
+        await self._in_a_thread(self._run, rows, order, group)
+
+    async def cancel(self, group: str) -> None:
+        """Has Spark end the tasks of a batch, with the processes they run in."""
+        spark = self._spark
+        if spark is not None:
+            with suppress(Exception):  # a Spark that does not answer has no tasks to end
+                await self._in_a_thread(spark.sparkContext.cancelJobGroup, group)
+
+    async def forget_if_dead(self) -> None:
+        """After a batch failed: if there is no Spark any more, the next one starts another."""
+        async with self._one_at_a_time:
+            spark = self._spark
+            if spark is not None and not await self._in_a_thread(_answers, spark):
+                _log.error("Spark has ended under this worker; it is started again for the next batch")
+                self._spark = None
+                await self._in_a_thread(_forget, spark)
+
+    async def close(self) -> None:
+        """Stops the session, if it is ours."""
+        spark, self._spark = self._spark, None
+        if spark is not None and self._ours:
+            with suppress(TimeoutError, Exception):  # it ends with this process at the latest
+                async with asyncio.timeout(_CLOSES_WITHIN):
+                    await self._in_a_thread(spark.stop)
+        while self._idle:
+            self._idle.pop().dismiss()
+
+    async def _in_a_thread(self, call: Callable[..., T], *args: Any) -> T:
+        hand = self._idle.pop() if self._idle else Hand()
+        work = hand.begin(contextvars.copy_context(), call, *args)
+        try:
+            value, error = await asyncio.shield(work)
+        finally:
+            if work.done():
+                self._idle.append(hand)
+            else:
+                hand.dismiss()
+        if error is not None:
+            raise error
+        result: T = value
+        return result
+
+    # -- in such a thread
+
+    def _open(self) -> None:
+        from pyspark import SparkContext
+
+        there = SparkContext._active_spark_context is not None
+        spark = session(master=self._master, config=self._config)
+        try:
+            context = spark.sparkContext
+        except Exception as error:  # a session of Spark Connect has none
+            raise SparkUnavailable(
+                'executor="spark" needs a session with a driver of its own, and this one is of Spark Connect; '
+                "name another master: local[*], spark://…, yarn or k8s://…"
+            ) from error
+        conf = context.getConf()
+        if conf.get("spark.speculation", "false") == "true":
+            raise SparkUnavailable("spark.speculation would run jobs twice at the same time: set it to false")
+        slots = context.defaultParallelism
+        self._spark = spark.newSession()  # what is set there is nobody else's
+        self._spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(slots * SLICES_PER_SLOT))
+        host = str(conf.get("spark.driver.host", "127.0.0.1"))
+        self._place = Place(host, str(conf.get("spark.driver.bindAddress", host)), slots)
+        self._ours = not there
+
+    def _run(self, rows: tuple[list[int], list[str], list[bytes]], order: Order, group: str) -> None:
+        import pyarrow
+
+        spark = self._spark
+        if spark is None:
+            raise SparkUnavailable("Spark has ended meanwhile")
+        context = spark.sparkContext
+        context.setJobGroup(group, f"longshore: {len(rows[0])} jobs of {order.target.name}", interruptOnCancel=True)
+        types = [pyarrow.int32(), pyarrow.string(), pyarrow.binary()]
+        columns = [pyarrow.array(values, type_) for values, type_ in zip(rows, types, strict=True)]
+        table = pyarrow.Table.from_arrays(columns, names=["number", "job", "payload"])
+        frame = spark.createDataFrame(table, schema=ROWS)
+        ended = frame.mapInArrow(functools.partial(run_rows, order), ENDED)
+        ended.write.format("noop").mode("overwrite").save()  # all that counts has been told on the line
+
+
+def _answers(spark: SparkSession) -> bool:
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # py4j has many words for a Java that is gone
+        return False
+
+
+def _forget(spark: SparkSession) -> None:
+    """PySpark would keep to a Java that has died for as long as this process lives."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    java = getattr(gateway, "proc", None)
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it cannot be stopped in order is why we are here
+        spark.stop()
+    if java is not None and java.poll() is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None

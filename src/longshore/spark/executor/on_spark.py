@@ -1,0 +1,230 @@
+"""Runs jobs as the rows of batches on Spark: large fan-outs of one function, over as many machines as there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import LongshoreError
+from longshore.core.job import Job
+from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.names import new_id
+from longshore.core.numbers import check_number
+from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
+from longshore.runtime.executors.target import Target, refuse_while_importing
+from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.spark.executor.batch import Batch, Row
+from longshore.spark.executor.driver import Driver
+from longshore.spark.executor.gathering import BATCH, LULL, gathered, how_many, may_begin
+from longshore.spark.executor.orders import order_for
+from longshore.spark.executor.switchboard import Switchboard
+
+_UNTIL_INTERRUPTED = 0.75
+"""Of the grace: until then a job may notice by itself that it was called off; in the rest it is shaken awake."""
+_OBEYS_WITHIN = 1.5
+"""Seconds in which a process that is told to end does so, if its job lets any Python run; then Spark is asked to."""
+_LINES_CLOSE_WITHIN = 10.0
+_LEAVES_WITHIN = 0.5
+"""Seconds in which tasks that have nothing to do any more end by themselves."""
+_CLOSED_PAUSE = 5.0
+
+_log = logging.getLogger("longshore.worker")
+
+
+class SparkExecutor(Executor):
+    """Runs `function(job)`, a `def` or an `async def` at the top of a module, in the tasks of a Spark session.
+
+    The session is the one that is active in this process, or one that is started on `master` with `config`. Jobs are
+    gathered for a moment and go out in batches of `batch_size` at most; each is settled when it ends, and not with its
+    batch. A task that dies takes down the one job that it ran: ProcessDied, a crash of that job alone.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[RunningJob], Any] | Target | Mapping[str, Target],
+        *,
+        master: str | None = None,
+        config: Mapping[str, str] | None = None,
+        batch_size: int = BATCH,
+        cancel_grace: Duration = CANCEL_GRACE,
+    ) -> None:
+        """`function` may also be given by its name, or by its name for each type of job."""
+        self._targets = function if isinstance(function, Target | Mapping) else Target.of(function)
+        self._most = check_number("batch_size", batch_size, least=1)
+        self._grace = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
+        self._driver = Driver(master, dict(config or {}))
+        self._board = Switchboard()
+        self._slots = 1
+        self._waiting: dict[str, list[Row]] = {}
+        """Jobs of no batch yet, by type."""
+        self._batches: dict[asyncio.Task[None], Batch] = {}
+        self._gatherers: set[asyncio.Task[None]] = set()
+        self._pauses = Pauses()
+        self._closed = False
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """The worker's side of the job: what its task notes is written through it."""
+        return RunningJob(record, AwaitedDesk(backend))
+
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
+        """It waits for its batch, and for those that stand before it in its task."""
+        return True
+
+    async def run(self, job: RunningJob) -> Any:
+        """As a row of some batch."""
+        if self._closed:
+            raise CannotStart(_CLOSED_PAUSE, "the executor of this worker was closed with another worker")
+        row = Row(job)
+        self._gather(row)
+        try:
+            return await asyncio.shield(row.answer)
+        except asyncio.CancelledError:
+            job.request_cancel()
+            job.heed()  # its task is told; whether the function looked is not
+            return await self._called_off(row)
+
+    async def close(self) -> None:
+        """Ends what runs, and the session if it was started here."""
+        self._closed = True
+        for work in (*self._gatherers, *self._batches):
+            work.cancel()
+        await asyncio.gather(*self._gatherers, *self._batches, return_exceptions=True)
+        await self._board.close()
+        await self._driver.close()
+
+    # -- gathering
+
+    def _gather(self, row: Row) -> None:
+        kind = row.job.record.type
+        if kind in self._waiting:
+            self._waiting[kind].append(row)
+            return
+        self._waiting[kind] = [row]
+        gatherer = asyncio.create_task(self._send_out(kind))
+        self._gatherers.add(gatherer)
+        gatherer.add_done_callback(self._gatherers.discard)
+
+    async def _send_out(self, kind: str) -> None:
+        """Until no job of this type waits any more."""
+        while self._waiting[kind]:
+            await self._until_gathered(kind)
+            while self._waiting[kind] and not self._may_begin(kind):  # noqa: ASYNC110  # every row that ends may matter
+                await asyncio.sleep(LULL)
+            waiting = self._waiting[kind]
+            count = how_many([len(row.job.record.payload) for row in waiting], self._most)
+            self._waiting[kind] = waiting[count:]
+            if count:
+                self._begin(kind, waiting[:count])
+        del self._waiting[kind]
+
+    async def _until_gathered(self, kind: str) -> None:
+        began = monotonic()
+        before = -1
+        while not gathered(jobs=len(self._waiting[kind]), before=before, waited=monotonic() - began, most=self._most):
+            before = len(self._waiting[kind])
+            await asyncio.sleep(LULL)
+
+    def _may_begin(self, kind: str) -> bool:
+        under_way = [batch.left for batch in self._batches.values()]
+        return may_begin(jobs=len(self._waiting[kind]), under_way=under_way, slots=self._slots, most=self._most)
+
+    # -- a batch
+
+    def _begin(self, kind: str, rows: list[Row]) -> None:
+        batch = Batch(rows)
+        target = self._targets if isinstance(self._targets, Target) else self._targets[kind]
+        work = asyncio.create_task(self._run(batch, target))
+        self._batches[work] = batch
+        work.add_done_callback(lambda work: self._batches.pop(work))
+
+    async def _run(self, batch: Batch, target: Target) -> None:
+        self._board.expect(batch)
+        try:
+            while batch.left and await self._ran_some(batch, target):
+                pass
+        except Exception as error:  # Spark's are as many as there are clusters: none is the fault of a job
+            batch.give_back(self._pauses.after(batch.unready or _in_a_line(error)))
+        except asyncio.CancelledError:
+            batch.give_back(CannotStart(0, "the worker stopped before the job had ended"))
+            raise
+        finally:
+            self._board.forget(batch)
+
+    async def _ran_some(self, batch: Batch, target: Target) -> bool:
+        """Has Spark run what is left; raises if nothing came of it. What a dead task has left goes out once more."""
+        refuse_while_importing()
+        place = await self._driver.start()
+        self._slots = place.slots
+        port = await self._board.open(place.bound_to)
+        before = batch.left
+        batch.to_be_forced.clear()
+        group = f"longshore-{new_id()}"
+        order = order_for(target, (place.host, port), batch.token)
+        work = asyncio.create_task(self._driver.submit(batch.left_to_run(), order, group))
+        try:
+            failure = await self._watched(batch, work, group)
+        except asyncio.CancelledError:
+            await self._driver.cancel(group)
+            raise
+        await batch.lines_closed(_LINES_CLOSE_WITHIN)
+        if failure is not None:
+            await self._driver.forget_if_dead()
+        if batch.left == before:
+            raise failure or LongshoreError("Spark says that it ran the jobs, and no task of it has told of any")
+        self._pauses.end()
+        return True
+
+    async def _watched(self, batch: Batch, work: asyncio.Task[None], group: str) -> BaseException | None:
+        """What Spark raised. Ends its tasks when nobody waits for them any more, or one of them must be ended."""
+        over = asyncio.create_task(batch.over.wait())
+        forced = asyncio.create_task(batch.to_be_forced.wait())
+        try:
+            await asyncio.wait({work, over, forced}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and not forced.done():
+                await asyncio.wait({work, forced}, timeout=_LEAVES_WITHIN)
+            if not work.done():
+                await self._driver.cancel(group)
+            await asyncio.wait({work})
+            return work.exception()
+        finally:
+            over.cancel()
+            forced.cancel()
+
+    # -- calling off
+
+    async def _called_off(self, row: Row) -> Any:
+        """The job's value, if it comes within the grace."""
+        if row.batch is None:
+            self._waiting[row.job.record.type].remove(row)
+        elif row.line is not None:
+            await self._ended_by_and_by(row, row.batch)
+        answer = row.answer
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            return answer.result()
+        answer.cancel()
+        raise asyncio.CancelledError
+
+    async def _ended_by_and_by(self, row: Row, batch: Batch) -> None:
+        """Asks, shakes, kills the process, and has Spark kill it; one that has not begun is asked only."""
+        patience = self._grace * _UNTIL_INTERRUPTED
+        for seconds, word in ((patience, "cancel"), (self._grace - patience, "interrupt"), (_OBEYS_WITHIN, "kill")):
+            if row.line is not None and (row.begun or word == "cancel"):
+                row.disowned = row.disowned or word == "kill"
+                row.line.tell({word: row.number})
+            if (await asyncio.wait({row.answer}, timeout=seconds))[0]:
+                return
+        if row.begun:
+            batch.to_be_forced.set()
+            await asyncio.wait({row.answer}, timeout=_OBEYS_WITHIN)
+
+
+def _in_a_line(error: Exception) -> str:
+    """Spark's own errors are pages of Java, whose first line says nothing."""
+    text = str(error)
+    _, found, rest = text.partition("Caused by: ")
+    lines = [line.strip() for line in (rest if found else text).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:500]}"

@@ -1,0 +1,161 @@
+"""In a Spark task: runs the jobs it is given, one by one, and talks with their worker meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from longshore.runtime.executors.line import LINE_LOST, Line, LineDesk
+from longshore.runtime.executors.performing import Performer, flush_what_was_printed, told_failure
+from longshore.runtime.executors.target import Target
+from longshore.runtime.executors.wire import job_from, next_frame
+from longshore.runtime.running_job import RunningJob
+from longshore.spark.executor.orders import Order
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_ANSWERS_WITHIN = 30.0
+_CALLED_OFF = 75  # EX_TEMPFAIL: the job did not end although it was called off
+
+
+def run_rows(order: Order, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """For mapInArrow: what is yielded says which rows are done with; how each ended was told to the worker by then."""
+    import pyarrow
+
+    hand: RowHand | None = None
+    try:
+        for batch in batches:
+            hand = hand or RowHand(order)
+            numbers: list[int] = batch.column("number").to_pylist()
+            hand.run(numbers, batch.column("job").to_pylist(), batch.column("payload").to_pylist())
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int32())], names=["number"])
+    finally:
+        if hand is not None:
+            hand.hang_up()
+
+
+class RowHand:
+    """Runs rows in the task's own thread; another one listens, so that a word reaches a job that is busy."""
+
+    def __init__(self, order: Order) -> None:
+        self._connection = _connected(order)
+        self._line = Line(self._connection)
+        self._lock = threading.Lock()
+        self._skipped: set[int] = set()
+        self._at: int | None = None
+        """The number of the row that is run."""
+        self._over = False
+        self._line.tell({"hello": order.token, "task": _task_name()})
+        self._listener = threading.Thread(target=self._listen, name="longshore-line", daemon=True)
+        self._listener.start()
+        try:
+            self._performer = Performer(_found(order.target, order.path))
+        except BaseException as error:
+            self._line.ask({"unready": told_failure(error)["failed"]}).result()
+            raise
+        self._handler_before: Any = None
+        with suppress(ValueError):  # not in the main thread, where alone a job can be shaken awake
+            self._handler_before = signal.signal(signal.SIGINT, self._performer.interrupted)
+
+    def run(self, numbers: list[int], jobs: list[str], payloads: list[bytes]) -> None:
+        """Those of the rows that the worker still wants: others have ended, before this task was tried again."""
+        unwanted = self._line.ask({"rows": numbers}).result()
+        with self._lock:
+            self._skipped.update(unwanted)
+        for number, told, payload in zip(numbers, jobs, payloads, strict=True):
+            job = RunningJob(job_from(json.loads(told), payload), LineDesk(self._line))
+            if not self._begins(number, job):
+                continue
+            message, body = self._performer.perform(job)
+            flush_what_was_printed()
+            with self._lock:
+                self._at = None
+                self._performer.forget()
+            self._line.tell({**message, "run": number}, body)
+
+    def hang_up(self) -> None:
+        """Returns when the worker has heard everything."""
+        try:
+            self._line.ask({"over": True}).result()
+        finally:
+            self._over = True
+            if self._handler_before is not None:
+                signal.signal(signal.SIGINT, self._handler_before)
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+            self._listener.join()
+            self._line.close()
+
+    def _begins(self, number: int, job: RunningJob) -> bool:
+        with self._lock:  # so that a row is either told to be skipped or told to have begun
+            if number in self._skipped:
+                return False
+            self._at = number
+            self._performer.take(job)
+            self._line.tell({"begun": number})
+            return True
+
+    def _listen(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        with suppress(OSError):
+            while (received := next_frame(self._line.incoming)) is not None:
+                self._hear(received[0])
+        if not self._over:  # the worker is gone, or wants no more of this task
+            os._exit(LINE_LOST)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if "answer" in message:
+            self._line.answered(message)
+        elif "cancel" in message:
+            self._called_off(message["cancel"])
+        elif message.get("interrupt") == self._at:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        elif message.get("kill") == self._at:
+            os._exit(_CALLED_OFF)
+
+    def _called_off(self, number: int) -> None:
+        with self._lock:
+            if self._at == number:
+                self._performer.call_off()
+            else:
+                self._skipped.add(number)
+                self._line.tell({"skipped": number})
+
+
+def _connected(order: Order) -> socket.socket:
+    try:
+        connection = socket.create_connection((order.host, order.port), timeout=_ANSWERS_WITHIN)
+    except OSError as error:
+        raise ConnectionError(
+            f"this Spark task does not reach its worker at {order.host}:{order.port} ({error}); "
+            "spark.driver.host must be an address of the worker that executors reach"
+        ) from error
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _task_name() -> str:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return "a task"
+    return f"task {context.partitionId()} of stage {context.stageId()}, try {context.attemptNumber() + 1}"
+
+
+@functools.lru_cache(maxsize=100)
+def _found(target: Target, path: tuple[str, ...]) -> Callable[[RunningJob], Any]:
+    """Found once in each process that Spark keeps for its tasks."""
+    sys.path.extend(folder for folder in path if folder not in sys.path)
+    function: Callable[[RunningJob], Any] = target.find()
+    return function
