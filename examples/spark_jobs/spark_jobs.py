@@ -45,7 +45,9 @@ async def main() -> None:
                     scores.append(await handle.result(timeout=60))
                 except JobFailed as failed:
                     job = await handle.job()
-                    failures.append(f"parcel {job.data['parcel']}: {failed.error.splitlines()[0]} (crashes: {job.crashes})")
+                    failures.append(
+                        f"parcel {job.data['parcel']}: {failed.error.splitlines()[0]} (crashes: {job.crashes})"
+                    )
         print(f"{len(scores)} parcels scored, {sum(scores)} in all")
         print("\n".join(failures))
 

@@ -23,6 +23,7 @@ PROGRAMS = {
     "http_jobs": "http_jobs.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
+    "spark_jobs": "spark_jobs.py",
 }
 
 
@@ -34,10 +35,10 @@ class Example:
         self.program = PROGRAMS[name]
         shutil.copytree(EXAMPLES / name, self.folder, ignore=shutil.ignore_patterns("*.db*", "__pycache__"))
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, patience: float = 55) -> str:
         """What it printed."""
         command = [sys.executable, "-W", "error", self.program, *arguments]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=55)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=patience)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -78,6 +79,16 @@ def test_cpu_bound_work_in_processes(tmp_path: Path) -> None:
     assert re.search(r"decode: .*SIGSEGV.* \(crashes: 2\)\n", shown)
     assert "unpack: MemoryError (crashes: 0)\n" in shown
     assert "and the worker lives: 1024 bytes unpacked\n" in shown
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_jobs_on_spark(tmp_path: Path) -> None:
+    shown = Example("spark_jobs", tmp_path).run(patience=170)
+    assert "998 parcels scored, 47696 in all\n" in shown
+    assert "parcel 13: ValueError: this parcel has no weight (crashes: 0)\n" in shown
+    assert re.search(r"parcel 666: its Spark task ended without a word .* \(crashes: 2\)\n", shown)
+    assert "{'even': 500000, 'all': 1000000} {'percent': 100," in shown
 
 
 def test_cancellation_and_progress(tmp_path: Path) -> None:
