@@ -22,8 +22,8 @@ from longshore.spark.executor.on_spark import SparkExecutor
 
 _SLOTS = 2
 _BUSY_SECONDS = 0.005
-_ROUNDS = 3
-_NOTHING_TO_DO, _BUSY = 5_000, 1_000
+_ROUNDS = 2
+_NOTHING_TO_DO, _BUSY = 5_000, 600
 
 
 def nothing(job: RunningJob) -> None:

@@ -55,7 +55,8 @@ def run_application(
     group = f"longshore-{job.id}-{job.record.epoch}"
     context.setJobGroup(group, f"{name} {job.id}", interruptOnCancel=True)
     java: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]  # it has started one
-    watch = _Watch(spark, job, java, TaskCount(context.statusTracker(), (group, None)) if tells_progress else None)
+    count = TaskCount(context.statusTracker(), (group, None)) if tells_progress else None
+    watch = _Watch(spark, job, java, count)
     watch.start()
     try:
         value = call(spark)
@@ -66,9 +67,9 @@ def run_application(
         raise
     finally:
         watch.stop()
-    if watch.told:
-        with suppress(LongshoreError):  # it has done its work, whoever may be told of it
-            job.update_progress(progress_note(100, *watch.told))
+    if count is not None:
+        with suppress(Exception):  # it has done its work, whether or not anybody can be told of it
+            job.update_progress(progress_note(100, *count.now()))
     spark.stop()
     return value
 
@@ -86,8 +87,6 @@ class _Watch:
         self._percent = Percent()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="longshore-spark-watch", daemon=True)
-        self.told: tuple[int, int] | None = None
-        """Tasks done and known when it last counted; None if it never did."""
 
     def start(self) -> None:
         """Until it is stopped."""
@@ -121,7 +120,6 @@ class _Watch:
             query.stop()
 
     def _tell(self, done: int, known: int) -> None:
-        self.told = done, known
         percent = self._percent.after(done, known)
         if percent is not None:
             self._job.update_progress(progress_note(percent, done, known))

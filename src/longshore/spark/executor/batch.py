@@ -10,10 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from longshore.core.errors import Snooze
+from longshore.runtime.executors.contract import CannotStart
 from longshore.runtime.executors.hearing import answer_to_note, failure_from
 from longshore.runtime.executors.wire import Unreadable, frame, read_frame, told_job
 from longshore.runtime.failures import ProcessDied
 from longshore.runtime.running_job import RunningJob
+from longshore.spark.executor.orders import Columns
 
 _ENDED_WITH_ANOTHER = "its Spark batch was ended because of another job that could not be ended otherwise"
 
@@ -86,16 +88,16 @@ class Batch:
             row.batch, row.number = self, number
             row.answer.add_done_callback(self._ended)
 
-    def left_to_run(self) -> tuple[list[int], list[str], list[bytes]]:
-        """The rows that have not ended, for the tasks: numbers, jobs and payloads."""
+    def left_to_run(self) -> Columns:
+        """The rows that have not ended, for the tasks; may be asked from any thread."""
         rows = [row for row in self._rows if not row.answer.done()]
         told = [json.dumps(told_job(row.job.record), separators=(",", ":")) for row in rows]
         return [row.number for row in rows], told, [row.job.record.payload for row in rows]
 
-    def give_back(self, error: Exception) -> None:
-        """Ends all rows that have not ended."""
+    def give_back(self, seconds: float, reason: str) -> None:
+        """Ends all rows that have not ended: they have not been run, for no fault of theirs."""
         for row in self._rows:
-            row.fail(error)
+            row.fail(CannotStart(seconds, reason))
 
     async def lines_closed(self, patience: float) -> None:
         """Waits until all its tasks have hung up: who died is known only then."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from longshore.runtime.executors.hands import Hand
 from longshore.spark.executor.gathering import SLICES_PER_SLOT
-from longshore.spark.executor.orders import ENDED, ROWS, Order
+from longshore.spark.executor.orders import ENDED, ROWS, Columns, Order
 from longshore.spark.executor.rows import run_rows
 from longshore.spark.session import SparkUnavailable, session
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class Driver:
                 await self._in_a_thread(self._open)
             return self._place
 
-    async def submit(self, rows: tuple[list[int], list[str], list[bytes]], order: Order, group: str) -> None:
+    async def submit(self, rows: Callable[[], Columns], order: Order, group: str) -> None:
         """Runs the rows; returns when Spark has no task of them any more, and raises what Spark raised."""
         await self._in_a_thread(self._run, rows, order, group)
 
@@ -126,20 +127,28 @@ class Driver:
         self._place = Place(host, str(conf.get("spark.driver.bindAddress", host)), slots)
         self._ours = not there
 
-    def _run(self, rows: tuple[list[int], list[str], list[bytes]], order: Order, group: str) -> None:
-        import pyarrow
+    def _run(self, rows: Callable[[], Columns], order: Order, group: str) -> None:
 
         spark = self._spark
         if spark is None:
             raise SparkUnavailable("Spark has ended meanwhile")
         context = spark.sparkContext
-        context.setJobGroup(group, f"longshore: {len(rows[0])} jobs of {order.target.name}", interruptOnCancel=True)
-        types = [pyarrow.int32(), pyarrow.string(), pyarrow.binary()]
-        columns = [pyarrow.array(values, type_) for values, type_ in zip(rows, types, strict=True)]
-        table = pyarrow.Table.from_arrays(columns, names=["number", "job", "payload"])
+        columns = rows()
+        context.setJobGroup(group, f"longshore: {len(columns[0])} jobs of {order.target.name}", interruptOnCancel=True)
+        table = _sliced(columns, self._place.slots * SLICES_PER_SLOT)
         frame = spark.createDataFrame(table, schema=ROWS)
         ended = frame.mapInArrow(functools.partial(run_rows, order), ENDED)
         ended.write.format("noop").mode("overwrite").save()  # all that counts has been told on the line
+
+
+def _sliced(columns: Columns, slices: int) -> pyarrow.Table:
+    """In as many pieces as there shall be tasks: of what is large, Spark makes a task for each piece."""
+    import pyarrow
+
+    types = [pyarrow.int32(), pyarrow.string(), pyarrow.binary()]
+    arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, types, strict=True)]
+    whole = pyarrow.Table.from_arrays(arrays, names=["number", "job", "payload"])
+    return pyarrow.Table.from_batches(whole.to_batches(max_chunksize=max(1, -(-len(whole) // slices))))
 
 
 def _answers(spark: SparkSession) -> bool:

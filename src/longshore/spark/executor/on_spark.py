@@ -147,9 +147,10 @@ class SparkExecutor(Executor):
             while batch.left and await self._ran_some(batch, target):
                 pass
         except Exception as error:  # Spark's are as many as there are clusters: none is the fault of a job
-            batch.give_back(self._pauses.after(batch.unready or _in_a_line(error)))
+            away = self._pauses.after(batch.unready or _in_a_line(error))
+            batch.give_back(away.delay, away.reason)
         except asyncio.CancelledError:
-            batch.give_back(CannotStart(0, "the worker stopped before the job had ended"))
+            batch.give_back(0, "the worker stopped before the job had ended")
             raise
         finally:
             self._board.forget(batch)
@@ -164,7 +165,8 @@ class SparkExecutor(Executor):
         batch.to_be_forced.clear()
         group = f"longshore-{new_id()}"
         order = order_for(target, (place.host, port), batch.token)
-        work = asyncio.create_task(self._driver.submit(batch.left_to_run(), order, group))
+        work = asyncio.create_task(self._driver.submit(batch.left_to_run, order, group))
+        work.add_done_callback(_looked_at)
         try:
             failure = await self._watched(batch, work, group)
         except asyncio.CancelledError:
@@ -220,6 +222,12 @@ class SparkExecutor(Executor):
         if row.begun:
             batch.to_be_forced.set()
             await asyncio.wait({row.answer}, timeout=_OBEYS_WITHIN)
+
+
+def _looked_at(work: asyncio.Task[None]) -> None:
+    """What Spark says of a batch that nobody waits for any more is no warning's business."""
+    if not work.cancelled():
+        work.exception()
 
 
 def _in_a_line(error: Exception) -> str:

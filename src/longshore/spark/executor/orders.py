@@ -10,6 +10,8 @@ from longshore.runtime.executors.target import Target
 
 ROWS = "number int, job string, payload binary"
 """What is sent to the tasks: each job under its number in the batch, its fields and its payload as JSON."""
+Columns = tuple[list[int], list[str], list[bytes]]
+"""The same, column by column."""
 ENDED = "number int"
 """What comes back by Spark: which rows a task is done with. What became of them was told on the line."""
 
