@@ -78,6 +78,8 @@ class Batch:
         """Why its tasks cannot run jobs, whichever they are."""
         self.left = len(rows)
         self.over = asyncio.Event()
+        self.called_off = False
+        """Whether some of its rows were, whose tasks may be about to do what nobody wants any more."""
         self.to_be_forced = asyncio.Event()
         """Whether Spark is to kill its tasks, for what one of its jobs does."""
         self._rows = rows

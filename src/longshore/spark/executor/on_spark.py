@@ -28,8 +28,8 @@ _UNTIL_INTERRUPTED = 0.75
 _OBEYS_WITHIN = 1.5
 """Seconds in which a process that is told to end does so, if its job lets any Python run; then Spark is asked to."""
 _LINES_CLOSE_WITHIN = 10.0
-_LEAVES_WITHIN = 0.5
-"""Seconds in which tasks that have nothing to do any more end by themselves."""
+_LEAVES_WITHIN, _LEAVES_IN_ORDER = 0.5, 30.0
+"""Seconds in which tasks that have nothing to do any more end by themselves, after a job was called off or not."""
 _CLOSED_PAUSE = 5.0
 
 _log = logging.getLogger("longshore.worker")
@@ -187,7 +187,8 @@ class SparkExecutor(Executor):
         try:
             await asyncio.wait({work, over, forced}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not forced.done():
-                await asyncio.wait({work, forced}, timeout=_LEAVES_WITHIN)
+                patience = _LEAVES_WITHIN if batch.called_off else _LEAVES_IN_ORDER
+                await asyncio.wait({work, forced}, timeout=patience)
             if not work.done():
                 await self._driver.cancel(group)
             await asyncio.wait({work})
@@ -202,8 +203,10 @@ class SparkExecutor(Executor):
         """The job's value, if it comes within the grace."""
         if row.batch is None:
             self._waiting[row.job.record.type].remove(row)
-        elif row.line is not None:
-            await self._ended_by_and_by(row, row.batch)
+        else:
+            row.batch.called_off = True
+            if row.line is not None:
+                await self._ended_by_and_by(row, row.batch)
         answer = row.answer
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             return answer.result()
