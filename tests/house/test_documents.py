@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
-ELSEWHERE = {ROOT / "docs" / "spark.md"}
-"""Its snippets run in tests/spark, beside everything else that starts Spark."""
+ELSEWHERE = {ROOT / "docs" / name for name in ("spark.md", "audit.md")}
+"""Their snippets run in tests/spark, beside everything else that starts Spark."""
 SNIPPETS = [
     pytest.param(found[1], id=f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}")
     for page in PAGES

@@ -1,4 +1,4 @@
-"""Every Python snippet of the page on Spark runs as it stands, in the session of the tests."""
+"""Every Python snippet of the pages on Spark runs as it stands, in the session of the tests."""
 
 import re
 from pathlib import Path
@@ -9,17 +9,27 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_snippets_of_the_page_run_one_after_the_other(
-    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("spark.md", ["|mails|send|INITIAL_PENDING|  100|", "1100 events"]),
+        ("audit.md", ["18 events of 10 jobs: nothing is wrong"]),
+    ],
+)
+def test_the_snippets_of_a_page_run_one_after_the_other(
+    name: str,
+    told: list[str],
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "snippet"}
-    for snippet in SNIPPETS:
-        exec(compile(snippet, str(PAGE), "exec"), names)
+    for snippet in re.findall(r"^```python\n(.*?)^```$", (PAGES / name).read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(snippet, name, "exec"), names)
     printed = capsys.readouterr().out
-    assert "|mails|send|INITIAL_PENDING|  100|" in printed
-    assert "1100 events" in printed
+    assert [words for words in told if words not in printed] == []

@@ -69,6 +69,21 @@ class Part(NamedTuple):
     through: int
 
 
+class Place(NamedTuple):
+    """A position of the log as the columns of an event tell it; `xid` is 0 where a store has none."""
+
+    xid: int
+    number: int
+
+
+_NUMBER_BITS = 63
+
+
+def place_of(position: int) -> Place:
+    """Where in the columns a position lies: first the transaction, then the event within it."""
+    return Place(position >> _NUMBER_BITS, position & (1 << _NUMBER_BITS) - 1)
+
+
 class Wanted(NamedTuple):
     """What is to be read of a table."""
 

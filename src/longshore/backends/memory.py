@@ -469,7 +469,8 @@ class _Store:
     def log_ends(self, queue: str | None) -> LogEnds:
         anywhere = max(self._pruned.values(), default=0)
         pruned = anywhere if queue is None else self._pruned.get(queue, 0)
-        return LogEnds(self._log, pruned, anywhere, self._last_event, self._last_event)
+        last = self._last_event
+        return LogEnds(self._log, pruned, anywhere, last, last, last)
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         found = [

@@ -38,6 +38,8 @@ class LogEnds(NamedTuple):
     """The last event a follower may read now."""
     end: int
     """No cursor of this log lies beyond this."""
+    certain: int
+    """Nothing comes in any more before this: all that was committed up to here can be read."""
 
 
 class Search(NamedTuple):

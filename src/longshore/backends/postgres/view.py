@@ -118,7 +118,8 @@ class PostgresView(SQLView):
         of_queue = 0 if pruned is None else position_of(*pruned[:2])
         last = position_of(*(self._one(self._sql.last_event, str(self._horizon)) or (0, 0)))
         pruned_through = anywhere if queue is None else of_queue
-        return LogEnds(log, pruned_through, anywhere, max(last, anywhere), position_of(next_xid, 0))
+        end, certain = position_of(next_xid, 0), position_of(self._horizon, 0)
+        return LogEnds(log, pruned_through, anywhere, max(last, anywhere), end, certain)
 
 
 def find_horizon(session: Session, sql: Statements) -> int:

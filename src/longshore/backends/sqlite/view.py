@@ -84,4 +84,4 @@ class SQLiteView(SQLView):
         ((anywhere,),) = self._rows(SQL.pruned_anywhere)
         pruned = (anywhere,) if queue is None else self._one(SQL.pruned, queue)
         last = next_event - 1
-        return LogEnds(log, 0 if pruned is None else pruned[0], anywhere, last, last)
+        return LogEnds(log, 0 if pruned is None else pruned[0], anywhere, last, last, last)

@@ -1,0 +1,160 @@
+"""Lives: every job's events in the order of its own numbers, each beside what came before it.
+
+One shuffle by the job's uid and one sort; a window goes through each life once and keeps only what it needs, so that a
+job with a million events costs what a million jobs with one do.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
+
+from longshore.backends.bulk import Place
+from longshore.core.lifecycle import JobStatus
+
+EVENT_COLUMNS = (
+    *("xid", "number", "job_uid", "job_id", "job_seq", "queue", "event", "from_status", "to_status", "epoch"),
+    *("execution", "occurred_at", "detail"),
+)
+JOB_COLUMNS = (
+    *("uid", "id", "queue", "status", "executions", "retry_count", "crashes", "epoch", "job_seq", "updated_at"),
+    *("lease_expires_at", "expires_at"),
+)
+"""What is looked at of the two tables; the rest need not be read."""
+
+_UNTOLD = -1
+"""Crashes of a job that crashed while it was being cancelled: that is told without a number."""
+_COUNTS_FAILURES = ["job.failed", "job.stopped"]
+_SO_FAR = (Window.unboundedPreceding, Window.currentRow)
+_NEW_TIME = ["job.failed", "job.stalled", "job.released", "job.retried", "job.promoted"]
+"""Events after which an earlier `job.delayed` no longer holds; a new one follows if the job must wait again."""
+
+
+def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
+    """Events as steps of a life, each with what it tells of counters and times; those of no job are left out."""
+    kind, detail = F.col("event"), F.col("detail")
+    reset = (kind == "job.retried") & (F.get_json_object(detail, "$.reset") == "true")
+    added = kind == "job.added"
+    failures = F.when(kind.isin(_COUNTS_FAILURES), F.get_json_object(detail, "$.failures").cast("long"))
+    crashes = F.when(kind == "job.stalled", F.get_json_object(detail, "$.crashes").cast("long"))
+    untold = (F.col("from_status") == JobStatus.CANCELLING) & (F.col("to_status") == JobStatus.UNKNOWN_STOPPED)
+    return events.where("job_uid IS NOT NULL").select(
+        "job_uid",
+        "job_seq",
+        "number",
+        F.lit(False).alias("stored"),
+        "job_id",
+        "queue",
+        "event",
+        "from_status",
+        "to_status",
+        "epoch",
+        "execution",
+        "occurred_at",
+        failures.alias("failures"),
+        crashes.alias("crashes"),
+        F.coalesce(failures, F.when(reset | added, 0)).alias("failures_after"),
+        F.coalesce(crashes, F.when(reset | added, 0), F.when(untold, _UNTOLD)).alias("crashes_after"),
+        F.when(kind == "job.delayed", F.get_json_object(detail, "$.until").cast("long"))
+        .when(kind.isin(_NEW_TIME), 0)
+        .alias("not_before"),
+        _lies_before(until).alias("settled"),
+        F.lit(None).cast("timestamp").alias("lease_expires_at"),
+        F.lit(None).cast("timestamp").alias("expires_at"),
+    )
+
+
+def _lies_before(until: Place | None) -> Column:
+    if until is None:
+        return F.lit(True)
+    transaction = F.coalesce(F.col("xid"), F.lit(0))
+    same = (transaction == until.xid) & (F.col("number") <= until.number)
+    return (transaction < until.xid) | same
+
+
+def standings(jobs: DataFrame) -> DataFrame:
+    """Jobs as they stand, in the columns of a step: each takes its place in its life right behind its last event."""
+    return jobs.select(
+        F.col("uid").alias("job_uid"),
+        "job_seq",
+        F.lit(0).cast("long").alias("number"),
+        F.lit(True).alias("stored"),
+        F.col("id").alias("job_id"),
+        "queue",
+        F.lit(None).cast("string").alias("event"),
+        F.lit(None).cast("string").alias("from_status"),
+        F.col("status").alias("to_status"),
+        "epoch",
+        F.col("executions").alias("execution"),
+        F.col("updated_at").alias("occurred_at"),
+        F.col("retry_count").alias("failures"),
+        "crashes",
+        F.lit(None).cast("long").alias("failures_after"),
+        F.lit(None).cast("long").alias("crashes_after"),
+        F.lit(None).cast("long").alias("not_before"),
+        F.lit(True).alias("settled"),
+        "lease_expires_at",
+        "expires_at",
+    )
+
+
+def with_what_came_before(steps: DataFrame) -> DataFrame:
+    """Each step beside the event before it (`before`), and beside what the job was by then: `was`, `failures_were`,
+    `crashes_were`, `due`.
+
+    `since` is the last number before which events are missing or doubled (`broken`): what was told earlier than that
+    says nothing of what follows.
+    """
+    told = ~F.col("stored")
+    earlier = _in_order().rowsBetween(Window.unboundedPreceding, -1)
+    event = F.struct("job_seq", "epoch", "execution", "event", "job_id", "queue")
+    known = {
+        "before": F.last(F.when(told, event), ignorenulls=True).over(earlier),
+        "last_status": _last_told("to_status", earlier),
+        "last_failures": _last_told("failures_after", earlier),
+        "last_crashes": _last_told("crashes_after", earlier),
+        "last_not_before": _last_told("not_before", earlier),
+    }
+    broken = told & (F.col("job_seq") != F.coalesce(F.col("before.job_seq") + 1, F.lit(1)))
+    since = F.max(F.when(F.col("broken"), F.col("job_seq"))).over(_in_order().rowsBetween(*_SO_FAR))
+    return (
+        steps.withColumns(known)
+        .withColumn("broken", broken)
+        .withColumn("since", since)
+        .withColumns(
+            {
+                "was": _if_fresh("last_status"),
+                "failures_were": _if_fresh("last_failures"),
+                "crashes_were": _if_fresh("last_crashes"),
+                "due": _if_fresh("last_not_before"),
+            }
+        )
+    )
+
+
+def with_the_whole_life(lives: DataFrame) -> DataFrame:
+    """Each step beside where its life ends, and whether the store has it."""
+    told, number = ~F.col("stored"), F.col("job_seq")
+    whole = _in_order().rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return lives.withColumns(
+        {
+            "stored_seq": F.max(F.when(~told, number)).over(whole),
+            "last_seq": F.max(F.when(told, number)).over(whole),
+            "ever_settled": F.max(F.when(told, F.col("settled"))).over(whole),
+        }
+    )
+
+
+def _in_order() -> WindowSpec:
+    return Window.partitionBy("job_uid").orderBy("job_seq", "stored", "number")
+
+
+def _last_told(column: str, frame: WindowSpec) -> Column:
+    """What an event last told of this, with the number of that event."""
+    told = ~F.col("stored") & F.col(column).isNotNull()
+    return F.last(F.when(told, F.struct(F.col("job_seq"), F.col(column).alias("value"))), ignorenulls=True).over(frame)
+
+
+def _if_fresh(name: str) -> Column:
+    fresh = F.col("since").isNull() | (F.col(f"{name}.job_seq") >= F.col("since"))
+    return F.when(fresh, F.col(f"{name}.value"))

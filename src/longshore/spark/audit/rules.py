@@ -1,0 +1,171 @@
+"""The rules: each says in SQL when a step of a life is wrong beside what came before it, and what is told then.
+
+Rules of one group look at one thing; the first of them that holds is the finding. So a step brings at most one finding
+of each group, and one defect is not told several times over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from longshore.spark.audit.kinds import Kind
+from longshore.spark.audit.table import is_final, is_first, is_held, is_legal, waits_to_start
+
+
+class Rule(NamedTuple):
+    """One way to be wrong."""
+
+    kind: Kind
+    when: str
+    told: str
+    """Pieces of text, SQL in braces."""
+
+
+_CLAIMS = "to_status <=> 'RUNNING'"
+_MOVES = "(from_status IS NOT NULL OR to_status IS NOT NULL)"
+_BEGINS = "(before IS NULL AND job_seq = 1)"
+_GOES_ON = "(before IS NOT NULL AND NOT broken)"
+
+ORDER = (
+    Rule(Kind.LATE_BEGINNING, "before IS NULL AND job_seq > 1", "its first event here is number {job_seq}"),
+    Rule(Kind.DOUBLED_EVENT, "job_seq = before.job_seq", "two events have number {job_seq}"),
+    Rule(Kind.GAP, "job_seq > before.job_seq + 1 AND settled", "number {job_seq} follows number {before.job_seq}"),
+    Rule(Kind.BAD_REMOVAL, "before.event = 'job.removed'", "comes after the job was removed"),
+    Rule(
+        Kind.BAD_REMOVAL,
+        f"event = 'job.removed' AND NOT {is_final('was')}",
+        "it was {was}, and only a final job is removed",
+    ),
+)
+TRANSITION = (
+    Rule(
+        Kind.DOUBLE_CLAIM,
+        f"{_CLAIMS} AND {is_held('was')}",
+        "claimed with epoch {epoch} while it was {was} with epoch {before.epoch}",
+    ),
+    Rule(
+        Kind.WRONG_BEGINNING,
+        f"{_BEGINS} AND NOT (from_status IS NULL AND coalesce({is_first('to_status')}, false))",
+        "a life begins with {from_status} -> {to_status}",
+    ),
+    Rule(
+        Kind.ILLEGAL_TRANSITION,
+        f"{_MOVES} AND NOT {_BEGINS} AND NOT {is_legal('from_status', 'to_status')}",
+        "{from_status} -> {to_status} is no legal move",
+    ),
+    Rule(
+        Kind.BROKEN_CHAIN,
+        f"{_MOVES} AND {_GOES_ON} AND was IS NOT NULL AND NOT from_status <=> was",
+        "moves from {from_status}, but it was {was}",
+    ),
+)
+EPOCH = (
+    Rule(
+        Kind.EPOCH_BACK,
+        "epoch < before.epoch",
+        "its epoch is {epoch}, after {before.epoch}",
+    ),
+    Rule(
+        Kind.EPOCH_BACK,
+        f"{_GOES_ON} AND {_CLAIMS} AND epoch = before.epoch",
+        "claimed with epoch {epoch}, which the last claim had already",
+    ),
+    Rule(
+        Kind.EPOCH_BACK,
+        f"{_GOES_ON} AND NOT {_CLAIMS} AND epoch > before.epoch",
+        "its epoch is {epoch}, after {before.epoch}, and nobody claimed it",
+    ),
+)
+COUNTERS = (
+    Rule(
+        Kind.COUNTER_OFF,
+        f"execution < before.execution OR {_GOES_ON} AND execution != before.execution + int(event = 'job.active')",
+        "{execution} executions after {before.execution}",
+    ),
+    Rule(
+        Kind.COUNTER_OFF,
+        "failures != failures_were + int(to_status IS NOT NULL)",
+        "{failures} failures after {failures_were}",
+    ),
+    Rule(
+        Kind.COUNTER_OFF, "crashes != crashes_were + 1 AND crashes_were >= 0", "{crashes} crashes after {crashes_were}"
+    ),
+)
+TIME = (
+    Rule(
+        Kind.STARTED_EARLY,
+        "event = 'job.active' AND unix_micros(occurred_at) < due",
+        "started at {occurred_at}, and was due at {timestamp_micros(due)}",
+    ),
+)
+NAME = (
+    Rule(
+        Kind.CHANGED_NAME,
+        "before IS NOT NULL AND NOT (job_id <=> before.job_id AND queue <=> before.queue)",
+        "was job {before.job_id} of queue {before.queue}",
+    ),
+)
+OF_EVENTS = (ORDER, TRANSITION, EPOCH, COUNTERS, TIME, NAME)
+
+PRESENCE = (
+    Rule(
+        Kind.LOST,
+        "stored_seq IS NULL AND ever_settled AND job_seq = last_seq AND event != 'job.removed'",
+        "the log ends at {coalesce(to_status, was)} with number {job_seq}, and the store has no such job",
+    ),
+    Rule(
+        Kind.STANDS_ELSEWHERE,
+        "settled AND job_seq = stored_seq + 1",
+        "the store knows its events up to number {stored_seq}, the log goes on to {last_seq}",
+    ),
+)
+"""Of events, where the jobs are known and the log reaches as far as they do."""
+
+RECORDED = (
+    Rule(
+        Kind.WITHOUT_EVENTS,
+        "before IS NULL",
+        "it stands at {to_status} after {job_seq} events, and none of them is here",
+    ),
+    Rule(
+        Kind.UNRECORDED,
+        "before.job_seq < job_seq",
+        "it has had {job_seq} events, and the log ends at number {before.job_seq}",
+    ),
+)
+"""Of jobs as they are stored, where the log reaches as far as they do."""
+
+_SAME_MOMENT = "before.job_seq = job_seq"
+STANDING = (
+    Rule(Kind.BAD_REMOVAL, f"{_SAME_MOMENT} AND before.event = 'job.removed'", "was removed, and is still stored"),
+    Rule(
+        Kind.STANDS_ELSEWHERE,
+        f"{_SAME_MOMENT} AND was IS NOT NULL AND NOT to_status <=> was",
+        "the store says {to_status}, the log {was}",
+    ),
+    Rule(
+        Kind.STANDS_ELSEWHERE,
+        f"{_SAME_MOMENT} AND (epoch != before.epoch OR execution != before.execution)",
+        "the store says epoch {epoch} and {execution} executions, the log {before.epoch} and {before.execution}",
+    ),
+    Rule(
+        Kind.STANDS_ELSEWHERE,
+        f"{_SAME_MOMENT} AND (failures != failures_were OR crashes != crashes_were AND crashes_were >= 0)",
+        "the store says {failures} failures and {crashes} crashes, the log {failures_were} and {crashes_were}",
+    ),
+)
+"""Of jobs as they are stored, beside their last event."""
+
+SWEEP = (
+    Rule(
+        Kind.STUCK,
+        f"{is_held('to_status')} AND lease_expires_at < swept",
+        "is {to_status}, its lease ended at {lease_expires_at}, and nobody took it back",
+    ),
+    Rule(
+        Kind.STUCK,
+        f"{waits_to_start('to_status')} AND expires_at < swept",
+        "is {to_status}, was not to start after {expires_at}, and nobody ended it",
+    ),
+)
+"""Of jobs as they are stored: what should have been swept by then."""
