@@ -14,9 +14,9 @@ def builtin_harbor(store: str | Backend) -> Harbor:
     harbor = Harbor(store, name="builtin")
 
     @harbor.task
-    async def echo(say: Any = None) -> Any:
-        """Gives back what it was given."""
-        return say
+    async def echo(**data: Any) -> Any:
+        """Gives back what it was given, whatever it is called."""
+        return data
 
     @harbor.task
     async def sleep(seconds: float = 1.0) -> float:
