@@ -417,8 +417,10 @@ class _Store:
             del self._tombstones[uid]
         return len(old)
 
-    def prune_events(self, queue: str, moment: int, limit: int) -> int:
-        old = [n for n, event in self._events.items() if event.queue == queue and event.occurred_at <= moment][:limit]
+    def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
+        end = self._last_event if through is None else through
+        log = ((n, event) for n, event in self._events.items() if n <= end)
+        old = [n for n, event in log if event.queue == queue and event.occurred_at <= moment][:limit]
         for number in old:
             del self._events[number]
         if old:

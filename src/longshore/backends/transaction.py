@@ -431,8 +431,10 @@ class Transaction(Protocol):
         """Drops tombstones older than `KEY_TTL`."""
         ...
 
-    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+    def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
         """Drops the queue's events older than `moment`, from the start of the log; returns how many.
+
+        With `through` none is dropped beyond that position.
 
         One call walks only so far along the log. If it stopped for that reason, it returns at least 1: there is more.
         """

@@ -15,6 +15,7 @@ from longshore.backends.contract import Backend, CopiesItself
 from longshore.backends.opening import connect
 from longshore.cli.moving import migrate_data
 from longshore.cli.output import printable
+from longshore.cli.pipeline import pipeline
 from longshore.cli.serve import serve_api
 from longshore.cli.up import up
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
@@ -84,6 +85,7 @@ def backup(url: Url, target: Annotated[str, typer.Argument(help="The file to wri
 app.command()(migrate_data)
 app.command("serve")(serve_api)
 app.command()(up)
+app.add_typer(pipeline, name="pipeline")
 
 
 def run() -> None:

@@ -61,3 +61,29 @@ def _plain_lines() -> Told:
             typer.echo(f"{tenth * 100 // _PLAIN_STEPS:>3} %  {what}, {done:,} of {total:,} rows", err=True)
 
     return tell
+
+
+StepDone = Callable[[str, int, float], None]
+"""Called with a step that is done, how many rows it wrote, and how many seconds it took."""
+
+
+@contextmanager
+def show_steps(expected: int) -> Iterator[StepDone]:
+    """A line for each step that is done, and where somebody watches a bar of how many there are still to come."""
+    if not sys.stderr.isatty():
+        yield lambda name, rows, seconds: typer.echo(_step_line(name, rows, seconds), err=True)
+        return
+    columns = (TextColumn("{task.description:<16}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=expected)
+
+        def tell(name: str, rows: int, seconds: float) -> None:
+            bar.console.print(_step_line(name, rows, seconds), markup=False, highlight=False)
+            done = bar.tasks[0].completed + 1
+            bar.update(task, description=printable(name), completed=done, total=max(expected, done))
+
+        yield tell
+
+
+def _step_line(name: str, rows: int, seconds: float) -> str:
+    return f"  {printable(name):<28}{rows:>14,} rows{seconds:>9.1f} s"

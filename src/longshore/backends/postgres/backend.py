@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from longshore.backends import looking
+from longshore.backends.archived import ArchivingBackend
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.checks import ClaimTerms
@@ -29,7 +30,6 @@ from longshore.backends.postgres.queue_locks import lock_number
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
-from longshore.backends.staged import StagingBackend
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.claiming import dequeue_jobs
@@ -55,7 +55,7 @@ _ASKED_AGAIN = 0.2
 _log = logging.getLogger("longshore.postgres")
 
 
-class PostgresBackend(StagingBackend):
+class PostgresBackend(ArchivingBackend):
     """Jobs in one schema of a PostgreSQL database, shared by any number of processes on any number of machines."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)

@@ -304,9 +304,9 @@ class PostgresTransaction(PostgresLine):
         self.news = True
         self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
 
-    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+    def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
         ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))
-        return super().prune_events(queue, moment, limit) if alone else 0
+        return super().prune_events(queue, moment, limit, through) if alone else 0
 
 
 def _added_row(record: Record, now: int) -> Row:

@@ -158,7 +158,7 @@ class SQLTransaction(SQLStaging, SQLView):
     def forget_tombstones(self, limit: int) -> int:
         return self._run(self._sql.forget_tombstones, self.now - KEY_TTL, limit)
 
-    def prune_events(self, queue: str, moment: int, limit: int) -> int:
+    def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
         """Walks on from where it last stopped, to the first event that is too young.
 
         The log is in order of time, unless the clock was set back: then some stay until it has caught up.
@@ -169,7 +169,8 @@ class SQLTransaction(SQLStaging, SQLView):
         old: list[int] = []
         walked = 0
         for position, of, occurred_at in self._oldest_events(seen):
-            if occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
+            beyond = through is not None and position > through
+            if beyond or occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
                 break
             seen = position
             walked += 1

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
+from longshore.backends.archived import ArchivingBackend
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
@@ -24,7 +25,6 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
-from longshore.backends.staged import StagingBackend
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
@@ -39,7 +39,7 @@ _READERS = 2
 _log = logging.getLogger("longshore.sqlite")
 
 
-class SQLiteBackend(StagingBackend):
+class SQLiteBackend(ArchivingBackend):
     """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)

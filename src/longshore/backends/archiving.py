@@ -1,0 +1,51 @@
+"""What a store may let go of because somebody else holds it now: each job and each event is named, none is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from longshore.backends.transaction import Transaction
+from longshore.backends.verbs.removal import remove
+
+AT_ONCE = 500
+"""Jobs, or events, that one transaction lets go of."""
+
+
+class Archived(NamedTuple):
+    """A job as it is held elsewhere: up to which of its own events."""
+
+    job_id: str
+    job_seq: int
+
+
+@runtime_checkable
+class LetsGo(Protocol):
+    """A store that can be told what is archived."""
+
+    async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:
+        """Removes those of the jobs that are final and have not changed since; says how many."""
+        ...
+
+    async def prune_archived_events(self, before: datetime, through: int) -> int:
+        """Removes some events that are older and not beyond a position of the log; 0 when nothing is left to do."""
+        ...
+
+
+def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
+    """What went on since it was archived (a dead job that was brought back, a line in its log) stays."""
+    held = dict(jobs)
+    found = tx.jobs_by_id(list(held))
+    going = [record for record in found.values() if record.status.final and record.job_seq == held[record.id]]
+    remove(tx, going, "archive")
+    return len(going)
+
+
+def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
+    """Queue by queue, a bounded number at a time."""
+    removed = 0
+    for queue in tx.queue_states(None):
+        if removed < AT_ONCE:
+            removed += tx.prune_events(queue, before, AT_ONCE - removed, through)
+    return removed

@@ -1,0 +1,1 @@
+"""Gold: what people ask of the history, one room for each table."""

@@ -1,0 +1,240 @@
+"""From bronze to gold: which days a run has to work out, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
+
+from longshore.spark.lake import checks, silver
+from longshore.spark.lake.bronze import Receipt, events_in
+from longshore.spark.lake.draft import Draft
+from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
+from longshore.spark.lake.manifest import OPEN, Piece
+from longshore.spark.lake.steps import as_steps, date_of, only_steps
+from longshore.spark.lake.tables import (
+    ATTEMPTS,
+    CARRIED,
+    DEPTH,
+    DURATIONS,
+    ERRORS,
+    EVENTS,
+    GOLD,
+    HISTOGRAM,
+    JOBS,
+    KNOWN_JOBS,
+    OUTCOMES,
+    SCHEDULES,
+    THROUGHPUT,
+    WORKERS,
+)
+
+MOST_PIECES = 8
+"""A day that lies in more pieces than this is put together into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of a run did."""
+
+    name: str
+    rows: int
+    seconds: float
+
+
+Told = Callable[[Step], None]
+
+
+class Refresh:
+    """One run's way from bronze to gold, in a draft."""
+
+    def __init__(self, spark: SparkSession, draft: Draft, told: Told) -> None:
+        self._spark = spark
+        self._draft = draft
+        self._told = told
+
+    # -- what came
+
+    def take_in(self, receipts: Sequence[Receipt]) -> None:
+        """What has landed becomes bronze, and silver and gold are brought up to date with it."""
+        if not receipts:
+            return
+        for receipt in receipts:
+            self._draft.add(EVENTS, receipt.events)
+            self._draft.add(KNOWN_JOBS, receipt.jobs)
+        events = self._draft.read_pieces(EVENTS, [receipt.events for receipt in receipts])
+        known = self._draft.read_pieces(KNOWN_JOBS, [receipt.jobs for receipt in receipts])
+        first = not self._draft.manifest.pieces(JOBS)
+        came = set(events_in(receipts))
+        changed = self._bring_silver_up_to_date(as_steps(events, known), anew=first)
+        self._work_out_gold(came, changed)
+
+    def _bring_silver_up_to_date(self, fresh: DataFrame, *, anew: bool) -> set[str]:
+        """The days on which rows of silver came or went."""
+        carried = self._draft.read(CARRIED).drop("event_date")
+        gone: set[str] = set()
+        with ExitStack() as held:
+            if not anew:
+                fresh = _held(fresh, held)
+                strays = _held(silver.out_of_order(carried, fresh), held)
+                if strays.count():
+                    gone = self._take_out(strays)
+                    whole = as_steps(*self._all_of(strays))
+                    gone |= _dates(whole.select(date_of(F.col("occurred_at")).alias("event_date")))
+                    fresh = fresh.join(strays, "job_uid", "left_anti").unionByName(whole)
+                    carried = carried.join(strays, "job_uid", "left_anti")
+            course = _held(silver.worked_out(silver.together(carried, fresh)), held)
+            rows = silver.made_of(course)
+            with self._timed("attempts") as add:
+                ended = add(self._draft.write(ATTEMPTS, rows.ended.unionByName(rows.running)))
+            with self._timed("jobs") as add:
+                finished = add(self._draft.write(JOBS, rows.finished.unionByName(rows.unfinished)))
+            with self._timed("carried over") as add:
+                kept = add(self._draft.write(CARRIED, rows.carried))
+        self._draft.replace_days(ATTEMPTS, {OPEN}, ended)
+        self._draft.replace_days(JOBS, {OPEN}, finished)
+        self._draft.replace_days(CARRIED, {OPEN}, kept)
+        return gone | (set(ended.days) | set(finished.days)) - {OPEN}
+
+    def _all_of(self, jobs: DataFrame) -> tuple[DataFrame, DataFrame]:
+        wanted = F.broadcast(jobs)
+        return (
+            self._draft.read(EVENTS).join(wanted, "job_uid", "left_semi"),
+            self._draft.read(KNOWN_JOBS).join(wanted, "job_uid", "left_semi"),
+        )
+
+    def _take_out(self, jobs: DataFrame) -> set[str]:
+        """Removes the rows of these jobs, day by day; the days they were on."""
+        gone: set[str] = set()
+        for table in (ATTEMPTS, JOBS):
+            rows = self._draft.read(table)
+            found = rows.where(F.col("event_date").isNotNull()).join(F.broadcast(jobs), "job_uid", "left_semi")
+            days = _dates(found)
+            if days:
+                left = self._draft.read(table, days).join(F.broadcast(jobs), "job_uid", "left_anti")
+                self._draft.replace_days(table, days, self._draft.write(table, left))
+            gone |= days
+        return gone
+
+    # -- gold
+
+    def _work_out_gold(self, came: Collection[str], changed: Collection[str]) -> None:
+        """Of days on which events came, and of days on which rows of silver changed."""
+        days = set(came) | set(changed)
+        if not days:
+            return
+        self._throughput(days)
+        self._depth(min(days))
+        if changed:
+            attempts, jobs = self._draft.read(ATTEMPTS, changed), self._draft.read(JOBS, changed)
+            self._replace(OUTCOMES, changed, outcomes.per_hour(attempts, jobs))
+            times = durations.measured(attempts, jobs)
+            self._replace(HISTOGRAM, changed, durations.histogram(times))
+            hourly = self._draft.read(HISTOGRAM, changed)
+            self._replace(DURATIONS, changed, durations.percentiles(times, hourly))
+            self._replace(ERRORS, changed, errors.per_day(attempts))
+            self._replace(SCHEDULES, changed, schedules.per_day(jobs))
+            self._workers(changed)
+
+    def _throughput(self, days: Collection[str]) -> None:
+        unknown = self._draft.read(JOBS).where("first_seq > 1").select("job_uid")
+        events = self._draft.read(EVENTS, days)
+        self._replace(THROUGHPUT, days, throughput.per_minute(events, unknown))
+        counted = self._draft.read(THROUGHPUT, days).groupBy("event_date").agg(F.sum("events").alias("events"))
+        there = self._draft.manifest.days(EVENTS)
+        found = {str(row["event_date"]): int(row["events"]) for row in counted.collect()}
+        for day in days:
+            checks.check_counted(day, there.get(day, 0), found.get(day, 0))
+
+    def _depth(self, first: str) -> None:
+        days = [day for day in self._draft.manifest.days(THROUGHPUT) if day >= first]
+        before = [day for day in self._draft.manifest.days(DEPTH) if day < first]
+        opening = depth.closing(self._draft.read(DEPTH, before[-1:]))
+        rows = depth.over_time(self._draft.read(THROUGHPUT, days), opening)
+        self._replace(DEPTH, [day for day in self._draft.manifest.days(DEPTH) if day >= first], rows)
+
+    def _workers(self, changed: Collection[str]) -> None:
+        """An attempt counts in every hour it reached into, so days before the one it ended on change, too."""
+        ended = self._draft.read(ATTEMPTS, changed)
+        (row,) = ended.agg(F.min(date_of(F.col("started_at"))).alias("first")).collect()
+        first = min([*changed, *([str(row["first"])] if row["first"] else [])])
+        last = max(changed)
+        later = [day for day in self._draft.manifest.days(ATTEMPTS) if day >= first and day != OPEN]
+        rows = workers.per_hour(self._draft.read(ATTEMPTS, later))
+        rows = rows.where((F.col("event_date") >= F.lit(first)) & (F.col("event_date") <= F.lit(last)))
+        self._replace(WORKERS, [day for day in self._draft.manifest.days(WORKERS) if first <= day <= last], rows)
+
+    def _replace(self, table: str, days: Collection[str], rows: DataFrame) -> None:
+        with self._timed(table.removeprefix("gold.").replace("_", " ")) as add:
+            piece = add(self._draft.write(table, rows))
+        self._draft.replace_days(table, days, piece)
+
+    # -- again, from bronze
+
+    def work_out_anew(self, days: Collection[str]) -> None:
+        """Silver and gold of some days, from all that bronze knows."""
+        there = self._draft.manifest.days(EVENTS)
+        wanted = {day for day in days if day in there}
+        if not wanted:
+            return
+        if wanted == set(there):
+            for table in (ATTEMPTS, JOBS, CARRIED, *GOLD):
+                self._draft.replace_days(table, list(self._draft.manifest.days(table)))
+            fresh = as_steps(self._draft.read(EVENTS), self._draft.read(KNOWN_JOBS))
+            changed = self._bring_silver_up_to_date(fresh, anew=True)
+            self._work_out_gold(wanted, changed)
+            return
+        jobs = only_steps(self._draft.read(EVENTS, wanted)).select("job_uid").distinct()
+        steps = as_steps(
+            self._draft.read(EVENTS).join(jobs, "job_uid", "left_semi"),
+            self._draft.read(KNOWN_JOBS).join(jobs, "job_uid", "left_semi"),
+        )
+        on_these = F.col("event_date").cast("string").isin(sorted(wanted))
+        with ExitStack() as held:
+            rows = silver.made_of(_held(silver.worked_out(silver.together(steps.limit(0), steps)), held))
+            self._replace(ATTEMPTS, wanted, rows.ended.where(on_these))
+            self._replace(JOBS, wanted, rows.finished.where(on_these))
+        self._work_out_gold(wanted, wanted)
+
+    # -- pieces
+
+    def put_together(self) -> None:
+        """Days that lie in many pieces, as one."""
+        for table in (EVENTS, KNOWN_JOBS, ATTEMPTS, JOBS):
+            pieces = self._draft.manifest.pieces(table)
+            days = {day for piece in pieces for day in piece.days}
+            scattered = {day for day in days if sum(day in piece.days for piece in pieces) > MOST_PIECES}
+            if scattered:
+                rows = self._draft.read(table, scattered)
+                with self._timed(f"{table} put together") as add:
+                    whole = add(self._draft.write(table, rows))
+                self._draft.replace_days(table, scattered, whole)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[Callable[[Piece], Piece]]:
+        begun = perf_counter()
+        rows = 0
+
+        def add(piece: Piece) -> Piece:
+            nonlocal rows
+            rows += piece.rows
+            return piece
+
+        yield add
+        self._told(Step(name, rows, perf_counter() - begun))
+
+
+def _held(rows: DataFrame, until: ExitStack) -> DataFrame:
+    """Rows that are worked out once, and let go of when done with."""
+    held = rows.persist(StorageLevel.DISK_ONLY)
+    until.callback(held.unpersist)
+    return held
+
+
+def _dates(rows: DataFrame) -> set[str]:
+    return {str(row["event_date"]) for row in rows.select("event_date").distinct().collect()}

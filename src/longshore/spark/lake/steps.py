@@ -1,0 +1,118 @@
+"""Silver's ground: the events that move a job, with what they say taken out of their details."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
+
+from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, JobStatus
+
+_TELLS_OF_TIME = ("job.delayed", "job.promoted")
+_TELLS_OF_ERRORS = ("job.failed", "job.stalled", "job.stopped", "job.dead")
+_KNOWN = ("key", "schedule_id", "parent_id", "priority")
+_DAY = 86_400_000_000
+
+
+def date_of(moment: Column) -> Column:
+    """The date in UTC, whatever time zone the session is set to."""
+    return F.date_from_unix_date(F.floor(F.unix_micros(moment) / F.lit(_DAY)).cast("int"))
+
+
+def start_of(moment: Column, seconds: int) -> Column:
+    """The beginning of the minute or hour, in UTC."""
+    return F.timestamp_seconds(F.floor(F.unix_micros(moment) / F.lit(seconds * 1_000_000)) * F.lit(seconds))
+
+
+def one_of(column: Column, statuses: frozenset[JobStatus]) -> Column:
+    """Whether a status is one of these."""
+    return column.isin(sorted(status.value for status in statuses))
+
+
+def only_steps(events: DataFrame) -> DataFrame:
+    """Events that move a job, or tell when it may move; progress, logs and removals are no part of its course."""
+    told = F.col("event").isin(*_TELLS_OF_TIME, "job.failed")
+    return events.where(F.col("job_uid").isNotNull() & (F.col("to_status").isNotNull() | told))
+
+
+def with_details(events: DataFrame) -> DataFrame:
+    """What the details say of time and of errors, as columns."""
+    errors = F.col("event").isin(*_TELLS_OF_ERRORS)
+    detail = F.from_json("detail", "until bigint, error string, reason string, final boolean")
+    needed = F.when(errors | (F.col("event") == "job.delayed"), detail)
+    return (
+        events.withColumn("details", needed)
+        .withColumn("until", F.timestamp_micros("details.until"))
+        .withColumn("error", F.when(errors, F.coalesce("details.error", "details.reason")))
+        .withColumn("final", F.coalesce("details.final", F.lit(False)))
+        .withColumnRenamed("assignee_id", "worker")
+    )
+
+
+def with_what_is_known(steps: DataFrame, known_jobs: DataFrame) -> DataFrame:
+    """What never changes of a job, beside each of its steps; null where it was gone before it was read."""
+    known = known_jobs.select("job_uid", *_KNOWN).dropDuplicates(["job_uid"])
+    return steps.join(known, "job_uid", "left")
+
+
+def as_steps(events: DataFrame, known_jobs: DataFrame) -> DataFrame:
+    """From raw events to steps."""
+    return events.transform(only_steps).transform(with_details).transform(with_what_is_known, known_jobs)
+
+
+def with_course(steps: DataFrame) -> DataFrame:
+    """Beside each step, what the job's earlier steps (by its own sequence, never by time) say of it.
+
+    `eligible_at` is since when it could have been claimed before this step, and `mark` whether the step begins or ends
+    an attempt; `before` is the mark before it.
+    """
+    course = Window.partitionBy("job_uid").orderBy("job_seq")
+    earlier = course.rowsBetween(Window.unboundedPreceding, -1)
+    whole = Window.partitionBy("job_uid")
+    enters = one_of(F.col("to_status"), ELIGIBLE)
+
+    def latest(condition: Column, *columns: str) -> Column:
+        return F.last(F.when(condition, F.struct(*columns)), ignorenulls=True).over(earlier)
+
+    return (
+        steps.withColumns({name: F.max(name).over(whole) for name in _KNOWN})
+        .withColumn("_entered", latest(enters, "job_seq", "occurred_at"))
+        .withColumn("_delayed", latest(F.col("event") == "job.delayed", "job_seq", "until"))
+        .withColumn("_promoted", latest(F.col("event") == "job.promoted", "job_seq", "occurred_at"))
+        .withColumn("eligible_at", _eligible_at())
+        .withColumn("mark", _mark())
+        .withColumn("before", F.last("mark", ignorenulls=True).over(earlier))
+        .drop("_entered", "_delayed", "_promoted")
+    )
+
+
+def _eligible_at() -> Column:
+    """When it came to the line, or when its time came if that was later; sooner if it was promoted by hand."""
+    entered = F.col("_entered.occurred_at")
+    until = F.when(F.col("_delayed.job_seq") > F.col("_entered.job_seq"), F.col("_delayed.until"))
+    promoted = F.when(F.col("_promoted.job_seq") > F.col("_delayed.job_seq"), F.col("_promoted.occurred_at"))
+    return F.when(until.isNull(), entered).otherwise(F.greatest(entered, F.least(until, promoted)))
+
+
+def _mark() -> Column:
+    starts = F.col("to_status") == JobStatus.RUNNING.value
+    leaves = one_of(F.col("from_status"), HOLDS_CAPACITY) & ~one_of(F.col("to_status"), HOLDS_CAPACITY)
+    ends = F.col("to_status").isNotNull() & (F.coalesce(leaves, F.lit(False)) | one_of(F.col("to_status"), FINAL))
+    begun = F.struct(
+        F.lit(True).alias("begun"),
+        F.col("job_seq"),
+        F.col("occurred_at"),
+        F.col("epoch"),
+        F.col("execution"),
+        F.col("worker"),
+        F.col("eligible_at"),
+    )
+    over = F.struct(
+        F.lit(False).alias("begun"),
+        F.col("job_seq"),
+        F.col("occurred_at"),
+        F.col("epoch"),
+        F.col("execution"),
+        F.col("worker"),
+        F.col("eligible_at"),
+    )
+    return F.when(starts, begun).when(ends, over)

@@ -1,0 +1,189 @@
+"""One run of the pipeline: land what came, work out silver and gold, check, and make it the lake at one stroke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from time import perf_counter
+
+from pyspark.sql import SparkSession
+
+from longshore.backends.view import LogEnds
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import from_micros
+from longshore.spark.lake import checks
+from longshore.spark.lake.bronze import Landing, Receipt, receipts_after
+from longshore.spark.lake.draft import Draft
+from longshore.spark.lake.lake import Lake, check_format, clear_away, refuse_another_log
+from longshore.spark.lake.refresh import Refresh, Step
+from longshore.spark.lake.tables import EVENTS
+from longshore.spark.options import Address, address, answer
+
+EVENTS_AT_ONCE = 1_000_000
+_POSITION_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """What a run did."""
+
+    version: int
+    """Of the lake, afterwards."""
+    events: int
+    """That came with this run."""
+    batches: int
+    steps: tuple[Step, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Which days are worked out again from bronze; None is no bound."""
+
+    first: date | None = None
+    last: date | None = None
+
+    def __post_init__(self) -> None:
+        if self.first is not None and self.last is not None and self.first > self.last:
+            raise InvalidArgument("to", f"must not be before {self.first}, where it begins")
+
+    @property
+    def any(self) -> bool:
+        """Whether any are asked for."""
+        return self.first is not None or self.last is not None
+
+    def of(self, days: Sequence[str]) -> list[str]:
+        """Those of these days."""
+        first = "" if self.first is None else self.first.isoformat()
+        last = "9999-12-31" if self.last is None else self.last.isoformat()
+        return [day for day in days if first <= day <= last]
+
+
+def run_pipeline(
+    url: str,
+    lake: str,
+    *,
+    spark: SparkSession,
+    schema: str | None = None,
+    form: str | None = None,
+    again: Days = Days(),  # noqa: B008 - it never changes
+    fresh_within: timedelta | None = None,
+    events_at_once: int = EVENTS_AT_ONCE,
+    partitions: int = 4,
+    told: Callable[[Step], None] = lambda _: None,
+) -> PipelineReport:
+    """Brings the lake up to date with the store's log, and works out the days of `again` once more.
+
+    Killed at any moment, it goes on where it was when it is run again. LakeError if a check did not hold: the lake is
+    then as it was.
+    """
+    store = address({"url": url} if schema is None else {"url": url, "schema": schema})
+    found = Lake.open_or_new(lake, spark)
+    with found.files.alone():
+        return _Run(spark, store, Lake.open_or_new(lake, spark), form, told).run(
+            again, fresh_within, events_at_once, partitions
+        )
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, store: Address, lake: Lake, form: str | None, told: Callable[[Step], None]
+    ) -> None:
+        self._spark = spark
+        self._store = store
+        self._lake = lake
+        self._form = check_format(lake, form)
+        self._steps: list[Step] = []
+        self._listener = told
+        self._begun = perf_counter()
+
+    def run(self, again: Days, fresh_within: timedelta | None, events_at_once: int, partitions: int) -> PipelineReport:
+        manifest = self._lake.manifest
+        before = self._log()
+        refuse_another_log(self._lake, before.log)
+        old = receipts_after(self._lake.files, manifest.last_batch)
+        self._land(events_at_once, partitions)
+        after = self._log()
+        receipts = receipts_after(self._lake.files, manifest.last_batch)
+        self._check(receipts, len(old), before, after, fresh_within)
+        draft = Draft(self._spark, self._lake, self._form)
+        refresh = Refresh(self._spark, draft, self._tell)
+        if receipts or again.any:
+            refresh.take_in([receipt for receipt in receipts if receipt.rows])
+            if again.any:
+                refresh.work_out_anew(again.of(list(draft.manifest.days(EVENTS))))
+            refresh.put_together()
+            self._lake = self._commit(draft, receipts, before.log)
+            clear_away(self._lake, ())
+        return PipelineReport(
+            self._lake.version,
+            sum(receipt.rows for receipt in receipts),
+            len(receipts),
+            tuple(self._steps),
+            perf_counter() - self._begun,
+        )
+
+    def _log(self) -> LogEnds:
+        with self._store.reading() as reader:
+            return reader.log_ends()
+
+    def _land(self, events_at_once: int, partitions: int) -> None:
+        begun = perf_counter()
+        landed = 0
+
+        def count(_batch: int, rows: int) -> None:
+            nonlocal landed
+            landed += rows
+
+        landing = Landing(self._spark, self._store, self._lake.files, self._form)
+        given = landing.run(events_at_once, partitions, count)
+        checks.check_all_came(given, landed)
+        self._tell(Step("events landed", landed, perf_counter() - begun))
+
+    def _check(
+        self, receipts: Sequence[Receipt], old: int, before: LogEnds, after: LogEnds, within: timedelta | None
+    ) -> None:
+        landed = [checks.Landed(each.batch, each.rows, each.nulls, each.first, each.last) for each in receipts]
+        checks.check_nulls(landed)
+        checks.check_order(landed)
+        reached = self._lake.manifest.reached
+        for batch in landed[:old]:
+            reached = list(batch.last) or reached
+        had = max(list(reached), place_of(before.pruned_anywhere))
+        checks.check_nothing_was_pruned(place_of(after.pruned_anywhere), had)
+        if place_of(before.last) > had:
+            checks.check_reached(max([list(reached), *(list(batch.last) for batch in landed)]), place_of(before.last))
+        newest = max((each.newest for each in receipts), default=0) or self._lake.manifest.newest
+        with self._store.opened() as backend:
+            now = answer(backend.now())
+        checks.check_fresh(from_micros(newest) if newest else None, now, within)
+
+    def _commit(self, draft: Draft, receipts: Sequence[Receipt], log: str) -> Lake:
+        old = self._lake.manifest
+        with self._store.opened() as backend:
+            now = answer(backend.now())
+        sums = {
+            "events": sum(each.rows for each in receipts),
+            "added": sum(each.added for each in receipts),
+            "claims": sum(each.claims for each in receipts),
+        }
+        draft.state(
+            log=log,
+            last_batch=max((each.batch for each in receipts), default=old.last_batch),
+            reached=max([list(old.reached), *(list(each.last) for each in receipts)]),
+            totals={name: old.totals.get(name, 0) + count for name, count in sums.items()},
+            newest=max([old.newest, *(each.newest for each in receipts)]),
+            made_at=now.isoformat(),
+        )
+        checks.check_conservation(draft.manifest, list(draft.manifest.days(EVENTS)))
+        return draft.commit()
+
+    def _tell(self, step: Step) -> None:
+        self._steps.append(step)
+        self._listener(step)
+
+
+def place_of(position: int) -> list[int]:
+    """A position in the log as a receipt has it: transaction, number."""
+    return [position >> _POSITION_BITS, position & (1 << _POSITION_BITS) - 1]

@@ -1,0 +1,88 @@
+"""What must hold before a run becomes the lake; each check is a pure function."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from longshore.spark.lake import checks
+from longshore.spark.lake.checks import Landed
+from longshore.spark.lake.manifest import LakeError, Manifest, Piece, from_text, to_text, with_pieces, without_days
+from longshore.spark.lake.tables import ATTEMPTS, EVENTS, THROUGHPUT
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+
+
+def batch(number: int, *, nulls: dict[str, int] | None = None, first: int = 1, last: int = 9) -> Landed:
+    return Landed(number, 9, nulls or {}, [0, first], [0, last])
+
+
+def test_an_event_without_what_makes_it_one_stops_the_run() -> None:
+    checks.check_nulls([batch(0), batch(1)])
+    with pytest.raises(LakeError, match=r"the lake is as it was: 3 of the 9 events of batch 1 have no job_id; something"):
+        checks.check_nulls([batch(0), batch(1, nulls={"job_id": 3})])
+
+
+def test_a_batch_that_does_not_begin_after_the_one_before_stops_the_run() -> None:
+    checks.check_order([batch(0), batch(1, first=10, last=12), batch(2, first=13, last=20)])
+    with pytest.raises(LakeError, match=r"batch 1 begins at \[0, 9\], before the end \[0, 9\] of the one before"):
+        checks.check_order([batch(0), batch(1, first=9, last=12)])
+
+
+def test_what_the_store_gave_must_be_on_disk() -> None:
+    checks.check_all_came(5, 5)
+    with pytest.raises(LakeError, match="the store gave 5 events and 4 are on disk"):
+        checks.check_all_came(5, 4)
+
+
+def test_the_lake_goes_as_far_as_the_log_did() -> None:
+    checks.check_reached([7, 3], [7, 3])
+    with pytest.raises(LakeError, match=r"the log went to \[7, 4\] .* ends at \[7, 3\]; let the store keep events"):
+        checks.check_reached([7, 3], [7, 4])
+
+
+def test_events_that_were_pruned_while_they_were_read_stop_the_run() -> None:
+    checks.check_nothing_was_pruned([0, 5], [0, 5])
+    with pytest.raises(LakeError, match=r"removed events up to \[0, 6\] while they were read"):
+        checks.check_nothing_was_pruned([0, 6], [0, 5])
+
+
+def test_events_of_tomorrow_and_feeds_that_dried_up_stop_the_run() -> None:
+    checks.check_fresh(None, NOW, timedelta(0))
+    checks.check_fresh(NOW - timedelta(hours=2), NOW, timedelta(hours=3))
+    with pytest.raises(LakeError, match="an event is dated 2026-05-03 12:00 and it is 2026-05-01 12:00; a clock is"):
+        checks.check_fresh(NOW + timedelta(days=2), NOW, None)
+    with pytest.raises(LakeError, match="longer ago than 1:00:00; nothing happens in this queue"):
+        checks.check_fresh(NOW - timedelta(hours=2), NOW, timedelta(hours=1))
+
+
+def test_nothing_may_be_lost_or_doubled_between_the_layers() -> None:
+    tables = {
+        EVENTS: (Piece("e", {"2026-05-01": 10}),),
+        ATTEMPTS: (Piece("a", {"2026-05-01": 2, "open": 1}),),
+        THROUGHPUT: (Piece("t", {"2026-05-01": 4}),),
+    }
+    checks.check_conservation(Manifest(totals={"events": 10, "claims": 3}, tables=tables), ["2026-05-01"])
+    for totals in ({"events": 11, "claims": 3}, {"events": 10, "claims": 2}):
+        with pytest.raises(LakeError, match="the lake is as it was"):
+            checks.check_conservation(Manifest(totals=totals, tables=tables), [])
+    with pytest.raises(LakeError, match="gold.throughput has nothing of 2026-05-01"):
+        checks.check_conservation(
+            Manifest(totals={"events": 10, "claims": 3}, tables={**tables, THROUGHPUT: ()}), ["2026-05-01"]
+        )
+
+
+def test_a_manifest_is_read_as_it_was_written_and_another_form_is_refused() -> None:
+    manifest = Manifest(version=3, log="abc", totals={"events": 1}, tables={EVENTS: (Piece("e", {"open": 1}),)})
+    text = to_text(manifest)
+    assert to_text(from_text(text, "here")) == text
+    with pytest.raises(LakeError, match="is of layout 2"):
+        from_text(text.replace('"layout": 1', '"layout": 2'), "here")
+    with pytest.raises(LakeError, match="here cannot be read"):
+        from_text(text[:-5], "here")
+
+
+def test_a_day_that_is_replaced_leaves_the_older_pieces() -> None:
+    pieces = (Piece("one", {"d1": 1, "d2": 2}), Piece("two", {"d2": 3}))
+    left = without_days(pieces, {"d2"})
+    assert left == (Piece("one", {"d1": 1}),)
+    assert with_pieces(left, [Piece("three", {"d2": 5}), Piece("empty", {})])[1:] == (Piece("three", {"d2": 5}),)
