@@ -19,6 +19,7 @@ PROGRAMS = {
     "transactional_enqueue": "orders.py",
     "import_flow": "import_flow.py",
     "nightly_report": "nightly.py",
+    "nightly_pipeline": "nightly_pipeline.py",
     "tenant_limits": "tenants.py",
     "http_jobs": "http_jobs.py",
     "fastapi_app": "app.py",
@@ -141,6 +142,15 @@ def test_a_nightly_report(tmp_path: Path) -> None:
         "resumed; the next is on Tue 27 Oct 02:30\n"
         "hourly: 60 runs by plan\nnightly: 2 runs by plan\n"
     )
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+def test_a_nightly_pipeline(tmp_path: Path) -> None:
+    shown = Example("nightly_pipeline", tmp_path).run(patience=170)
+    assert "planned: 2 nights, at 15 past the hour\n" in shown
+    assert re.search(r'night 1: \{"version": ?1, "events": ?\d+\}', shown)
+    assert re.search(r'night 2: \{"version": ?2, "events": ?\d+\}', shown)
 
 
 def test_a_fastapi_application(tmp_path: Path) -> None:

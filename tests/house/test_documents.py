@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
-ELSEWHERE = {ROOT / "docs" / name for name in ("spark.md", "audit.md")}
+ELSEWHERE = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md")}
 """Their snippets run in tests/spark, beside everything else that starts Spark."""
 SNIPPETS = [
     pytest.param(found[1], id=f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}")

@@ -89,7 +89,6 @@ class Life:
         dead = [job async for job in _dead(backend)]
         if dead:
             await backend.retry_job(self._chance.choice(dead).id)
-        await backend.cleanup_expired_jobs(86_400)
 
 
 async def _dead(backend: Backend):  # type: ignore[no-untyped-def]  # an iterator of jobs

@@ -127,7 +127,15 @@ def added(record: Record, now: int) -> EventRow:
     """The first event of a new job."""
     first = copy_of(record)
     first.job_seq = 0
-    return event_of(first, now, "job.added", None, record.status)
+    return event_of(first, now, "job.added", None, record.status, belongings(record))
+
+
+def belongings(record: Record) -> dict[str, str] | None:
+    """What a job belongs to: told with its first event, so that the log alone can tell its history by key."""
+    if record.concurrency_key is None and record.schedule_id is None and record.parent_id is None:
+        return None
+    told = {"key": record.concurrency_key, "schedule_id": record.schedule_id, "parent_id": record.parent_id}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from time import perf_counter
 
 from pyspark.sql import SparkSession
@@ -106,16 +106,15 @@ class _Run:
         self._land(events_at_once, partitions)
         after = self._log()
         receipts = receipts_after(self._lake.files, manifest.last_batch)
-        self._check(receipts, len(old), before, after, fresh_within)
-        draft = Draft(self._spark, self._lake, self._form)
-        refresh = Refresh(self._spark, draft, self._tell)
+        with self._store.opened() as backend:
+            now = answer(backend.now())
+        self._check(receipts, len(old), before, after)
+        checks.check_fresh(self._newest(receipts), now, fresh_within)
         if receipts or again.any:
-            refresh.take_in([receipt for receipt in receipts if receipt.rows])
-            if again.any:
-                refresh.work_out_anew(again.of(list(draft.manifest.days(EVENTS))))
-            refresh.put_together()
-            self._lake = self._commit(draft, receipts, before.log)
-            clear_away(self._lake, ())
+            self._lake = refresh_lake(
+                self._spark, self._lake, receipts, form=self._form, log=before.log, made_at=now, again=again,
+                told=self._tell,
+            )  # fmt: skip
         return PipelineReport(
             self._lake.version,
             sum(receipt.rows for receipt in receipts),
@@ -130,20 +129,10 @@ class _Run:
 
     def _land(self, events_at_once: int, partitions: int) -> None:
         begun = perf_counter()
-        landed = 0
-
-        def count(_batch: int, rows: int) -> None:
-            nonlocal landed
-            landed += rows
-
-        landing = Landing(self._spark, self._store, self._lake.files, self._form)
-        given = landing.run(events_at_once, partitions, count)
-        checks.check_all_came(given, landed)
+        landed = Landing(self._spark, self._store, self._lake.files, self._form).run(events_at_once, partitions)
         self._tell(Step("events landed", landed, perf_counter() - begun))
 
-    def _check(
-        self, receipts: Sequence[Receipt], old: int, before: LogEnds, after: LogEnds, within: timedelta | None
-    ) -> None:
+    def _check(self, receipts: Sequence[Receipt], old: int, before: LogEnds, after: LogEnds) -> None:
         landed = [checks.Landed(each.batch, each.rows, each.nulls, each.first, each.last) for each in receipts]
         checks.check_nulls(landed)
         checks.check_order(landed)
@@ -154,34 +143,52 @@ class _Run:
         checks.check_nothing_was_pruned(place_of(after.pruned_anywhere), had)
         if place_of(before.last) > had:
             checks.check_reached(max([list(reached), *(list(batch.last) for batch in landed)]), place_of(before.last))
-        newest = max((each.newest for each in receipts), default=0) or self._lake.manifest.newest
-        with self._store.opened() as backend:
-            now = answer(backend.now())
-        checks.check_fresh(from_micros(newest) if newest else None, now, within)
 
-    def _commit(self, draft: Draft, receipts: Sequence[Receipt], log: str) -> Lake:
-        old = self._lake.manifest
-        with self._store.opened() as backend:
-            now = answer(backend.now())
-        sums = {
-            "events": sum(each.rows for each in receipts),
-            "added": sum(each.added for each in receipts),
-            "claims": sum(each.claims for each in receipts),
-        }
-        draft.state(
-            log=log,
-            last_batch=max((each.batch for each in receipts), default=old.last_batch),
-            reached=max([list(old.reached), *(list(each.last) for each in receipts)]),
-            totals={name: old.totals.get(name, 0) + count for name, count in sums.items()},
-            newest=max([old.newest, *(each.newest for each in receipts)]),
-            made_at=now.isoformat(),
-        )
-        checks.check_conservation(draft.manifest, list(draft.manifest.days(EVENTS)))
-        return draft.commit()
+    def _newest(self, receipts: Sequence[Receipt]) -> datetime | None:
+        newest = max([self._lake.manifest.newest, *(each.newest for each in receipts)])
+        return from_micros(newest) if newest else None
 
     def _tell(self, step: Step) -> None:
         self._steps.append(step)
         self._listener(step)
+
+
+def refresh_lake(
+    spark: SparkSession,
+    lake: Lake,
+    receipts: Sequence[Receipt],
+    *,
+    form: str,
+    log: str,
+    made_at: datetime,
+    again: Days = Days(),  # noqa: B008 - it never changes
+    told: Callable[[Step], None] = lambda _: None,
+) -> Lake:
+    """Takes in what has landed and works out what changes by it; the next version of the lake, or LakeError."""
+    draft = Draft(spark, lake, form)
+    refresh = Refresh(spark, draft, told)
+    refresh.take_in([receipt for receipt in receipts if receipt.rows])
+    if again.any:
+        refresh.work_out_anew(again.of(list(draft.manifest.days(EVENTS))))
+    refresh.put_together()
+    old = lake.manifest
+    sums = {
+        "events": sum(each.rows for each in receipts),
+        "added": sum(each.added for each in receipts),
+        "claims": sum(each.claims for each in receipts),
+    }
+    draft.state(
+        log=log,
+        last_batch=max([old.last_batch, *(each.batch for each in receipts)]),
+        reached=max([list(old.reached), *(list(each.last) for each in receipts)]),
+        totals={name: old.totals.get(name, 0) + count for name, count in sums.items()},
+        newest=max([old.newest, *(each.newest for each in receipts)]),
+        made_at=made_at.isoformat(),
+    )
+    checks.check_conservation(draft.manifest, list(draft.manifest.days(EVENTS)))
+    refreshed = draft.commit()
+    clear_away(refreshed)
+    return refreshed
 
 
 def place_of(position: int) -> list[int]:

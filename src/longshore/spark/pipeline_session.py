@@ -15,6 +15,9 @@ _ON_ONE_MACHINE = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "16",  # more than a few only makes small files of the work of two cores
     "spark.log.level": "ERROR",
+    # on a disk of this machine Hadoop would start a program for every file to set its permissions, and once more for
+    # a checksum beside it; Parquet has checksums of its own
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 

@@ -848,7 +848,10 @@ COPY {schema}.job_events ({event_row}) FROM STDIN
 -- name: insert_added_events
 -- The first event of every job of the batch, in one statement.
 INSERT INTO {schema}.job_events ({event_row})
-SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', $2::bigint, NULL
+SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', $2::bigint,
+    CASE WHEN concurrency_key IS NOT NULL OR schedule_id IS NOT NULL OR parent_id IS NOT NULL THEN json_strip_nulls(
+        json_build_object('key', concurrency_key, 'schedule_id', schedule_id, 'parent_id', parent_id)
+    )::text END
 FROM {schema}.jobs WHERE uid = ANY($1::bigint[]) ORDER BY uid
 
 -- name: horizon

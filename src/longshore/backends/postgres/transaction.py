@@ -16,7 +16,7 @@ from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone
 from longshore.backends.view import View
-from longshore.core.change import Change, EventRow
+from longshore.core.change import Change, EventRow, belongings
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import JobStatus
@@ -312,7 +312,9 @@ class PostgresTransaction(PostgresLine):
 def _added_row(record: Record, now: int) -> Row:
     """The first event of a new job, as `insert_added_events` would write it."""
     uid, status = record.uid, record.status
-    return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, "", now, None)
+    told = belongings(record)
+    detail = None if told is None else json.dumps(told, ensure_ascii=False)
+    return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, "", now, detail)
 
 
 def _as_json(row: Row) -> Iterator[Any]:

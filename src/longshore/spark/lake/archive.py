@@ -90,7 +90,7 @@ class _Archive:
 
     def _old_events(self) -> DataFrame:
         place = F.struct(F.coalesce("xid", F.lit(0)), "number")
-        reached = F.struct(*(F.lit(part) for part in self._reached))
+        reached = F.struct(*(F.lit(part).cast("bigint") for part in self._reached))
         return self._read("events").where((F.col("occurred_at") <= F.lit(self._before)) & (place <= reached))
 
     def prune_events(self) -> int:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.core.names import new_id
+from longshore.spark.lake.checks import check_all_came
 from longshore.spark.lake.files import Files
 from longshore.spark.lake.manifest import LakeError, Piece
 from longshore.spark.lake.steps import date_of
-from longshore.spark.lake.tables import EVENTS, KNOWN_JOBS, schema_of
+from longshore.spark.lake.tables import EVENTS, schema_of
 from longshore.spark.lake.writing import write_piece
 from longshore.spark.options import Address
 
@@ -24,10 +26,6 @@ RECEIPTS = "receipts"
 _NUMBERED = re.compile(r"batch=([0-9]{8})\.json")
 _NEEDED = ("number", "queue", "event", "occurred_at")
 _NEEDED_OF_A_JOB = ("job_id", "job_seq")
-_JOB_COLUMNS = "uid,id,queue,type,concurrency_key,schedule_id,parent_id,priority,max_attempts"
-
-Told = Callable[[int, int], None]
-"""Called with the number of a batch that has landed, and its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,6 @@ class Receipt:
     batch: int
     rows: int
     events: Piece
-    jobs: Piece
     added: int = 0
     claims: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
@@ -57,19 +54,16 @@ def tallied(events: DataFrame) -> DataFrame:
     """One row that says of a batch what its receipt says."""
     place = F.struct(F.coalesce("xid", F.lit(0)).alias("xid"), "number")
     of_a_job = F.col("event").startswith("job.")
-    added = F.when(F.col("event") == "job.added", F.col("job_uid"))
     nulls = {name: F.count_if(F.col(name).isNull()) for name in _NEEDED}
     nulls |= {name: F.count_if(of_a_job & F.col(name).isNull()) for name in (*_NEEDED_OF_A_JOB, "job_uid", "type")}
     return events.agg(
         F.count(F.lit(1)).alias("rows"),
-        F.count(added).alias("added"),
+        F.count_if(F.col("event") == "job.added").alias("added"),
         F.count_if(F.col("to_status") == "RUNNING").alias("claims"),
         F.struct(*(count.alias(name) for name, count in nulls.items())).alias("nulls"),
         F.min(place).alias("first"),
         F.max(place).alias("last"),
         F.unix_micros(F.max("occurred_at")).alias("newest"),
-        F.min(added).alias("first_uid"),
-        F.max(added).alias("last_uid"),
     )
 
 
@@ -82,15 +76,19 @@ class Landing:
         self._files = files
         self._form = form
 
-    def run(self, at_most: int, partitions: int, told: Told) -> int:
-        """Lands all that is certain now; returns how many rows the store gave."""
+    def run(self, at_most: int, partitions: int) -> int:
+        """Lands all that is certain now; how many events that were."""
         reader = self._spark.readStream.format("longshore").options(**self._options())
         stream = reader.options(maxEventsPerBatch=str(at_most), partitions=str(partitions)).load("events")
-        given: dict[int, int] = {}
+        landed: dict[int, int] = {}
+        refused: list[LakeError] = []
 
         def put(batch: DataFrame, number: int) -> None:
-            receipt = self.land(batch, number)
-            told(number, receipt.rows)
+            try:
+                landed[number] = self.land(batch, number).rows
+            except LakeError as error:
+                refused.append(error)
+                raise
 
         query = (
             stream.writeStream.foreachBatch(put)
@@ -98,10 +96,11 @@ class Landing:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        for progress in query.recentProgress:
-            given[progress["batchId"]] = int(progress["numInputRows"])
-        return sum(given.values())
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            raise refused[0] if refused else LakeError(f"the log could not be read on: {_reason(error)}") from error
+        return sum(landed.values())
 
     def land(self, batch: DataFrame, number: int) -> Receipt:
         """Writes one batch; the receipt comes last, and makes it one that has landed.
@@ -109,30 +108,14 @@ class Landing:
         Each try has a folder of its own: a Java that outlives its killed driver by a moment writes into nobody's.
         """
         name = f"batch={number:08}-{new_id()[-12:]}"
-        events = write_piece(with_date(batch, number), EVENTS, self._files, name, self._form, compact=False)
-        jobs = Piece("", {})
-        told = Row()
-        if events.days:
-            landed = self._read(batch.sparkSession, events)
-            told = tallied(landed).collect()[0]
-            if told["added"]:
-                jobs = self._land_jobs(landed, number, name, told)
-        receipt = _receipt(number, events, jobs, told)
+        given = Observation()
+        counted = with_date(batch, number).observe(given, F.count(F.lit(1)).alias("rows"))
+        events = write_piece(counted, EVENTS, self._files, name, self._form, compact=False)
+        check_all_came(number, given.get["rows"], events.rows)
+        told = tallied(self._read(batch.sparkSession, events)).collect()[0] if events.days else Row()
+        receipt = _receipt(number, events, told)
         self._files.put(f"{RECEIPTS}/batch={number:08}.json", json.dumps(asdict(receipt)))
         return receipt
-
-    def _land_jobs(self, landed: DataFrame, number: int, name: str, told: Row) -> Piece:
-        """What never changes of the jobs that were added; one that is gone already is missing."""
-        spark = landed.sparkSession
-        jobs = spark.read.format("longshore").options(**self._options(), columns=_JOB_COLUMNS).load("jobs")
-        added = landed.where(F.col("event") == "job.added").select("job_uid", "event_date").dropDuplicates(["job_uid"])
-        known = (
-            jobs.where((F.col("uid") >= told["first_uid"]) & (F.col("uid") <= told["last_uid"]))
-            .withColumnsRenamed({"uid": "job_uid", "id": "job_id", "concurrency_key": "key"})
-            .join(added, "job_uid")
-            .withColumn("batch", F.lit(number))
-        )
-        return write_piece(known, KNOWN_JOBS, self._files, name, self._form, compact=False)
 
     def _read(self, spark: SparkSession, piece: Piece) -> DataFrame:
         whole = spark.read.format(self._form).load(f"{self._files.root}/{piece.path}")
@@ -142,15 +125,21 @@ class Landing:
         return {"url": self._address.url, **{name: str(value) for name, value in self._address.options.items()}}
 
 
-def _receipt(number: int, events: Piece, jobs: Piece, told: Row) -> Receipt:
+def _reason(error: StreamingQueryException) -> str:
+    """What one of our own errors said, out of the pages that Spark wraps it in; or else its first line."""
+    text = str(error)
+    ours = re.findall(r"longshore\.\S+\.\w+: (.+)", text)
+    return str(ours[-1]) if ours else text.strip().split("\n", 1)[0]
+
+
+def _receipt(number: int, events: Piece, told: Row) -> Receipt:
     if not events.days:
-        return Receipt(number, 0, events, jobs)
+        return Receipt(number, 0, events)
     nulls = {name: count for name, count in told["nulls"].asDict().items() if count}
     return Receipt(
         number,
         told["rows"],
         events,
-        jobs,
         told["added"],
         told["claims"],
         nulls,
@@ -175,8 +164,7 @@ def receipts_after(files: Files, last: int) -> list[Receipt]:
 def _from_text(text: str | None) -> Receipt:
     assert text is not None  # it was listed a moment ago
     body: dict[str, Any] = json.loads(text)
-    pieces = {name: Piece(**body.pop(name)) for name in ("events", "jobs")}
-    return Receipt(**body, **pieces)
+    return Receipt(**{**body, "events": Piece(**body["events"])})
 
 
 def events_in(receipts: Sequence[Receipt]) -> dict[str, int]:

@@ -51,10 +51,13 @@ def check_order(batches: Sequence[Landed]) -> None:
         before = batch.last or before
 
 
-def check_all_came(given: int, landed: int) -> None:
+def check_all_came(batch: int, given: int, landed: int) -> None:
     """As many rows are on disk as the store gave."""
     if given != landed:
-        raise stop(f"the store gave {given} events and {landed} are on disk", "run it again, and look at the disk")
+        raise stop(
+            f"the store gave {given} events for batch {batch} and {landed} are on disk",
+            "look at the disk, and make the lake anew in another folder",
+        )
 
 
 def check_reached(reached: Sequence[int], wanted: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import count
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +24,7 @@ class Draft:
         self._lake = lake
         self._numbers = count()
         self._token = new_id()[-12:]
+        self._changing = Lock()
         self.manifest: Manifest = replace(lake.manifest, version=lake.version + 1, format=form)
 
     def read(self, table: str, days: Collection[str] | None = None) -> DataFrame:
@@ -35,12 +37,14 @@ class Draft:
 
     def add(self, table: str, *pieces: Piece) -> None:
         """More rows for a table."""
-        self._put(table, with_pieces(self.manifest.pieces(table), pieces))
+        self.replace_days(table, (), *pieces)
 
     def replace_days(self, table: str, days: Collection[str], *pieces: Piece) -> None:
         """Other rows for some days of a table, or none."""
-        left = without_days(self.manifest.pieces(table), days)
-        self._put(table, with_pieces(left, pieces))
+        with self._changing:  # several tables are written side by side
+            left = without_days(self.manifest.pieces(table), days)
+            tables = {**self.manifest.tables, table: with_pieces(left, pieces)}
+            self.manifest = replace(self.manifest, tables=tables)
 
     def write(self, table: str, rows: DataFrame) -> Piece:
         """Rows that are on disk, and not yet in the table."""
@@ -54,6 +58,3 @@ class Draft:
     def commit(self) -> Lake:
         """Makes it the lake."""
         return self._lake.commit(self.manifest)
-
-    def _put(self, table: str, pieces: tuple[Piece, ...]) -> None:
-        self.manifest = replace(self.manifest, tables={**self.manifest.tables, table: pieces})

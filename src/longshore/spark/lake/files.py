@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -43,6 +42,10 @@ class Files(Protocol):
 
     def remove(self, name: str) -> None:
         """A file, or a folder with all that is in it."""
+        ...
+
+    def local(self, name: str) -> Path | None:
+        """Where it is on this machine, if it is."""
         ...
 
     def alone(self) -> Any:
@@ -113,16 +116,26 @@ class LocalFiles:
         else:
             target.unlink(missing_ok=True)
 
+    def local(self, name: str) -> Path | None:
+        return self._folder / name
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """A lock that ends with the process that holds it, however that ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("w") as lock:
             try:
-                flock(lock, LOCK_EX | LOCK_NB)
+                _lock(lock.fileno())
             except BlockingIOError:
                 raise LakeError(f"another run is at work on {self._folder}: wait until it has ended") from None
             yield
+
+
+def _lock(file: int) -> None:
+    if os.name == "posix":
+        from fcntl import LOCK_EX, LOCK_NB, flock
+
+        flock(file, LOCK_EX | LOCK_NB)
 
 
 class HadoopFiles:
@@ -134,7 +147,7 @@ class HadoopFiles:
         self._path = java.org.apache.hadoop.fs.Path
         self._utf8 = java.java.nio.charset.StandardCharsets.UTF_8
         self._text = java.org.apache.commons.io.IOUtils
-        settings = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]  # a running context has one
+        settings = spark.sparkContext._jsc.hadoopConfiguration()
         self._system = self._path(root).getFileSystem(settings)
 
     def read(self, name: str) -> str | None:
@@ -175,6 +188,9 @@ class HadoopFiles:
 
     def remove(self, name: str) -> None:
         self._system.delete(self._at(name), True)
+
+    def local(self, name: str) -> Path | None:  # noqa: ARG002 - nothing is
+        return None
 
     @contextmanager
     def alone(self) -> Iterator[None]:

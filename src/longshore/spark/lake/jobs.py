@@ -11,7 +11,7 @@ from longshore.spark.lake.errors import error_type_of, fingerprint_of
 from longshore.spark.lake.steps import date_of, one_of
 
 _PLANNED = r"@([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z)$"
-_KNOWN = ("job_id", "queue", "type", "key", "schedule_id", "parent_id", "priority")
+_KNOWN = ("job_id", "queue", "type", "key", "schedule_id", "parent_id")
 
 
 def jobs_of(course: DataFrame) -> DataFrame:

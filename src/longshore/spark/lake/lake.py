@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,9 @@ class Lake:
         schema = schema_of(name)
         kind = self.manifest.format
         if not wanted:
-            return spark.createDataFrame([], schema)
+            # made by Java alone: an empty list of Python's would start workers of Python's
+            nothing = [f"CAST(NULL AS {field.dataType.simpleString()}) AS {field.name}" for field in schema]
+            return spark.range(0).selectExpr(*nothing)
         if kind in PLAIN_FILES:
             paths = [f"{self.files.root}/{path}/day={day}" for path, held in wanted for day in held]
             return spark.read.format(kind).schema(schema).load(paths)
@@ -135,15 +137,15 @@ def refuse_another_log(lake: Lake, log: str) -> None:
         )
 
 
-def clear_away(lake: Lake, keep: Iterable[str]) -> int:
+def clear_away(lake: Lake) -> int:
     """Removes pieces that no kept version names, and versions that are not kept; says how many pieces went.
 
-    `keep` are pieces that are not listed yet, as what has landed for the next run.
+    For whoever has just listed all that had landed, while nobody else is at work: what is not listed is of no use.
     """
     files = lake.files
     versions = versions_in(files)
     kept = versions[-KEPT_VERSIONS:]
-    named = set(keep).union(*(manifest_of(files, version).paths for version in kept))
+    named: set[str] = set().union(*(manifest_of(files, version).paths for version in kept))
     removed = 0
     for table in COLUMNS:
         folder = folder_of(table)

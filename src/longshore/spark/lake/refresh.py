@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
-from pyspark import StorageLevel
+from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
@@ -27,13 +28,13 @@ from longshore.spark.lake.tables import (
     GOLD,
     HISTOGRAM,
     JOBS,
-    KNOWN_JOBS,
     OUTCOMES,
     SCHEDULES,
     THROUGHPUT,
     WORKERS,
 )
 
+_AT_ONCE = 2
 MOST_PIECES = 8
 """A day that lies in more pieces than this is put together into one."""
 
@@ -66,12 +67,10 @@ class Refresh:
             return
         for receipt in receipts:
             self._draft.add(EVENTS, receipt.events)
-            self._draft.add(KNOWN_JOBS, receipt.jobs)
         events = self._draft.read_pieces(EVENTS, [receipt.events for receipt in receipts])
-        known = self._draft.read_pieces(KNOWN_JOBS, [receipt.jobs for receipt in receipts])
         first = not self._draft.manifest.pieces(JOBS)
         came = set(events_in(receipts))
-        changed = self._bring_silver_up_to_date(as_steps(events, known), anew=first)
+        changed = self._bring_silver_up_to_date(as_steps(events), anew=first)
         self._work_out_gold(came, changed)
 
     def _bring_silver_up_to_date(self, fresh: DataFrame, *, anew: bool) -> set[str]:
@@ -84,7 +83,7 @@ class Refresh:
                 strays = _held(silver.out_of_order(carried, fresh), held)
                 if strays.count():
                     gone = self._take_out(strays)
-                    whole = as_steps(*self._all_of(strays))
+                    whole = as_steps(self._all_of(strays))
                     gone |= _dates(whole.select(date_of(F.col("occurred_at")).alias("event_date")))
                     fresh = fresh.join(strays, "job_uid", "left_anti").unionByName(whole)
                     carried = carried.join(strays, "job_uid", "left_anti")
@@ -101,12 +100,8 @@ class Refresh:
         self._draft.replace_days(CARRIED, {OPEN}, kept)
         return gone | (set(ended.days) | set(finished.days)) - {OPEN}
 
-    def _all_of(self, jobs: DataFrame) -> tuple[DataFrame, DataFrame]:
-        wanted = F.broadcast(jobs)
-        return (
-            self._draft.read(EVENTS).join(wanted, "job_uid", "left_semi"),
-            self._draft.read(KNOWN_JOBS).join(wanted, "job_uid", "left_semi"),
-        )
+    def _all_of(self, jobs: DataFrame) -> DataFrame:
+        return self._draft.read(EVENTS).join(F.broadcast(jobs), "job_uid", "left_semi")
 
     def _take_out(self, jobs: DataFrame) -> set[str]:
         """Removes the rows of these jobs, day by day; the days they were on."""
@@ -128,18 +123,29 @@ class Refresh:
         days = set(came) | set(changed)
         if not days:
             return
-        self._throughput(days)
-        self._depth(min(days))
-        if changed:
-            attempts, jobs = self._draft.read(ATTEMPTS, changed), self._draft.read(JOBS, changed)
+        attempts, jobs = self._draft.read(ATTEMPTS, changed), self._draft.read(JOBS, changed)
+
+        def line() -> None:
+            self._throughput(days)
+            self._depth(min(days))
+
+        def times() -> None:
+            took = durations.measured(attempts, jobs)
+            self._replace(HISTOGRAM, changed, durations.histogram(took))
+            self._replace(DURATIONS, changed, durations.percentiles(took, self._draft.read(HISTOGRAM, changed)))
+
+        def rest() -> None:
             self._replace(OUTCOMES, changed, outcomes.per_hour(attempts, jobs))
-            times = durations.measured(attempts, jobs)
-            self._replace(HISTOGRAM, changed, durations.histogram(times))
-            hourly = self._draft.read(HISTOGRAM, changed)
-            self._replace(DURATIONS, changed, durations.percentiles(times, hourly))
             self._replace(ERRORS, changed, errors.per_day(attempts))
             self._replace(SCHEDULES, changed, schedules.per_day(jobs))
-            self._workers(changed)
+
+        self._side_by_side(line, *([times, rest, lambda: self._workers(changed)] if changed else []))
+
+    def _side_by_side(self, *works: Callable[[], None]) -> None:
+        """Small tables cost more planning than work, and planning keeps one core busy."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="longshore-gold") as threads:
+            for done in [threads.submit(inheritable_thread_target(self._spark)(work)) for work in works]:
+                done.result()
 
     def _throughput(self, days: Collection[str]) -> None:
         unknown = self._draft.read(JOBS).where("first_seq > 1").select("job_uid")
@@ -185,15 +191,12 @@ class Refresh:
         if wanted == set(there):
             for table in (ATTEMPTS, JOBS, CARRIED, *GOLD):
                 self._draft.replace_days(table, list(self._draft.manifest.days(table)))
-            fresh = as_steps(self._draft.read(EVENTS), self._draft.read(KNOWN_JOBS))
+            fresh = as_steps(self._draft.read(EVENTS))
             changed = self._bring_silver_up_to_date(fresh, anew=True)
             self._work_out_gold(wanted, changed)
             return
         jobs = only_steps(self._draft.read(EVENTS, wanted)).select("job_uid").distinct()
-        steps = as_steps(
-            self._draft.read(EVENTS).join(jobs, "job_uid", "left_semi"),
-            self._draft.read(KNOWN_JOBS).join(jobs, "job_uid", "left_semi"),
-        )
+        steps = as_steps(self._draft.read(EVENTS).join(jobs, "job_uid", "left_semi"))
         on_these = F.col("event_date").cast("string").isin(sorted(wanted))
         with ExitStack() as held:
             rows = silver.made_of(_held(silver.worked_out(silver.together(steps.limit(0), steps)), held))
@@ -205,7 +208,7 @@ class Refresh:
 
     def put_together(self) -> None:
         """Days that lie in many pieces, as one."""
-        for table in (EVENTS, KNOWN_JOBS, ATTEMPTS, JOBS):
+        for table in (EVENTS, ATTEMPTS, JOBS):
             pieces = self._draft.manifest.pieces(table)
             days = {day for piece in pieces for day in piece.days}
             scattered = {day for day in days if sum(day in piece.days for piece in pieces) > MOST_PIECES}

@@ -6,10 +6,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, JobStatus
+from longshore.spark.lake.tables import CARRIED, schema_of
 
 _TELLS_OF_TIME = ("job.delayed", "job.promoted")
 _TELLS_OF_ERRORS = ("job.failed", "job.stalled", "job.stopped", "job.dead")
-_KNOWN = ("key", "schedule_id", "parent_id", "priority")
+_BELONGS = ("key", "schedule_id", "parent_id")
 _DAY = 86_400_000_000
 
 
@@ -35,28 +36,26 @@ def only_steps(events: DataFrame) -> DataFrame:
 
 
 def with_details(events: DataFrame) -> DataFrame:
-    """What the details say of time and of errors, as columns."""
+    """What the details say of time, of errors and of what a job belongs to, as columns."""
     errors = F.col("event").isin(*_TELLS_OF_ERRORS)
-    detail = F.from_json("detail", "until bigint, error string, reason string, final boolean")
-    needed = F.when(errors | (F.col("event") == "job.delayed"), detail)
+    schema = (
+        "until bigint, error string, reason string, final boolean, key string, schedule_id string, parent_id string"
+    )
+    needed = F.when(errors | F.col("event").isin("job.added", "job.delayed"), F.from_json("detail", schema))
     return (
         events.withColumn("details", needed)
         .withColumn("until", F.timestamp_micros("details.until"))
         .withColumn("error", F.when(errors, F.coalesce("details.error", "details.reason")))
         .withColumn("final", F.coalesce("details.final", F.lit(False)))
+        .withColumns({name: F.col(f"details.{name}") for name in _BELONGS})
         .withColumnRenamed("assignee_id", "worker")
     )
 
 
-def with_what_is_known(steps: DataFrame, known_jobs: DataFrame) -> DataFrame:
-    """What never changes of a job, beside each of its steps; null where it was gone before it was read."""
-    known = known_jobs.select("job_uid", *_KNOWN).dropDuplicates(["job_uid"])
-    return steps.join(known, "job_uid", "left")
-
-
-def as_steps(events: DataFrame, known_jobs: DataFrame) -> DataFrame:
+def as_steps(events: DataFrame) -> DataFrame:
     """From raw events to steps."""
-    return events.transform(only_steps).transform(with_details).transform(with_what_is_known, known_jobs)
+    steps = events.transform(only_steps).transform(with_details)
+    return steps.select(*(field for field in schema_of(CARRIED).fieldNames() if field != "event_date"))
 
 
 def with_course(steps: DataFrame) -> DataFrame:
@@ -74,7 +73,7 @@ def with_course(steps: DataFrame) -> DataFrame:
         return F.last(F.when(condition, F.struct(*columns)), ignorenulls=True).over(earlier)
 
     return (
-        steps.withColumns({name: F.max(name).over(whole) for name in _KNOWN})
+        steps.withColumns({name: F.max(name).over(whole) for name in _BELONGS})
         .withColumn("_entered", latest(enters, "job_seq", "occurred_at"))
         .withColumn("_delayed", latest(F.col("event") == "job.delayed", "job_seq", "until"))
         .withColumn("_promoted", latest(F.col("event") == "job.promoted", "job_seq", "occurred_at"))

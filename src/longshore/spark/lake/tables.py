@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EVENTS = "bronze.events"
-KNOWN_JOBS = "bronze.jobs"
 ATTEMPTS = "silver.attempts"
 JOBS = "silver.jobs"
 CARRIED = "state.carried"
@@ -30,19 +29,17 @@ _JOB = "job_uid bigint, job_id string, queue string, type string"
 
 STEP = f"""{_JOB}, job_seq bigint, event string, from_status string, to_status string, epoch bigint, execution bigint,
     worker string, occurred_at timestamp, until timestamp, error string, final boolean,
-    key string, schedule_id string, parent_id string, priority bigint"""
+    key string, schedule_id string, parent_id string"""
 
 COLUMNS: Mapping[str, str] = {
     EVENTS: f"""xid bigint, number bigint, {_JOB.replace(", queue", ", job_seq bigint, queue")}, event string,
         from_status string, to_status string, epoch bigint, execution bigint, assignee_id string, actor string,
         occurred_at timestamp, detail string, event_date date, batch bigint""",
-    KNOWN_JOBS: f"""{_JOB}, key string, schedule_id string, parent_id string, priority bigint, max_attempts bigint,
-        event_date date, batch bigint""",
     ATTEMPTS: f"""{_JOB}, key string, schedule_id string, epoch bigint, execution bigint, worker string,
         eligible_at timestamp, started_at timestamp, ended_at timestamp, waited_seconds double, ran_seconds double,
         outcome string, error string, error_type string, fingerprint string, final boolean, started_seq bigint,
         ended_seq bigint, event_date date""",
-    JOBS: f"""{_JOB}, key string, schedule_id string, planned_at timestamp, parent_id string, priority bigint,
+    JOBS: f"""{_JOB}, key string, schedule_id string, planned_at timestamp, parent_id string,
         status string, created_at timestamp, started_at timestamp, finalized_at timestamp, attempts bigint,
         failures bigint, crashes bigint, releases bigint, waited_seconds double, ran_seconds double,
         lifetime_seconds double, error string, error_type string, fingerprint string, first_seq bigint,
@@ -95,7 +92,9 @@ def schema_of(name: str) -> StructType:
     """Its columns, as Spark knows them."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromDDL(COLUMNS[check_table(name)])
+    schema = StructType.fromDDL(COLUMNS[check_table(name)])
+    assert isinstance(schema, StructType)  # columns with names are nothing else
+    return schema
 
 
 def folder_of(name: str) -> str:

@@ -19,6 +19,7 @@ from longshore.testing.conformance.staging import (
     claimable,
     enqueue,
     job_in,
+    log_of,
     new_job,
     nothing_changes,
     refused,
@@ -297,6 +298,19 @@ class TestSubmission:
         await enqueue(backend, "later", run_at=60)
         assert await story(backend, "now") == ["job.added"]
         assert await story(backend, "later") == ["job.added", "job.delayed"]
+
+    async def test_the_first_event_tells_what_the_job_belongs_to(self, backend: Backend) -> None:
+        many = [new_job(f"m{number}", concurrency_key=f"k'\"{number}") for number in range(150)]
+        belongs = {"concurrency_key": "eu", "schedule_id": "nightly", "parent_id": "flow"}
+        await backend.enqueue_jobs(
+            [new_job("alone"), new_job("keyed", concurrency_key="eu"), new_job("all", **belongs)]
+        )
+        await backend.enqueue_jobs(many)
+        told = {event.job_id: event.detail for event in await log_of(backend)}
+        assert not told["alone"]
+        assert told["keyed"] == {"key": "eu"}
+        assert told["all"] == {"key": "eu", "schedule_id": "nightly", "parent_id": "flow"}
+        assert all(told[job.id] == {"key": job.concurrency_key} for job in many)
 
     async def test_a_job_may_be_dated_long_before_1970(self, backend: Backend) -> None:
         beginning = datetime(1, 1, 1, tzinfo=UTC)

@@ -1,0 +1,66 @@
+"""A process that makes a lake of a made-up history and says how long it took and how large it grew.
+
+Run as `python -m benchmarks.lake FOLDER EVENTS`; it prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.lake_synthetic import land_synthetic
+from longshore.spark.lake.bronze import Receipt
+from longshore.spark.lake.lake import Lake
+from longshore.spark.pipeline import refresh_lake
+from longshore.spark.pipeline_session import pipeline_session
+
+DAYS = 30
+_NOW = datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def main(folder: str, events: int) -> None:
+    """The whole history, and then one hundredth more."""
+    begun = perf_counter()
+    spark = pipeline_session()
+    started = perf_counter() - begun
+    files = Lake.open_or_new(folder, spark).files
+    whole = land_synthetic(spark, files, events, batch=0, days=DAYS)
+    full = _refreshed(spark, folder, whole)
+    little = land_synthetic(spark, files, events // 100, batch=1, days=0.25, since=DAYS - 0.3)
+    more = _refreshed(spark, folder, little)
+    found = {"started": started, "events": whole.rows, "full": full, "more": more, "peak_bytes": _peak(spark)}
+    spark.stop()
+    print(json.dumps(found))
+
+
+def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, Any]:
+    begun = perf_counter()
+    steps: dict[str, float] = {}
+
+    def tell(step: Any) -> None:
+        steps[step.name] = round(step.seconds, 2)
+        print(f"{step.name}: {step.rows:,} rows, {step.seconds:.1f} s", file=sys.stderr)
+
+    lake = Lake.open_or_new(folder, spark)
+    refresh_lake(spark, lake, [receipt], form="parquet", log="synthetic", made_at=_NOW, told=tell)
+    return {"seconds": perf_counter() - begun, "events": receipt.rows, "steps": steps}
+
+
+def _peak(spark: SparkSession) -> int:
+    """The most memory that the driver's Java ever had; Spark's own work is done in it."""
+    java: Any = spark.sparkContext._jvm
+    pid = java.java.lang.ProcessHandle.current().pid()
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,134 @@
+"""`pipeline archive`: the store forgets what the lake has proven to hold, and nothing else."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from longshore.backends.archiving import Archived, LetsGo
+from longshore.backends.opening import connect
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.spark.lake.archive import archive
+from longshore.spark.lake.lake import Lake
+from longshore.spark.lake.manifest import LakeError
+from longshore.spark.pipeline import run_pipeline
+from tests.spark.lakes import rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = timedelta(0)
+
+
+async def work_off(url: str, *ids: str) -> None:
+    """Jobs that were added, run and completed, each with a result and a line in its log."""
+    async with connect(url) as backend:
+        await backend.enqueue_jobs([Job(id=name, type="mail", payload=b'{"to": 1}', tags=["a"]) for name in ids])
+        for job in await backend.dequeue_jobs("worker", limit=len(ids)):
+            await backend.append_log(job.id, f"about {job.id}")
+            await backend.complete_job(job.id, b'"done"', lease=job.lease)
+
+
+async def ids_in(url: str) -> set[str]:
+    async with connect(url) as backend:
+        return {job.id for job in (await backend.list_jobs(JobFilter(), limit=1000)).items}
+
+
+async def events_in(url: str) -> list[str]:
+    async with connect(url) as backend:
+        return [event.event for event in await backend.read_events()]
+
+
+@pytest.mark.prove
+async def test_what_the_lake_holds_leaves_the_store_and_what_it_does_not_stays(
+    spark: "SparkSession", postgres_url: str, tmp_path: Path, proving: bool
+) -> None:
+    await archive_twice(spark, postgres_url, tmp_path / "on a server")
+    if proving:
+        await archive_twice(spark, f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "in a file")
+
+
+async def archive_twice(spark: "SparkSession", store_url: str, lake: Path) -> None:
+    await work_off(store_url, "a", "b", "c")
+    run_pipeline(store_url, str(lake), spark=spark)
+    await work_off(store_url, "late")  # of which the lake knows nothing yet
+    async with connect(store_url) as backend:
+        await backend.enqueue_job(Job(id="waiting", type="mail"))
+        await backend.append_log("c", "one more line")  # so that the lake does not hold all of it
+
+    could = archive(store_url, str(lake), spark=spark, older_than=NOW, dry_run=True)
+    assert (could.jobs, could.events) == (2, 12)
+    assert await ids_in(store_url) == {"a", "b", "c", "late", "waiting"}
+
+    report = archive(store_url, str(lake), spark=spark, older_than=NOW)
+    assert (report.jobs, report.events, report.logs) == (2, 12, 2)
+    assert await ids_in(store_url) == {"c", "late", "waiting"}
+    assert (await events_in(store_url)).count("job.completed") == 1
+    assert (await events_in(store_url)).count("job.removed") == 2
+    held = {row["id"]: row for row in Lake.open(str(lake)).table(spark, "archive.jobs").collect()}
+    assert {name: bytes(row["payload"]) for name, row in held.items()} == dict.fromkeys("ab", b'{"to": 1}')
+    assert {bytes(row["result"]) for row in held.values()} == {b'"done"'}
+    assert len(rows_of(spark, lake, "archive.logs")) == 2
+
+    # the history is whole, and goes on
+    run_pipeline(store_url, str(lake), spark=spark)
+    assert len(rows_of(spark, lake, "silver.jobs")) == 5
+    assert archive(store_url, str(lake), spark=spark, older_than=NOW).jobs == 2
+    assert await ids_in(store_url) == {"waiting"}
+
+
+async def test_nothing_is_removed_if_the_lake_lacks_an_event_or_has_another(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    url, lake = f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "lake"
+    await work_off(url, "a", "b")
+    run_pipeline(url, str(lake), spark=spark)
+    await change_an_event(url)
+    with pytest.raises(LakeError, match="nothing was removed: the store has 1 old events that the lake does not hold"):
+        archive(url, str(lake), spark=spark, older_than=NOW)
+    assert await ids_in(url) == {"a", "b"}
+    with pytest.raises(LakeError, match="there is no lake at"):
+        archive(url, str(tmp_path / "nowhere"), spark=spark, older_than=NOW)
+
+
+async def change_an_event(url: str) -> None:
+    """As nobody should."""
+    async with connect(url) as backend:
+        connection = backend.new_connection()  # type: ignore[attr-defined]  # a store in a file has this
+        connection.execute("UPDATE job_events SET detail = '{}' WHERE n = 2")
+        connection.close()
+
+
+async def test_a_job_that_went_on_after_it_was_archived_stays(store_url: str) -> None:
+    async with connect(store_url) as backend:
+        assert isinstance(backend, LetsGo)
+        await backend.enqueue_jobs([Job(id=name, type="mail") for name in ("dead", "done", "running")])
+        for job in await backend.dequeue_jobs("worker", limit=3):
+            if job.id == "dead":
+                await backend.bury_job(job.id, "no", lease=job.lease)
+            elif job.id == "done":
+                await backend.complete_job(job.id, lease=job.lease)
+        seen = {event.job_id: event.job_seq for event in await backend.read_events()}
+        marks = [Archived(str(name), seq) for name, seq in seen.items()]
+        await backend.retry_job("dead")
+        assert await backend.remove_archived_jobs(marks) == 1
+        left = {job.id: job.status for job in (await backend.list_jobs(JobFilter())).items}
+        assert left == {"dead": JobStatus.FAILED_RETRY, "running": JobStatus.RUNNING}
+
+
+async def test_events_are_pruned_no_further_than_they_are_held(store_url: str) -> None:
+    async with connect(store_url) as backend:
+        assert isinstance(backend, LetsGo)
+        await backend.enqueue_jobs([Job(id=f"j{n}", type="mail") for n in range(3)])
+        with backend.reading_in_bulk() as reader:  # type: ignore[attr-defined]  # every store that has an address can
+            held = reader.log_ends().last
+        await backend.enqueue_job(Job(id="later", type="mail"))
+        now = await backend.now()
+        pruned = 0
+        while some := await backend.prune_archived_events(now, held):
+            pruned += some
+        assert pruned == 3
+        assert [event.job_id for event in await backend.read_events()] == ["later"]
