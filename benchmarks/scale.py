@@ -36,6 +36,7 @@ class Scale:
     due: int = 100_000
     """Jobs that fall due at one instant."""
     watched_seconds: int = 8
+    lake_events: int = 10_000_000
     many: int = 1_000_000
     few: int = 1_000
 
@@ -62,5 +63,6 @@ QUICK = Scale(
     schedules=1_000,
     due=20_000,
     watched_seconds=3,
+    lake_events=200_000,
     many=50_000,
 )

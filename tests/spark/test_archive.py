@@ -71,11 +71,11 @@ async def archive_twice(spark: "SparkSession", store_url: str, lake: Path) -> No
     held = {row["id"]: row for row in Lake.open(str(lake)).table(spark, "archive.jobs").collect()}
     assert {name: bytes(row["payload"]) for name, row in held.items()} == dict.fromkeys("ab", b'{"to": 1}')
     assert {bytes(row["result"]) for row in held.values()} == {b'"done"'}
-    assert len(rows_of(spark, lake, "archive.logs")) == 2
+    assert len(rows_of(lake, "archive.logs")) == 2
 
     # the history is whole, and goes on
     run_pipeline(store_url, str(lake), spark=spark)
-    assert len(rows_of(spark, lake, "silver.jobs")) == 5
+    assert len(rows_of(lake, "silver.jobs")) == 5
     assert archive(store_url, str(lake), spark=spark, older_than=NOW).jobs == 2
     assert await ids_in(store_url) == {"waiting"}
 

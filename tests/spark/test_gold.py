@@ -8,8 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 
 from longshore.spark.lake import errors as lake_errors
 from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
-from longshore.spark.lake.silver import made_of, together, worked_out
-from longshore.spark.lake.steps import as_steps, date_of
+from longshore.spark.lake.silver import made_of, together
+from longshore.spark.lake.steps import as_steps, date_of, with_course
 from longshore.spark.lake.tables import DEPTH, EVENTS, schema_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Made:
 
     def __init__(self, log: "DataFrame") -> None:
         steps = as_steps(log)
-        made = made_of(worked_out(together(steps.limit(0), steps)))
+        made = made_of(with_course(together(steps.limit(0), steps)))
         self.attempts = made.ended.unionByName(made.running)
         self.ended = made.ended
         self.finished = made.finished

@@ -25,9 +25,11 @@ def test_an_event_without_what_makes_it_one_stops_the_run() -> None:
 
 
 def test_a_batch_that_does_not_begin_after_the_one_before_stops_the_run() -> None:
-    checks.check_order([batch(0), batch(1, first=10, last=12), batch(2, first=13, last=20)])
+    checks.check_order([batch(0), batch(1, first=10, last=12), batch(2, first=13, last=20)], [0, 0])
     with pytest.raises(LakeError, match=r"batch 1 begins at \[0, 9\], before the end \[0, 9\] of the one before"):
-        checks.check_order([batch(0), batch(1, first=9, last=12)])
+        checks.check_order([batch(0), batch(1, first=9, last=12)], [0, 0])
+    with pytest.raises(LakeError, match=r"batch 0 begins at \[0, 1\], before the end \[0, 5\]"):
+        checks.check_order([batch(0)], [0, 5])
 
 
 def test_what_the_store_gave_must_be_on_disk() -> None:

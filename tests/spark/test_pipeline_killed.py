@@ -61,6 +61,6 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_when_it_is_run_again(
     assert last.returncode == 0, told
     print(f"killed {len(points)} times, after {', '.join(map(str, points))} steps of its run")
     run_pipeline(life.url, str(undisturbed), spark=spark)
-    assert_same(spark, disturbed, undisturbed)
+    assert_same(disturbed, undisturbed)
     kept = Lake.open(str(disturbed)).manifest
     assert kept.totals == Lake.open(str(undisturbed)).manifest.totals

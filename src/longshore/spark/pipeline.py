@@ -135,7 +135,7 @@ class _Run:
     def _check(self, receipts: Sequence[Receipt], old: int, before: LogEnds, after: LogEnds) -> None:
         landed = [checks.Landed(each.batch, each.rows, each.nulls, each.first, each.last) for each in receipts]
         checks.check_nulls(landed)
-        checks.check_order(landed)
+        checks.check_order(landed, self._lake.manifest.reached)
         reached = self._lake.manifest.reached
         for batch in landed[:old]:
             reached = list(batch.last) or reached

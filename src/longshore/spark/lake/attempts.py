@@ -22,9 +22,9 @@ def ended_attempts(course: DataFrame) -> DataFrame:
 
 
 def running_attempts(course: DataFrame) -> DataFrame:
-    """Attempts that nothing has ended yet."""
+    """Attempts that nothing has ended yet; a job that is over has none."""
     last = Window.partitionBy("job_uid").orderBy("job_seq")
-    marks = course.where(F.col("mark").isNotNull()).withColumn("next", F.lead("job_seq").over(last))
+    marks = course.where(~F.col("over") & F.col("mark").isNotNull()).withColumn("next", F.lead("job_seq").over(last))
     running = marks.where(F.col("next").isNull() & F.col("mark.begun"))
     nothing = {"ended_at": "timestamp", "ran_seconds": "double", "outcome": "string", "error": "string"}
     nothing |= {"error_type": "string", "fingerprint": "string", "ended_seq": "bigint", "event_date": "date"}

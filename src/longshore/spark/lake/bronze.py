@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 from longshore.core.names import new_id
 from longshore.spark.lake.checks import check_all_came
 from longshore.spark.lake.files import Files
+from longshore.spark.lake.lake import RECEIPTS, numbered_batch
 from longshore.spark.lake.manifest import LakeError, Piece
 from longshore.spark.lake.steps import date_of
 from longshore.spark.lake.tables import EVENTS, schema_of
@@ -22,8 +23,6 @@ from longshore.spark.lake.writing import write_piece
 from longshore.spark.options import Address
 
 CHECKPOINT = "checkpoint"
-RECEIPTS = "receipts"
-_NUMBERED = re.compile(r"batch=([0-9]{8})\.json")
 _NEEDED = ("number", "queue", "event", "occurred_at")
 _NEEDED_OF_A_JOB = ("job_id", "job_seq")
 
@@ -151,8 +150,8 @@ def _receipt(number: int, events: Piece, told: Row) -> Receipt:
 
 def receipts_after(files: Files, last: int) -> list[Receipt]:
     """What has landed since a batch, in order; LakeError if one is missing."""
-    numbers = sorted(int(found[1]) for name in files.names(RECEIPTS) if (found := _NUMBERED.fullmatch(name)))
-    wanted = [number for number in numbers if number > last]
+    numbers = [number for name in files.names(RECEIPTS) if (number := numbered_batch(name)) is not None]
+    wanted = sorted(number for number in numbers if number > last)
     if wanted != list(range(last + 1, last + 1 + len(wanted))):
         raise LakeError(
             f"batch {last + 1} is missing from {files.root}/{RECEIPTS}, and later ones are there: somebody removed it; "

@@ -39,11 +39,11 @@ def check_nulls(batches: Sequence[Landed]) -> None:
             )
 
 
-def check_order(batches: Sequence[Landed]) -> None:
-    """A batch begins after the one before it: no event comes twice."""
-    before: Sequence[int] = ()
+def check_order(batches: Sequence[Landed], reached: Sequence[int]) -> None:
+    """A batch begins after the one before it, and the first after what the lake holds: no event comes twice."""
+    before = reached
     for batch in batches:
-        if before and batch.first and list(batch.first) <= list(before):
+        if batch.first and list(batch.first) <= list(before):
             raise stop(
                 f"batch {batch.batch} begins at {list(batch.first)}, before the end {list(before)} of the one before",
                 "the log was set back to an older copy; make a new lake in another folder",
@@ -103,11 +103,6 @@ def check_conservation(manifest: Manifest, days: Sequence[str]) -> None:
 def check_counted(day: str, events: int, counted: int) -> None:
     """Gold counts every event of a day once."""
     _same(f"events of {day}", events, f"events counted in {THROUGHPUT}", counted)
-
-
-def check_jobs(added: int, known_from_the_start: int) -> None:
-    """Every job that was added has one row."""
-    _same("jobs added", added, "rows of silver.jobs that know their beginning", known_from_the_start)
 
 
 _KEEP = "let the store keep events longer (set_retention), or run more often"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_TAKEN_AS_PATTERNS = set("*?[]{}\\")
+
+
 class Files(Protocol):
     """A folder, by names relative to it."""
 
@@ -57,6 +60,8 @@ def files_at(path: str, spark: SparkSession | None = None) -> Files:
     """A folder on this machine, or at an address that the session knows."""
     if not path:
         raise InvalidArgument("lake", "is missing: the folder of the lake, like /data/lake or s3a://bucket/lake")
+    if found := sorted(set(path) & _TAKEN_AS_PATTERNS):
+        raise InvalidArgument("lake", f"must not have {' '.join(found)} in it, which Spark takes for a pattern: {path}")
     scheme = urlsplit(path).scheme
     if scheme in ("", "file"):
         return LocalFiles(Path(unquote(urlsplit(path).path) if scheme else path).expanduser().absolute())
@@ -72,7 +77,7 @@ class LocalFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.root = folder.as_uri()
+        self.root = f"file://{folder}"  # not escaped: Spark would take a %20 for what it is
 
     def read(self, name: str) -> str | None:
         try:

@@ -20,7 +20,10 @@ KEPT_VERSIONS = 3
 """Versions whose pieces are kept, so that whoever reads an older one ends in peace."""
 PLAIN_FILES = ("parquet", "orc")
 """Formats that are files and nothing else: a day is read by its folder."""
+RECEIPTS = "receipts"
+"""What has landed, batch by batch, for the run that lists it."""
 _NUMBERED = re.compile(r"([0-9]{8})\.json")
+_BATCH = re.compile(r"batch=([0-9]{8})\.json")
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,12 @@ def _one_of(days: Sequence[str]) -> str:
     return f"day IN ({', '.join(repr(day) for day in days)})"
 
 
+def numbered_batch(name: str) -> int | None:
+    """The batch that a receipt is for."""
+    found = _BATCH.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
 def versions_in(files: Files) -> list[int]:
     """The numbers of all versions that are kept."""
     return sorted(int(found[1]) for name in files.names(MANIFESTS) if (found := _NUMBERED.fullmatch(name)))
@@ -153,6 +162,9 @@ def clear_away(lake: Lake) -> int:
             if f"{folder}/{name}" not in named:
                 files.remove(f"{folder}/{name}")
                 removed += 1
+    for name in files.names(RECEIPTS):
+        if (number := numbered_batch(name)) is not None and number <= lake.manifest.last_batch:
+            files.remove(f"{RECEIPTS}/{name}")
     for version in versions[:-KEPT_VERSIONS]:
         files.remove(f"{MANIFESTS}/{version:08}.json")
     return removed

@@ -17,7 +17,7 @@ from longshore.spark.lake.bronze import Receipt, events_in
 from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
 from longshore.spark.lake.manifest import OPEN, Piece
-from longshore.spark.lake.steps import as_steps, date_of, only_steps
+from longshore.spark.lake.steps import as_steps, date_of, only_steps, with_course
 from longshore.spark.lake.tables import (
     ATTEMPTS,
     CARRIED,
@@ -87,7 +87,7 @@ class Refresh:
                     gone |= _dates(whole.select(date_of(F.col("occurred_at")).alias("event_date")))
                     fresh = fresh.join(strays, "job_uid", "left_anti").unionByName(whole)
                     carried = carried.join(strays, "job_uid", "left_anti")
-            course = _held(silver.worked_out(silver.together(carried, fresh)), held)
+            course = _held(with_course(silver.together(carried, fresh)), held)
             rows = silver.made_of(course)
             with self._timed("attempts") as add:
                 ended = add(self._draft.write(ATTEMPTS, rows.ended.unionByName(rows.running)))
@@ -199,7 +199,7 @@ class Refresh:
         steps = as_steps(self._draft.read(EVENTS).join(jobs, "job_uid", "left_semi"))
         on_these = F.col("event_date").cast("string").isin(sorted(wanted))
         with ExitStack() as held:
-            rows = silver.made_of(_held(silver.worked_out(silver.together(steps.limit(0), steps)), held))
+            rows = silver.made_of(_held(with_course(silver.together(steps.limit(0), steps)), held))
             self._replace(ATTEMPTS, wanted, rows.ended.where(on_these))
             self._replace(JOBS, wanted, rows.finished.where(on_these))
         self._work_out_gold(wanted, wanted)

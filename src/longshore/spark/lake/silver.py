@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.lifecycle import FINAL
 from longshore.spark.lake.attempts import ended_attempts, running_attempts
 from longshore.spark.lake.jobs import jobs_of
-from longshore.spark.lake.steps import one_of, with_course
 
 _FRESH = "fresh"
 
@@ -44,13 +42,6 @@ def out_of_order(carried: DataFrame, fresh: DataFrame) -> DataFrame:
 def together(carried: DataFrame, fresh: DataFrame) -> DataFrame:
     """Old steps and new ones, told apart."""
     return carried.withColumn(_FRESH, F.lit(False)).unionByName(fresh.withColumn(_FRESH, F.lit(True)))
-
-
-def worked_out(steps: DataFrame) -> DataFrame:
-    """The course of each job, and whether it is over."""
-    moved = F.when(F.col("to_status").isNotNull(), F.struct("job_seq", "to_status"))
-    last = F.max(moved).over(Window.partitionBy("job_uid"))
-    return with_course(steps).withColumn("over", F.coalesce(one_of(last["to_status"], FINAL), F.lit(False)))
 
 
 def made_of(course: DataFrame) -> Silver:

@@ -59,28 +59,35 @@ def as_steps(events: DataFrame) -> DataFrame:
 
 
 def with_course(steps: DataFrame) -> DataFrame:
-    """Beside each step, what the job's earlier steps (by its own sequence, never by time) say of it.
+    """Beside each step, what the job's other steps (by its own sequence, never by time) say of it.
 
     `eligible_at` is since when it could have been claimed before this step, and `mark` whether the step begins or ends
-    an attempt; `before` is the mark before it.
+    an attempt; `before` is the mark before it. `over` is whether the job is, after all its steps.
     """
     course = Window.partitionBy("job_uid").orderBy("job_seq")
     earlier = course.rowsBetween(Window.unboundedPreceding, -1)
-    whole = Window.partitionBy("job_uid")
-    enters = one_of(F.col("to_status"), ELIGIBLE)
+    whole = course.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    moves = F.when(F.col("to_status").isNotNull(), F.struct("job_seq", "to_status"))
 
     def latest(condition: Column, *columns: str) -> Column:
         return F.last(F.when(condition, F.struct(*columns)), ignorenulls=True).over(earlier)
 
+    # all over one order, so that one pass over the sorted steps brings them all
+    seen = steps.withColumns(
+        {
+            **{name: F.max(name).over(whole) for name in _BELONGS},
+            "_last": F.max(moves).over(whole),
+            "_entered": latest(one_of(F.col("to_status"), ELIGIBLE), "job_seq", "occurred_at"),
+            "_delayed": latest(F.col("event") == "job.delayed", "job_seq", "until"),
+            "_promoted": latest(F.col("event") == "job.promoted", "job_seq", "occurred_at"),
+        }
+    )
     return (
-        steps.withColumns({name: F.max(name).over(whole) for name in _BELONGS})
-        .withColumn("_entered", latest(enters, "job_seq", "occurred_at"))
-        .withColumn("_delayed", latest(F.col("event") == "job.delayed", "job_seq", "until"))
-        .withColumn("_promoted", latest(F.col("event") == "job.promoted", "job_seq", "occurred_at"))
+        seen.withColumn("over", F.coalesce(one_of(F.col("_last.to_status"), FINAL), F.lit(False)))
         .withColumn("eligible_at", _eligible_at())
         .withColumn("mark", _mark())
         .withColumn("before", F.last("mark", ignorenulls=True).over(earlier))
-        .drop("_entered", "_delayed", "_promoted")
+        .drop("_last", "_entered", "_delayed", "_promoted")
     )
 
 

@@ -1,0 +1,52 @@
+"""The history lake: ten million events from bronze to gold, what one hundredth more costs, and the driver's memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks.databases import Databases
+from benchmarks.measuring import Spread
+from benchmarks.reporting import Finding, Target
+
+
+def spark_lake(databases: Databases) -> list[Finding]:
+    """In a process of its own, whose Java does nothing else."""
+    events = databases.scale.lake_events
+    with tempfile.TemporaryDirectory(prefix="longshore-lake-", dir=databases.folder) as folder:
+        command = [sys.executable, "-m", "benchmarks.lake", folder, str(events)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout.splitlines()[-1])
+    shown = f"{events:,} events"
+    return [
+        _seconds(f"{shown} from bronze to gold", found["full"]["seconds"]),
+        _increment(found),
+        Finding(
+            f"the most memory of the driver, {shown}",
+            "MB",
+            Spread.of([found["peak_bytes"] / 1e6]),
+            target=Target("<", 2000, "MB"),
+        ),
+    ]
+
+
+def _increment(found: dict[str, Any]) -> Finding:
+    more, full = found["more"]["seconds"], found["full"]["seconds"]
+    return Finding(
+        f"{found['more']['events']:,} events more, start-up not counted",
+        "s",
+        Spread.of([more]),
+        compared_with="all of them",
+        reference=Spread.of([full]),
+        ratio=Spread.of([more / full]),
+        target=Target("≤", 0.1),
+    )
+
+
+def _seconds(name: str, seconds: float) -> Finding:
+    return Finding(name, "s", Spread.of([seconds]))
