@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ON_ONE_MACHINE = {
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": "896m",  # with all else that a Java needs it stays below 2 GB
     "spark.sql.shuffle.partitions": "16",  # more than a few only makes small files of the work of two cores
     "spark.log.level": "ERROR",
     # on a disk of this machine Hadoop would start a program for every file to set its permissions, and once more for

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
+from longshore.spark.lake.errors import first_line_of
+
 _BAD = ("failed", "crashed")
 
 
@@ -17,7 +19,7 @@ def per_day(attempts: DataFrame) -> DataFrame:
         .groupBy(*place)
         .agg(
             F.min("error_type").alias("error_type"),
-            F.min("error").alias("sample"),
+            F.min(first_line_of(F.col("error"))).alias("sample"),
             F.count(F.lit(1)).alias("count"),
             F.count_distinct("job_uid").alias("jobs"),
             F.min("ended_at").alias("first_at"),
