@@ -1,5 +1,6 @@
 """A session starts wherever it can, and says in one line why where it cannot."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -125,8 +126,15 @@ def test_a_cluster_that_does_not_answer_is_told_of_at_once(scheme: str, monkeypa
     from pyspark.sql import SparkSession
 
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer there
         port = taken.getsockname()[1]
         with pytest.raises(SparkUnavailable, match=rf"no Spark answers at 127\.0\.0\.1:{port} .*: start the cluster"):
             session(master=f"{scheme}://127.0.0.1:{port}")
+
+
+async def test_a_session_is_found_from_every_thread(spark: "SparkSession") -> None:
+    found = await asyncio.to_thread(session, config={"spark.sql.session.timeZone": "Asia/Tokyo"})
+    assert found.sparkContext is spark.sparkContext
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CLOSES_WITHIN = 15.0
+_CANCELS_WITHIN, _CLOSES_WITHIN = 10.0, 15.0
 
 _log = logging.getLogger("longshore.worker")
 
@@ -66,8 +66,9 @@ class Driver:
         """Has Spark end the tasks of a batch, with the processes they run in."""
         spark = self._spark
         if spark is not None:
-            with suppress(Exception):  # a Spark that does not answer has no tasks to end
-                await self._in_a_thread(spark.sparkContext.cancelJobGroup, group)
+            with suppress(Exception):  # a Spark that is gone has no tasks to end, and one that hangs cannot end them
+                async with asyncio.timeout(_CANCELS_WITHIN):
+                    await self._in_a_thread(spark.sparkContext.cancelJobGroup, group)
 
     async def forget_if_dead(self) -> None:
         """After a batch failed: if there is no Spark any more, the next one starts another."""
@@ -126,6 +127,7 @@ class Driver:
         host = str(conf.get("spark.driver.host", "127.0.0.1"))
         self._place = Place(host, str(conf.get("spark.driver.bindAddress", host)), slots)
         self._ours = not there
+        self._master = self._master or context.master  # should its Java die, the next one belongs there, too
 
     def _run(self, rows: Callable[[], Columns], order: Order, group: str) -> None:
 

@@ -86,6 +86,8 @@ class SparkExecutor(Executor):
             job.request_cancel()
             job.heed()  # its task is told; whether the function looked is not
             return await self._called_off(row)
+        finally:
+            row.answer.cancel()  # called off twice: whatever it still says, nobody waits for it
 
     async def close(self) -> None:
         """Ends what runs, and the session if it was started here."""
@@ -210,7 +212,6 @@ class SparkExecutor(Executor):
         answer = row.answer
         if answer.done() and not answer.cancelled() and answer.exception() is None:
             return answer.result()
-        answer.cancel()
         raise asyncio.CancelledError
 
     async def _ended_by_and_by(self, row: Row, batch: Batch) -> None:
