@@ -91,4 +91,11 @@ def test_functions_without_a_place_for_the_session_are_refused() -> None:
 def test_percent_never_go_back_and_leave_the_last_one_to_the_end() -> None:
     percent = Percent()
     told = [percent.after(*at) for at in [(0, 0), (4, 8), (4, 16), (10, 16), (16, 16)]]
-    assert told == [None, 50, None, 62, 99]
+    assert told == [None, 49, None, 61, 99]
+
+
+def test_percent_of_a_later_execution_go_on_from_those_of_the_earlier_one() -> None:
+    percent = Percent({"percent": 49, "tasks_done": 4, "tasks_known": 8})
+    assert [percent.after(*at) for at in [(0, 4), (2, 4), (1, 4), (4, 4)]] == [None, 74, None, 99]
+    assert [Percent(strange).after(1, 2) for strange in ("half", {"percent": "50"}, {"percent": -3})] == [49, 49, 49]
+    assert Percent({"percent": 100}).after(1, 2) is None

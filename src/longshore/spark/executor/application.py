@@ -84,7 +84,7 @@ class _Watch:
         self._job = job
         self._java = java
         self._count = count
-        self._percent = Percent()
+        self._percent = Percent(job.record.progress)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="longshore-spark-watch", daemon=True)
 

@@ -20,12 +20,14 @@ class Switchboard:
     def __init__(self) -> None:
         self._expected: dict[str, Batch] = {}
         self._server: asyncio.Server | None = None
+        self._opening = asyncio.Lock()
         self._talks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str) -> int:
         """Listens at this address of the machine; gives the port."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._answer, host, 0)
+        async with self._opening:  # batches of two types may begin at once
+            if self._server is None:
+                self._server = await asyncio.start_server(self._answer, host, 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark import StatusTracker
 
+_MOST = 99
 _OVER = ("SUCCEEDED", "FAILED")
 
 
 class Percent:
-    """Of the tasks that are known so far; 100 is only for the end."""
+    """Of the tasks that are known so far; 100 is only for the end.
 
-    def __init__(self) -> None:
-        self._told = 0
+    An execution that goes on from an earlier one has what that left over for the tasks of its own.
+    """
+
+    def __init__(self, earlier: Any = None) -> None:
+        """`earlier` is the progress that the job has already: a note of ours, or whatever else."""
+        told = earlier.get("percent") if isinstance(earlier, Mapping) else None
+        self._begun_at = self._told = min(told, _MOST) if isinstance(told, int) and told > 0 else 0
 
     def after(self, done: int, known: int) -> int | None:
         """The percent to tell of, or None if they are no more than was told already."""
-        percent = min(100 * done // known, 99) if known else 0
+        share = min(done / known, 1) if known else 0
+        percent = self._begun_at + int((_MOST - self._begun_at) * share)
         if percent <= self._told:
             return None
         self._told = percent
