@@ -43,6 +43,15 @@ def counted(spark: Any, upto: int, *, step: int = 1) -> int:
     return int(spark.range(0, upto, step).count())
 
 
+nowhere = Harbor("memory://")
+nowhere.use_spark(master="spark://127.0.0.1:1")
+
+
+@nowhere.spark_task
+def unreachable(spark: SparkSession) -> None:
+    """Has no cluster to run on."""
+
+
 def slept(spark: SparkSession, *, tasks: int, milliseconds: int) -> None:
     """A Spark job whose tasks do nothing else."""
     sleeps = f"java_method('java.lang.Thread', 'sleep', {milliseconds}L) AS slept"

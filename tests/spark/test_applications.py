@@ -12,7 +12,7 @@ from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed
 from longshore.core.lifecycle import JobStatus
 from longshore.spark.executor.task_progress import Percent
 from longshore.testing.conformance.staging import log_of
-from tests.runtime.working import until
+from tests.runtime.working import happens, until
 from tests.spark import applications
 
 if TYPE_CHECKING:
@@ -62,6 +62,14 @@ async def test_cancel_and_timeout_stop_sparks_work_and_leave_no_java() -> None:
 
 async def _is_at_work(backend: Backend, job_id: str) -> bool:
     return bool(await backend.read_logs(job_id))
+
+
+async def test_without_a_cluster_an_application_goes_back_uncharged_with_the_reason() -> None:
+    handle = await applications.unreachable.enqueue()
+    async with applications.nowhere.worker(concurrency=1):
+        released = await happens(applications.nowhere.backend, "job.released")
+    assert "no Spark answers at 127.0.0.1:1" in released.detail["reason"]
+    assert (await handle.job()).retry_count == 0
 
 
 async def test_an_application_is_tried_without_a_worker(spark: SparkSession) -> None:

@@ -127,6 +127,12 @@ async def test_a_row_that_lets_no_python_run_is_ended_by_spark(backend: Backend)
     assert "TimeoutError" in (jobs[0].error_message or "")
 
 
+async def test_leases_are_renewed_for_rows_that_wait_for_their_turn(backend: Backend) -> None:
+    await enqueued(backend, *[{"n": n, "do": "sleep", "seconds": 0.2} for n in range(20)])
+    jobs = await worked_off(backend, lock_duration=0.8)
+    assert {(job.status, job.executions, job.crashes) for job in jobs.values()} == {(S.COMPLETED, 1, 0)}
+
+
 async def test_a_worker_that_stops_hands_its_rows_back(backend: Backend) -> None:
     ids = await enqueued(backend, *[{"n": n, "manners": "rude"} for n in range(10)])
     executor = SparkExecutor(rows_to_run.until_called_off, cancel_grace=0.5)

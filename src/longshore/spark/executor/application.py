@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from longshore.core.errors import LongshoreError
+from longshore.runtime.executors.contract import CannotStart
 from longshore.runtime.failures import ProcessDied
 from longshore.runtime.running_job import RunningJob
 from longshore.spark.environment import leave_the_java_of_others
@@ -25,6 +26,8 @@ _BETWEEN_LOOKS = 0.1
 _LOOKS_PER_COUNT = 10
 _DIES_WITHIN = 2.0
 """Seconds after which a Java whose line broke has been noticed to be dead, if it is."""
+_AWAY = 30.0
+"""Seconds for which a job stays away from a worker that has no Spark to give it."""
 _JAVA_DIED = 70  # EX_SOFTWARE
 
 _log = logging.getLogger("longshore.worker")
@@ -44,14 +47,11 @@ def run_application(
     If Java dies, ProcessDied is raised, or this process ends, too: the worker counts a crash either way.
     """
     leave_the_java_of_others()
-    spark = session(f"{name} {job.id}", master=master, config=config)
     try:
-        context = spark.sparkContext
-    except Exception as error:  # a session of Spark Connect has none
-        raise SparkUnavailable(
-            "a spark_task needs a session with a driver of its own, and this one is of Spark Connect; "
-            "name another master: local[*], spark://…, yarn or k8s://…"
-        ) from error
+        spark = session(f"{name} {job.id}", master=master, config=config)
+    except SparkUnavailable as error:  # the worker's own fault: the job goes back uncharged
+        raise CannotStart(_AWAY, f"this worker cannot run it now: {error}") from error
+    context = spark.sparkContext
     group = f"longshore-{job.id}-{job.record.epoch}"
     context.setJobGroup(group, f"{name} {job.id}", interruptOnCancel=True)
     java: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]  # it has started one
