@@ -45,7 +45,7 @@ async def main() -> None:
             scores, failures = [], []
             for handle in handles:
                 try:
-                    scores.append(await handle.result(timeout=60))
+                    scores.append(await handle.result(timeout=120))
                 except JobFailed as failed:
                     job = await handle.job()
                     failures.append(
@@ -56,7 +56,7 @@ async def main() -> None:
 
         async with harbor.worker(["reports"], concurrency=1):  # each application has a Java of its own
             made = await report.enqueue(1_000_000)
-            print(await made.result(timeout=60), (await made.job()).progress)
+            print(await made.result(timeout=120), (await made.job()).progress)
 
 
 if __name__ == "__main__":  # needed: the tasks of Spark import this file, too
