@@ -28,6 +28,7 @@ from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from tests.backends.audit import audit_at
+from tests.runtime.working import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = 20
@@ -101,6 +102,12 @@ async def test_a_server_killed_between_storing_and_accepting_loses_and_doubles_n
         killed += 1
         for task in posting:
             assert not task.done(), task.result()
+    for _ in range(20 if proving else 1):  # F20: asked to stop in the midst of it, it ends in order
+        process = await start(url, port, "")
+        enough = sum(len(client.acknowledged) for client in clients) + CLIENTS
+        await until(lambda enough=enough: sum(len(client.acknowledged) for client in clients) > enough)  # type: ignore[misc]  # a default that binds it
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
     process = await start(url, port, "")
     over.set()
     await asyncio.gather(*posting)

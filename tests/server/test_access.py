@@ -165,6 +165,8 @@ def test_a_caller_knows_what_it_may(memory: Backend) -> None:
     assert READER.queues_among([]) == []
     with pytest.raises(Forbidden, match="secret"):
         MAILER.queues_among(["mail", "secret"])
+    with pytest.raises(InvalidArgument, match="at least one queue"):
+        Caller("nobody", frozenset({Scope.READ}), frozenset())
 
 
 def test_no_route_is_served_by_a_plain_class(memory: Backend) -> None:

@@ -113,10 +113,11 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
     # F52
     monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
-        slow = [asyncio.create_task(said(server, b"GET /healthz HTTP/1.1\r\nHost: a")) for _ in range(50)]
-        silent = asyncio.create_task(said(server, b""))
+        slow = [asyncio.create_task(said(server, b"GET /healthz HTTP/1.1\r\nHost: a", then=50)) for _ in range(50)]
+        silent = asyncio.create_task(said(server, b"", then=50))
         assert (await client.get("/healthz")).status_code == 200
-        assert await asyncio.gather(*slow, silent) == [b""] * 51
+        async with asyncio.timeout(20):  # it is the server that ends them
+            assert await asyncio.gather(*slow, silent) == [b""] * 51
         for _ in range(3):  # on one connection, longer than a head may take
             assert (await client.get("/healthz")).status_code == 200
             await asyncio.sleep(0.15)

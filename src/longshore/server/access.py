@@ -47,6 +47,10 @@ class Caller:
     queues: frozenset[str] | None = None
     """The queues they may see and touch; None is all of them."""
 
+    def __post_init__(self) -> None:
+        if self.queues is not None and not self.queues:  # to a filter, none named would mean all
+            raise InvalidArgument("queues", "must name at least one queue, or be None for all of them")
+
     def check_scope(self, scope: Scope) -> None:
         """Forbidden unless they have it."""
         if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from longshore.core.errors import InvalidTransition
 from longshore.core.job import Job
@@ -80,13 +81,19 @@ async def get_job(
 
 
 @router.delete(
-    "/{job_id:name}", operation_id="delete_job", summary="Remove a job", status_code=204, responses=refusals(404, 409)
+    "/{job_id:name}",
+    operation_id="delete_job",
+    summary="Remove a job",
+    status_code=204,
+    response_class=Response,
+    responses=refusals(404, 409),
 )
 @needs(Scope.ADMIN)
-async def delete_job(job_id: JobId, here: Here, caller: Calling) -> None:
+async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
     """Removes it for good, be it waiting or over. One that a worker has is refused: cancel it first."""
     job = await here.job(caller, job_id)
     await here.queue.remove_job(job.id)
+    return Response(status_code=204)
 
 
 @router.post(

@@ -96,13 +96,15 @@ async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, c
     operation_id="remove_schedule",
     summary="Remove a schedule",
     status_code=204,
+    response_class=Response,
     responses=refusals(404),
 )
 @needs(Scope.ADMIN)
-async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> None:
+async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
     """Jobs that it made stay."""
     await _seen(here, caller, schedule_id)
     await here.queue.remove_schedule(schedule_id)
+    return Response(status_code=204)
 
 
 @router.get(
