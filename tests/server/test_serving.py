@@ -2,13 +2,16 @@
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
@@ -176,3 +179,30 @@ async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Ba
         assert time.perf_counter() - started < 5
         with pytest.raises(httpx.ConnectError):
             await client.get("/healthz")
+
+
+async def test_it_is_served_over_tls(memory: Backend, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    issued.private_key_pem.write_to_path(key)
+    for certificate in issued.cert_chain_pems:
+        certificate.write_to_path(chain, append=True)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    server = ApiServer(create_app(memory), certificate=str(chain), private_key=str(key))
+    running = asyncio.create_task(server.run())
+    await server.ready()
+    assert server.address.startswith("https://")
+    async with httpx.AsyncClient(base_url=server.address, verify=context) as client:
+        assert (await client.get("/healthz")).status_code == 200
+    assert not (await said(server, head("GET", "/healthz"), then=2)).startswith(b"HTTP/1.1 200")
+    await server.close()
+    await running
+
+
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_begins(memory: Backend, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be used"):
+        ApiServer(create_app(memory), certificate=str(tmp_path / "none.pem"))
+    with pytest.raises(InvalidArgument, match="without a certificate"):
+        ApiServer(create_app(memory), private_key=str(tmp_path / "key.pem"))

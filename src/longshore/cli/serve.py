@@ -29,7 +29,7 @@ WithScheduler = Annotated[
 LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
 AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request.")]
 Tracing = Annotated[
-    bool, typer.Option("--tracing", help="Have jobs carry OpenTelemetry traces; needs longshore[otel].")
+    bool, typer.Option("--tracing", help="Have jobs carry OpenTelemetry traces; needs the extra `otel`.")
 ]
 Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="A file with the certificate chain.")]
 PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="A file with its private key.")]

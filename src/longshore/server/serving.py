@@ -7,6 +7,7 @@ import gc
 import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -155,6 +156,7 @@ class ApiServer:
         `when_ready` is called with the address as soon as requests are taken.
         """
         check_exposure(host, app.state.gate)
+        _check_tls(certificate, private_key)
         self._platform: Platform = app.state.platform
         self._socket = _bound(host, port)
         options = self._platform.options
@@ -230,3 +232,15 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         raise InvalidArgument("port", f"{host}:{port} cannot be served on: {error}; choose another") from None
     return bound
+
+
+def _check_tls(certificate: str | None, private_key: str | None) -> None:
+    """Refuses what could not be served with, while there is still somebody to tell."""
+    if certificate is None:
+        if private_key is not None:
+            raise InvalidArgument("private_key", "is of no use without a certificate")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
+    except OSError as error:  # of which an SSLError is one
+        raise InvalidArgument("certificate", f"{certificate} and its key cannot be used: {error}") from None
