@@ -23,7 +23,8 @@ class FromDocument:
     async def call(self, operation_id: str, *, body: Any = None, **arguments: Any) -> Any:
         """What the server answers, decoded as the document declares it."""
         method, path, operation = self._operations[operation_id]
-        query, headers = {}, {}
+        query: dict[str, Any] = {}
+        headers: dict[str, Any] = {}
         for parameter in operation.get("parameters", []):
             name = parameter["name"]
             value = arguments.pop(name.lower().replace("-", "_"), None)
