@@ -35,7 +35,7 @@ def main(folder: str, events: int) -> None:
     full = _refreshed(spark, folder, whole)
     little = land_synthetic(spark, files, events // 100, batch=1, days=0.25, since=DAYS - 0.3)
     more = _refreshed(spark, folder, little)
-    found = {"started": started, "events": whole.rows, "full": full, "more": more, "peak_bytes": _peak(spark)}
+    found = {"started": started, "events": whole.rows, "full": full, "more": more, "peak_bytes": peak_bytes(spark)}
     spark.stop()
     print(json.dumps(found))
 
@@ -53,7 +53,7 @@ def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, 
     return {"seconds": perf_counter() - begun, "events": receipt.rows, "steps": steps}
 
 
-def _peak(spark: SparkSession) -> int:
+def peak_bytes(spark: SparkSession) -> int:
     """The most memory that the driver's Java ever had; Spark's own work is done in it."""
     java: Any = spark.sparkContext._jvm
     pid = java.java.lang.ProcessHandle.current().pid()

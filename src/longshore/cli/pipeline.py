@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longshore.cli.output import printable, show_steps, show_table
+from longshore.cli.pipeline_audit import audit
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, Schema, Url, day, spark_session
+from longshore.cli.pipeline_report import report
 from longshore.core.moments import from_micros
 
 if TYPE_CHECKING:
@@ -137,3 +139,7 @@ def archive(
 
 def _archived_as_json(report: ArchiveReport) -> dict[str, Any]:
     return {"events": report.events, "jobs": report.jobs, "logs": report.logs, "seconds": round(report.seconds, 3)}
+
+
+pipeline.command()(audit)
+pipeline.command()(report)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.bulk import Place, place_of
 from longshore.backends.view import LogEnds
+from longshore.core.errors import InvalidArgument
 from longshore.spark.audit.certainty import SWEPT_WITHIN, Certainty
 from longshore.spark.audit.lives import EVENT_COLUMNS, JOB_COLUMNS
 from longshore.spark.options import Address, address, answer
@@ -36,6 +37,15 @@ class Material:
     """Whether old events may have been removed, so that a life may begin anywhere."""
 
 
+class History(NamedTuple):
+    """Events of a store that were kept elsewhere, all of them up to one place of its log."""
+
+    events: DataFrame
+    reached: Place
+    log: str
+    """Which log it is; a store that was restored from a copy has begun a new one."""
+
+
 def from_history(events: DataFrame) -> Material:
     """Events that were kept elsewhere, as a lake does; of the jobs nothing is known but what these tell."""
     return Material(events.select(*EVENT_COLUMNS), pruned=True)
@@ -46,7 +56,7 @@ def from_store(
     url: str,
     *,
     schema: str | None = None,
-    history: DataFrame | None = None,
+    history: History | None = None,
     swept_within: timedelta = SWEPT_WITHIN,
     wait: float = WAITS_FOR_WRITERS,
 ) -> Material:
@@ -60,11 +70,15 @@ def from_store(
     with where.opened() as backend:
         now = answer(backend.now())
     before = _log_ends(where)
+    if history is not None and history.log != before.log:
+        raise InvalidArgument(
+            "lake", "is the history of another log: of another store, or of this one before it was restored from a copy"
+        )
     jobs = _read(spark, "jobs", JOB_COLUMNS, options).localCheckpoint(eager=True)
     covered = _covers(where, _log_ends(where).end, within=wait)
     events = _read(spark, "events", EVENT_COLUMNS, options)
     if history is not None:
-        events = _continued(history.select(*EVENT_COLUMNS), events)
+        events = _continued(history, events)
     certain = Certainty(place_of(before.last), covered, now, swept_within)
     return Material(events, jobs, certain, pruned=_log_ends(where).pruned_anywhere > 0)
 
@@ -73,19 +87,14 @@ def _read(spark: SparkSession, table: str, columns: tuple[str, ...], options: Ma
     return spark.read.format("longshore").options(**options).option("columns", ",".join(columns)).load(table)
 
 
-def _continued(history: DataFrame, events: DataFrame) -> DataFrame:
-    """What was kept, and what the store has beyond that: a history ends at one place of the log."""
-    place = F.struct(F.coalesce("xid", F.lit(0)).alias("xid"), "number")
-    end = history.agg(F.max(place).alias("end")).first()
-    assert end is not None  # an aggregate is one row
-    if end["end"] is None:
-        return events
-    last = Place(*end["end"])
-    if last.xid:
-        later = events.where(F.col("xid") >= last.xid).where(f"xid > {last.xid:d} OR number > {last.number:d}")
+def _continued(history: History, events: DataFrame) -> DataFrame:
+    """What was kept, and what the store has beyond that."""
+    xid, number = history.reached
+    if xid:
+        later = events.where(F.col("xid") >= xid).where(f"xid > {xid:d} OR number > {number:d}")
     else:
-        later = events.where(F.col("number") > last.number)
-    return history.unionByName(later)
+        later = events.where(F.col("number") > number)
+    return history.events.select(*EVENT_COLUMNS).unionByName(later)
 
 
 def _log_ends(where: Address) -> LogEnds:

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from longshore.spark.report.markup import Markup, tag
 from longshore.spark.report.section import Section
-from longshore.spark.report.tables import on_the_page
+from longshore.spark.report.tables import Written, on_the_page
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is loaded from anywhere, and nothing runs."""
@@ -40,14 +40,13 @@ def links_to(sections: Sequence[Section]) -> Markup:
     return tag("nav", [(tag("a", section.title, href=f"#{section.name}"), " ") for section in sections])
 
 
-def section_of(section: Section, total: int) -> Markup:
+def section_of(section: Section, written: Written) -> Markup:
     """A section with its drawing, and the first rows of its table."""
-    rows = section.first_rows()
     inner: list[Markup | None] = [tag("h2", section.title), tag("p", section.told)]
     if section.drawing is not None:
         inner.append(tag("div", section.drawing, class_="drawing"))
-    if rows:
-        inner.append(on_the_page(section.columns, rows, total, section.file))
+    if written.rows:
+        inner.append(on_the_page(section.columns, written.first, written.rows, section.file))
     else:
         inner.append(tag("p", "Nothing of the kind has happened in this time.", class_="empty"))
     return tag("section", inner, id=section.name)

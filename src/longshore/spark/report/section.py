@@ -12,8 +12,6 @@ from longshore.spark.report.tables import Column, Row
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SHOWN_ROWS = 15
-
 
 @dataclass(frozen=True)
 class Section:
@@ -34,10 +32,6 @@ class Section:
         """The name of its table as a file."""
         return f"{self.name}.csv"
 
-    def first_rows(self) -> list[Row]:
-        """What the page shows."""
-        return [row.asDict() for row in self.table.limit(SHOWN_ROWS).collect()]
-
-    def all_rows(self) -> Iterable[Row]:
-        """Every row, a part of them in memory at a time."""
-        return (row.asDict() for row in self.table.toLocalIterator())
+    def rows(self) -> Iterable[Row]:
+        """Every row, a part of them in memory at a time; worked out anew whenever it is asked for."""
+        return (row.asDict() for row in self.table.coalesce(1).toLocalIterator())

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longshore.spark.report.markup import Markup, clipped, inert_cell, tag
 from longshore.spark.report.scales import count, share, span
 
 Row = Mapping[str, Any]
+
+SHOWN_ROWS = 15
 
 
 @dataclass(frozen=True)
@@ -69,16 +71,27 @@ def _cell(column: Column, value: Any) -> Markup:
     return tag("td", written, class_=column.kind, title=whole)
 
 
-def as_csv(path: Path, columns: Sequence[Column], rows: Iterable[Row]) -> int:
-    """Writes all rows, with exact values under the columns' own names; says how many there were."""
+class Written(NamedTuple):
+    """A table that is a file now."""
+
+    rows: int
+    first: list[Row]
+    """What the page shows of it."""
+
+
+def as_csv(path: Path, columns: Sequence[Column], rows: Iterable[Row], shown: int = SHOWN_ROWS) -> Written:
+    """Writes all rows, with exact values under the columns' own names, and keeps the first of them."""
     written = 0
+    first: list[Row] = []
     with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
         out.writerow([column.name for column in columns])
         for row in rows:
             out.writerow([inert_cell(_plain(row[column.name])) for column in columns])
             written += 1
-    return written
+            if written <= shown:
+                first.append(row)
+    return Written(written, first)
 
 
 def _plain(value: Any) -> Any:

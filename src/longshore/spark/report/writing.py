@@ -64,9 +64,10 @@ def write_report(
         for place, work_out in enumerate(SECTIONS):
             told(work_out.__name__.replace("_", " "), place, len(SECTIONS))
             section = work_out(gold)
-            tables[section.file] = as_csv(folder / section.file, section.columns, section.all_rows())
+            written = as_csv(folder / section.file, section.columns, section.rows())
+            tables[section.file] = written.rows
             sections.append(section)
-            drawn.append(section_of(section, tables[section.file]))
+            drawn.append(section_of(section, written))
         text = page(title, _spanned(gold), _tiles(gold), drawn, links_to(sections))
     target = folder / PAGE
     target.write_text(text, encoding="utf-8")

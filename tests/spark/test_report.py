@@ -1,0 +1,92 @@
+"""The report as it is written: one page that needs nothing else, and its tables."""
+
+from __future__ import annotations
+
+import csv
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longshore.spark.report.writing import PAGE, write_report
+from tests.spark.golden import MadeUp, made_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '=HYPERLINK("x")',
+    "ctrl\x1b[31m\x00",
+    "long " * 50,
+    "\u202eexe",
+    "@x",
+    "-1",
+    "+1",
+    "'",
+]
+
+
+class Reader(HTMLParser):
+    """What a browser would see: elements with their attributes, and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(page: Path) -> Reader:
+    reader = Reader()
+    reader.feed(page.read_text(encoding="utf-8"))
+    return reader
+
+
+def check_it_needs_nothing_else(reader: Reader) -> None:
+    kinds = {name for name, _ in reader.elements}
+    assert not kinds & {"script", "img", "link", "iframe", "object", "embed", "form", "image", "use", "base"}
+    for _, attributes in reader.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "style")]
+        assert re.fullmatch(r"#\w+|\w+\.csv|", attributes.get("href") or "")
+    assert not re.search(r"url\(|@import", "".join(reader.texts))
+
+
+def test_everything_is_drawn_and_written_whatever_the_names(spark: SparkSession, tmp_path: Path) -> None:
+    lake = made_up(hours=3, queues=HOSTILE, types=["<b>"], workers=2, errors=[("=E", "<i>\x07")], minutes=60)
+    written = write_report(spark, lake, tmp_path / "new" / "folder")
+    reader = read(written.page)
+    check_it_needs_nothing_else(reader)
+    assert len([name for name, _ in reader.elements if name == "svg"]) >= 9
+    titles = ["Throughput", "Backlog", "Waiting time", "Run time", "Failures", "Retries", "Top errors", "Slowest types"]
+    assert [title for title in [*titles, "Workers", "Schedules"] if title not in reader.texts] == []
+    assert written.tables["throughput.csv"] == len(HOSTILE)
+    with (written.page.parent / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(int(row["added"]) for row in rows) == sum(row["added"] for row in lake.rows["gold.throughput"])
+    assert not [row for row in rows if row["queue"].startswith(("=", "+", "-", "@"))]
+    everything = "".join(path.read_text() for path in written.page.parent.iterdir())
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", everything)
+
+
+def test_a_lake_in_which_nothing_happened_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    written = write_report(spark, MadeUp({}), tmp_path, title="Empty")
+    reader = read(tmp_path / PAGE)
+    check_it_needs_nothing_else(reader)
+    assert written.tables == {}
+    assert any("longshore pipeline run" in text for text in reader.texts)
+
+
+def test_only_the_days_that_are_asked_for_are_told_of(spark: SparkSession, tmp_path: Path) -> None:
+    lake = made_up(hours=30, queues=["q"], types=["t"], minutes=60)
+    written = write_report(spark, lake, tmp_path, days=["2026-05-02"])
+    with (tmp_path / "throughput.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    second = [row for row in lake.rows["gold.throughput"] if row["event_date"].isoformat() == "2026-05-02"]
+    assert int(row["completed"]) == sum(row["completed"] for row in second)
+    assert "2026-05-02 00:00 UTC" in written.page.read_text()
