@@ -90,6 +90,8 @@ def test_what_is_waited_for_is_named_with_what_can_be_done(status: JobStatus | N
     assert explanation.kinds == ("waiting_for_dependencies",)
     assert advice in str(explanation)
     assert explanation.reasons[0].details["left"] == 12
+    named = explained(S.WAITING_CHILDREN, waits_for=(Dependency("f.1", S.DEAD, "page 1"),), deps_left=1)
+    assert "It waits for 1 job: f.1 (step page 1 of its flow, DEAD)." in str(named)
 
 
 def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> None:

@@ -6,6 +6,7 @@ from longshore.backends.transaction import KeyState, QueueState
 from longshore.backends.view import View
 from longshore.core.errors import JobNotFound
 from longshore.core.facts import MOST_COUNTED, MOST_LISTED, Dependency, Facts, Holder, Usage, WorkerSeen
+from longshore.core.flow_progress import step_of
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Rate, Window
 from longshore.core.moments import from_micros
@@ -41,7 +42,10 @@ def facts_about(view: View, job_id: str) -> Facts:
 def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:
     names = [edge.depends_on for edge in view.edges_from(job_id) if edge.state != "satisfied"][:MOST_LISTED]
     known = view.jobs_seen(names)
-    return tuple(Dependency(name, known[name].status if name in known else None) for name in names)
+    return tuple(
+        Dependency(name, known[name].status, step_of(job_of(known[name]))) if name in known else Dependency(name, None)
+        for name in names
+    )
 
 
 def _usage_of_queue(view: View, queue: QueueState, now: int) -> Usage:

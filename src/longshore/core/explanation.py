@@ -154,14 +154,15 @@ def _waits(facts: Facts) -> Reason:
     elif any(dependency.status is not None and dependency.status.final for dependency in facts.waits_for):
         text += " What was called off will not be done any more: cancel this one, and add it anew."
     waiting = [
-        {"job_id": dependency.job_id, "status": None if dependency.status is None else dependency.status.value}
-        for dependency in facts.waits_for
+        {"job_id": waited.job_id, "status": None if waited.status is None else waited.status.value, "step": waited.step}
+        for waited in facts.waits_for
     ]
     return _reason("waiting_for_dependencies", text, left=facts.deps_left, waiting_for=waiting)
 
 
 def _dependency(dependency: Dependency) -> str:
-    return f"{dependency.job_id} ({'unknown' if dependency.status is None else dependency.status})"
+    step = f"step {dependency.step} of its flow, " if dependency.step else ""
+    return f"{dependency.job_id} ({step}{'unknown' if dependency.status is None else dependency.status})"
 
 
 # -- in line, and something is in the way

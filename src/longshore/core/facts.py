@@ -54,6 +54,8 @@ class Dependency:
 
     job_id: str
     status: JobStatus | None
+    step: str = ""
+    """Its name as a step of a flow, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)

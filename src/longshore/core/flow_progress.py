@@ -79,6 +79,11 @@ def about(step: Job, word: str, otherwise: str = "") -> str:
     return str(told.get(word, otherwise)) if isinstance(told, Mapping) else otherwise
 
 
+def step_of(job: Job) -> str:
+    """The name that it has as a step of a flow; nothing if it is none."""
+    return about(job, "step")
+
+
 def step_name(step: Job) -> str:
     """The name it was given, or that of its task."""
     return about(step, "step", step.type)
