@@ -13,6 +13,7 @@ from longshore.core.cron import Repeat, Schedule, check_schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, from_micros, to_micros
+from longshore.core.record import record_like, record_of
 from tests.core.staging import NOON, NOW
 
 
@@ -119,7 +120,7 @@ def stored(**fields: Any) -> Schedule:
     """One that was put an hour ago and has run once since, half an hour ago; it is due in half an hour."""
     made = plans.put(schedule(repeat=Repeat(every=1800)), None, NOW - HOUR, keep_pause=False)
     due = plans.firing(made, NOW - HOUR // 2)
-    ran = plans.fired(made, due, due.jobs, 1, NOW - HOUR // 2)
+    ran = plans.fired(made, due, 1, NOW - HOUR // 2)
     assert (ran.run_count, ran.next_run_at) == (1, NOON)
     return dataclasses.replace(ran, next_run_at=NOON + timedelta(seconds=1800), **fields)
 
@@ -235,8 +236,8 @@ def test_a_run_that_exists_already_is_not_counted_again() -> None:
     due = NOW + HOUR // 2
     fire = plans.firing(known, due)
     assert [job.id for job in fire.jobs] == ["nightly@2026-01-01T12:30:00Z"]
-    assert plans.fired(known, fire, fire.jobs, 1, due).next_run_at is None
-    again = plans.fired(known, fire, fire.jobs, 0, due)
+    assert plans.fired(known, fire, 1, due).next_run_at is None
+    again = plans.fired(known, fire, 0, due)
     assert (again.run_count, again.next_run_at) == (1, NOON + timedelta(hours=1))
 
 
@@ -264,3 +265,14 @@ def test_a_preview_of_a_paused_schedule_shows_what_would_come_if_it_were_resumed
     known = stored(paused=True)
     later = NOW + 10 * HOUR
     assert plans.preview(known, 1, later) == [plans.resumed(known, later).next_run_at]
+
+
+def test_a_run_is_recorded_as_any_job_like_its_pattern_would_be() -> None:
+    pattern = Job(
+        id="p", type="t", payload=b"1", queue="q", tags=("a",), priority=-3, lifo=True, delay=5, expires_at=60,
+        timeout=7, max_attempts=2, max_crashes=1, concurrency_key="k", parent_id="f", options={"remove_on_fail": True},
+    )  # fmt: skip
+    for job in (pattern, Job(id="p", type="t")):
+        kept = check_schedule(Schedule(id="s", job=job, repeat=Repeat(every=60)), NOW).job
+        copy = kept.replace(id="s@x", schedule_id="s", created_at=None)
+        assert record_like(kept, "s@x", "s", NOW) == record_of(copy, NOW)

@@ -12,6 +12,7 @@ from longshore.backends.contract import WorkerInfo
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
 from longshore.core.moments import check_duration, from_micros, optional_moment, span, to_micros
+from longshore.core.record import job_like
 
 _PATTERN_FIELDS = (
     "type",
@@ -90,14 +91,12 @@ def schedule_of(
     pattern, times = body.pop("job"), body.pop("repeat")
     pattern["payload"] = bytes.fromhex(pattern["payload"])
     pattern["tags"] = tuple(pattern["tags"])
-    for kept, spans in ((pattern, _SPANS), (times, ("every",))):
-        for name in spans:
-            kept[name] = None if kept[name] is None else timedelta(microseconds=kept[name])
-    for name in ("start", "end"):
-        times[name] = optional_moment(times[name])
+    for name in _SPANS:
+        if pattern[name] is not None:
+            pattern[name] = timedelta(microseconds=pattern[name])
     return Schedule(
         id=body["id"],
-        job=Job(id=body["id"], **pattern),
+        job=job_like(_BLANK, id=body["id"], **pattern),
         repeat=_repeat_as_stored(tuple(times.items())),
         paused=body["paused"],
         next_run_at=optional_moment(next_run_at),
@@ -115,11 +114,17 @@ def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
     return None if ends is None else (from_micros(ends[0]), from_micros(ends[1]))
 
 
+_BLANK = Job(id="", type="")
+
+
 @lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this
 def _repeat_as_stored(fields: tuple[tuple[str, Any], ...]) -> Repeat:
     """Without the checks: what was good when it was stored must stay readable, whatever a newer zone list says."""
     repeat = object.__new__(Repeat)
     known = dict(fields)
+    known["every"] = None if known["every"] is None else timedelta(microseconds=known["every"])
+    for name in ("start", "end"):
+        known[name] = optional_moment(known[name])
     for spec in dataclasses.fields(Repeat):
         object.__setattr__(repeat, spec.name, known.get(spec.name, spec.default))
     return repeat

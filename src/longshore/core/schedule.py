@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -16,7 +15,7 @@ from longshore.core.missed_runs import MOST_MADE_UP, due_runs
 from longshore.core.moments import SECOND, from_micros, optional_moment, span, to_micros
 from longshore.core.names import check_name, check_names, new_id
 from longshore.core.planned_times import first_time, planned_times
-from longshore.core.record import Record, job_like, record_of
+from longshore.core.record import Record, record_like, record_of
 from longshore.core.repeat import SHOWN, Repeat
 
 LONGEST_SCHEDULE_ID = 200
@@ -53,7 +52,7 @@ class Schedule:
 class Firing(NamedTuple):
     """What a schedule does when it is due: jobs for its planned times, and where it stands when they are stored."""
 
-    jobs: list[Job]
+    jobs: list[Record]
     planned: list[int]
     upcoming: int | None
 
@@ -219,12 +218,13 @@ def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
     """The jobs to make now, at most so many. InvalidArgument if its times cannot be told any more."""
     assert schedule.next_run_at is not None  # or it would not be due
     planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule), most)
-    return Firing([_run_of(schedule, moment) for moment in planned], planned, upcoming)
+    runs = [record_like(schedule.job, run_id(schedule.id, from_micros(at)), schedule.id, now) for at in planned]
+    return Firing(runs, planned, upcoming)
 
 
-def fired(schedule: Schedule, firing: Firing, jobs: Sequence[Job | Record], made: int, now: int) -> Schedule:
+def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
     """Where it stands after its jobs were stored, `made` of them anew: for the other times there were jobs already."""
-    _, planned, upcoming = firing
+    jobs, planned, upcoming = firing
     due, reached = schedule.next_run_at, optional_moment(planned[0] if planned else upcoming)
     skipped = (due, reached) if due and reached and due < reached else None
     count = schedule.run_count + made
@@ -237,13 +237,6 @@ def fired(schedule: Schedule, firing: Firing, jobs: Sequence[Job | Record], made
         next_run_at=None if ended else optional_moment(upcoming),
         updated_at=from_micros(now),
         passed_over=_longer(schedule.passed_over, skipped),
-    )
-
-
-def _run_of(schedule: Schedule, planned: int) -> Job:
-    """The job of a planned time, with an id that no other time has: it is made once, whoever makes it."""
-    return job_like(
-        schedule.job, id=run_id(schedule.id, from_micros(planned)), schedule_id=schedule.id, created_at=None
     )
 
 

@@ -113,7 +113,7 @@ def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
     soon as the clock is seen to have been set back, those are looked for that wait for a time too far ahead.
     """
     planned_back = _plan_back(tx, limit) if clocks.to_be_compared(tx.now) else []
-    ready: list[tuple[Schedule, plans.Firing, list[Record]]] = []
+    ready: list[tuple[Schedule, plans.Firing]] = []
     stopped: list[Schedule] = []
     jobs_left, bytes_left = JOBS_AT_ONCE, BYTES_AT_ONCE
     for schedule in _due(tx, limit):
@@ -122,21 +122,21 @@ def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
             break
         try:
             firing = plans.firing(schedule, tx.now, max(1, min(MOST_MADE_UP, jobs_left, bytes_left // size)))
-            ready.append((schedule, firing, [record_of(job, tx.now) for job in firing.jobs]))
+            ready.append((schedule, firing))
             jobs_left -= len(firing.jobs)
             bytes_left -= len(firing.jobs) * size
         except InvalidArgument as error:  # its zone or pattern is no longer good
             stopped.append(plans.paused(schedule, tx.now, str(error)))
-    known = tx.statuses([record.id for _, _, records in ready for record in records]) if ready else {}
+    known = tx.statuses([record.id for _, firing in ready for record in firing.jobs]) if ready else {}
     made: list[Record] = []
     moved: list[Schedule] = []
-    for schedule, firing, records in ready:
-        fresh = [record for record in records if record.id not in known or _is_a_strangers(tx, record)]
+    for schedule, firing in ready:
+        fresh = [record for record in firing.jobs if record.id not in known or _is_a_strangers(tx, record)]
         made += fresh
-        moved.append(plans.fired(schedule, firing, records, len(fresh), tx.now))
+        moved.append(plans.fired(schedule, firing, len(fresh), tx.now))
     if made:
         store_records(tx, made)
-    overslept = [now for (before, _, _), now in zip(ready, moved, strict=True) if now.passed_over != before.passed_over]
+    overslept = [now for (before, _), now in zip(ready, moved, strict=True) if now.passed_over != before.passed_over]
     if moved:
         tx.move_schedules(moved)
     if stopped or overslept:
