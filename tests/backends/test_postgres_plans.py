@@ -35,6 +35,9 @@ GUARDS = {
     "claim_further_on": Guard(
         "jobs_claimable", "queue priority place uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
     ),
+    "claim_within_keys": Guard(
+        "jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1)
+    ),
     "next_due": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "count_delayed": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),

@@ -17,8 +17,9 @@ OF_THEIR_OWN = {
             "all_concerned alone_at_this held_schedules held_settings held_settings_of_all held_statuses"
             " hold_if_free hold_jobs insert_schedules jobs_to_renew unsure_edges"
         ),
-        "a claim without limits is one statement, which also steps around litter that an old snapshot keeps": (
-            "claim_chosen claim_in_line claim_further_on entries_read head_of_line heads_of_lines"
+        "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
+            "claim_chosen claim_in_line claim_further_on claim_within_keys entries_read give_back_keys head_of_line"
+            " heads_of_lines"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (

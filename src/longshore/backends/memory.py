@@ -318,6 +318,13 @@ class _Store:
     def claim_in_line(self, *_claim: object) -> None:
         """Nothing: job by job is how it is specified."""
 
+    def claim_within_keys(self, *_claim: object) -> None:
+        """As above."""
+
+    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
+        for key, jobs in given_back.items():
+            self._keys.setdefault((queue.name, key), KeyState(queue.name, key)).holding -= jobs
+
     def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int]) -> Iterator[InLine]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now

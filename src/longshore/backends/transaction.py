@@ -323,6 +323,16 @@ class Transaction(Protocol):
         """
         ...
 
+    def claim_within_keys(
+        self, queue: QueueState, limit: int, most_passed: int, assignee_id: str, token: str, expires_at: int | None, /
+    ) -> list[Job] | None:
+        """Claims the first in line of a queue that limits its keys, all at once, and uses up their room.
+
+        None means that the store cannot, or not now: more than `most_passed` would be passed over, one is past its
+        time, or the end of what it looked at was reached. Then the claim is made job by job.
+        """
+        ...
+
     def candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], /) -> Iterator[InLine]:
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
@@ -334,6 +344,13 @@ class Transaction(Protocol):
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         """What is known of these keys, a fresh state for one never seen."""
+        ...
+
+    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int], /) -> Mapping[str, KeyState] | None:
+        """Takes so many from what is held of each key, and forgets those that are idle then.
+
+        Returns them as they are, if any job of the queue is parked and may step forward; None if none is.
+        """
         ...
 
     def put_keys(self, queue: QueueState, /, states: Sequence[KeyState]) -> None:

@@ -18,8 +18,10 @@ from longshore.backends.sql.line import SQLLine
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sql.view import BEFORE_ALL
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import InLine, QueueState
+from longshore.backends.transaction import InLine, KeyState, QueueState
 from longshore.core.job import Job
+from longshore.core.limits import window_of
+from longshore.core.moments import LATEST
 
 _LEAST_AT_ONCE = 20
 
@@ -176,6 +178,20 @@ class PostgresLine(PostgresView, SQLLine):
         read, self._entries = entries - self._entries, entries
         return None if outlived else [row[1:] for row in rows], read
 
+    def claim_within_keys(
+        self, queue: QueueState, limit: int, passed: int, assignee_id: str, token: str, expires_at: int | None
+    ) -> list[Job] | None:
+        """In one statement, as a claim without limits is; None if that would not do, and then nobody was claimed."""
+        at_once = max(limit * 5 // 4, _LEAST_AT_ONCE)
+        per_key, starts, since = self._limits(queue)
+        until = since if queue.rate_per_key is None else since + queue.rate_per_key.per_micros
+        values = (queue.name, self.now, limit, assignee_id, token, expires_at, at_once, passed)
+        rows = list(self._rows(self._sql.claim_within_keys, *values, per_key, starts, since, until))
+        if not rows:
+            return None
+        claimant = Claimant(assignee_id, token, expires_at, self.now)
+        return self._as_claimed(sorted((row[1:] for row in rows), key=in_standing_order), 1, claimant)
+
     # -- the claim job by job, where limits or tags have a say
 
     def claim_at_once(
@@ -215,6 +231,16 @@ class PostgresLine(PostgresView, SQLLine):
 
     def _put_keys(self, rows: Sequence[Row]) -> None:
         self._run(self._sql.put_key, *map(self._listed, zip(*rows, strict=True)))
+
+    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> Mapping[str, KeyState] | None:
+        """In one statement; when a key wakes was told when it was used, and stays so."""
+        since = LATEST if queue.rate_per_key is None else self._limits(queue)[2]
+        values = (queue.name, self._listed(given_back), self._listed(given_back.values()), since)
+        rows = list(self._rows(self._sql.give_back_keys, *values))
+        if not rows[0][0]:  # nobody is parked
+            return None
+        left = {key: (holding, window_of(start, count)) for _, key, holding, start, count in rows}
+        return {key: KeyState(queue.name, key, *left.get(key, ())) for key in given_back}
 
     def unpark(self, queue: str, room: Mapping[str, int]) -> None:
         if room and self._run(self._sql.unpark_first, queue, self._listed(room), self._listed(room.values())):

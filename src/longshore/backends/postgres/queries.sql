@@ -331,6 +331,61 @@ chosen AS MATERIALIZED (
 ),
 {claiming}
 
+-- name: claim_within_keys
+-- The same from a queue that limits its keys, for it alone: those whose key has room ($9 may be held, $10 may start
+-- between $11 and $12), and the room is used up. Nobody is chosen if more than $8 are in the way of the last one, or if
+-- those who were looked at ($7) are not enough: that is seen to job by job.
+WITH RECURSIVE priorities AS (
+{priorities_in_line}
+),
+line AS MATERIALIZED (
+    SELECT line.* FROM priorities CROSS JOIN LATERAL (
+        {due_in_line}
+        ORDER BY due.place, due.uid LIMIT $7 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
+    LIMIT $7
+),
+judged AS (
+    SELECT line.*, line.concurrency_key IS NULL OR (
+        ($9::bigint IS NULL OR coalesce(kept.holding, 0) + nth <= $9)
+        AND ($10::bigint IS NULL OR coalesce(kept.started, 0) + nth <= $10)
+    ) AS fits
+    FROM (
+        SELECT line.*, row_number() OVER (PARTITION BY concurrency_key ORDER BY priority, place, uid) AS nth FROM line
+    ) AS line
+    LEFT JOIN LATERAL (
+        SELECT holding, CASE WHEN window_start BETWEEN $11 AND $12 THEN window_count ELSE 0 END AS started
+        FROM {schema}.concurrency_keys WHERE queue = $1 AND key = line.concurrency_key LIMIT 1
+    ) AS kept ON true
+),
+numbered AS MATERIALIZED (
+    SELECT judged.*, count(*) FILTER (WHERE fits) OVER in_order AS fitting,
+        count(*) FILTER (WHERE NOT fits) OVER in_order AS passed
+    FROM judged WINDOW in_order AS (ORDER BY priority, place, uid ROWS UNBOUNDED PRECEDING)
+),
+chosen AS MATERIALIZED (
+    SELECT * FROM numbered WHERE fits AND fitting <= $3
+    AND ((SELECT max(fitting) FROM numbered) >= $3 OR (SELECT count(*) FROM numbered) < $7)
+    AND (SELECT max(passed) FROM numbered WHERE fits AND fitting <= $3) <= $8
+),
+used AS (
+    INSERT INTO {schema}.concurrency_keys AS kept (queue, key, holding, window_start, window_count, wakes_at)
+    SELECT $1, concurrency_key, count(*), CASE WHEN $10::bigint IS NULL THEN 0 ELSE $11::bigint END,
+        CASE WHEN $10::bigint IS NULL THEN 0 ELSE count(*) END, CASE WHEN $10::bigint IS NULL THEN NULL ELSE $12::bigint END
+    FROM chosen WHERE concurrency_key IS NOT NULL GROUP BY concurrency_key
+    ON CONFLICT (queue, key) DO UPDATE SET
+        holding = kept.holding + excluded.holding,
+        window_count = CASE WHEN $10::bigint IS NULL THEN kept.window_count
+            WHEN kept.window_start BETWEEN $11 AND $12 THEN kept.window_count + excluded.window_count
+            ELSE excluded.window_count END,
+        window_start = CASE WHEN $10::bigint IS NULL OR kept.window_start BETWEEN $11 AND $12 THEN kept.window_start
+            ELSE excluded.window_start END,
+        wakes_at = CASE WHEN $10::bigint IS NULL THEN kept.wakes_at
+            WHEN kept.window_start BETWEEN $11 AND $12 THEN kept.window_start + $12 - $11 ELSE excluded.wakes_at END
+),
+{claiming}
+
 -- name: claim_chosen
 -- Jobs of one queue that were looked at and locked before.
 WITH chosen AS MATERIALIZED (
@@ -792,6 +847,26 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::big
 ON CONFLICT (queue, key) DO UPDATE SET
     holding = excluded.holding, window_start = excluded.window_start, window_count = excluded.window_count,
     wakes_at = excluded.wakes_at
+
+-- name: give_back_keys
+-- Those of which nothing is held any more, nor has started since $4, are forgotten; whoever holds the queue is alone with
+-- its keys, so where they stand is where they are. Whether anybody is parked is told beside them, and if there are none.
+WITH given_back AS MATERIALIZED (
+    SELECT kept.at, given.jobs, kept.holding = given.jobs AND (kept.window_count = 0 OR kept.window_start < $4) AS idle
+    FROM unnest($2::text[], $3::bigint[]) AS given (key, jobs) CROSS JOIN LATERAL (
+        SELECT ctid AS at, holding, window_start, window_count FROM {schema}.concurrency_keys
+        WHERE queue = $1 AND key = given.key LIMIT 1
+    ) AS kept
+),
+gone AS (
+    DELETE FROM {schema}.concurrency_keys WHERE ctid = ANY (ARRAY(SELECT at FROM given_back WHERE idle))
+),
+fewer AS (
+    UPDATE {schema}.concurrency_keys AS kept SET holding = kept.holding - given_back.jobs FROM given_back
+    WHERE kept.ctid = given_back.at AND NOT given_back.idle
+    RETURNING kept.key, kept.holding, kept.window_start, kept.window_count
+)
+SELECT ({any_parked}) IS NOT NULL, fewer.* FROM (SELECT 1) AS always LEFT JOIN fewer ON true
 
 -- name: forget_keys
 DELETE FROM {schema}.concurrency_keys WHERE queue = $1 AND key = ANY($2::text[])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from longshore.backends.sql.columns import Row, key_of_row, row_of_queue
 from longshore.backends.sql.transaction import SQLTransaction
 from longshore.backends.sql.view import BEFORE_ALL
 from longshore.backends.transaction import InLine, KeyState, QueueState
+from longshore.core.job import Job
 from longshore.core.limits import Window
 
 _ENOUGH_TO_TELL = (16, 128, 1024, 8192)
@@ -36,6 +37,18 @@ class SQLLine(SQLTransaction):
             self._run(self._sql.forget_keys, queue.name, self._listed(idle))
         if kept:
             self._put_keys(kept)
+
+    def claim_within_keys(
+        self, _queue: QueueState, _limit: int, _passed: int, _owner: str, _token: str, _expires_at: int | None
+    ) -> list[Job] | None:
+        return None
+
+    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> Mapping[str, KeyState] | None:
+        states = self.key_states(queue.name, list(given_back))
+        for key, jobs in given_back.items():
+            states[key].holding -= jobs
+        self.put_keys(queue, list(states.values()))
+        return states if self.any_parked(queue.name) else None
 
     @abstractmethod
     def _put_keys(self, rows: Sequence[Row]) -> None:

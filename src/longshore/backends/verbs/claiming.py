@@ -65,8 +65,11 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         if jobs is not None:
             return Claim(jobs, more=False)
     for state in states.values():
-        if state.rate_per_key is not None:
-            refill(tx, state, tx.keys_waking(state))
+        if state.rate_per_key is not None and (waking := tx.keys_waking(state)):
+            refill(tx, state, waking)
+    at_once = _within_keys(tx, states, terms, expires_at)
+    if at_once:
+        return Claim(at_once, more=False)
     line = _Line(tx, states, tags, limit)
     for crowded in line.crowded():
         if _park_crowd(tx, crowded) >= MOST_PASSED:
@@ -78,11 +81,30 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         if len(line.outlived) == MOST_PASSED:
             return Claim([], more=True)
         line = _Line(tx, tx.hold_queues(queues), tags, limit)
-    if len(line.blocked) > min(line.at_once // 2, MOST_IN_THE_WAY):
+    if len(line.blocked) > most_in_the_way(line.at_once):
         tx.park(line.blocked)
     jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
     line.keep_accounts()
     return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
+
+
+def _within_keys(
+    tx: Transaction, states: Mapping[str, QueueState], terms: ClaimTerms, expires_at: int | None
+) -> list[Job] | None:
+    """The claim from one queue whose keys have limits, where the store makes it at once."""
+    if terms.tags or len(states) != 1:
+        return None
+    (queue,) = states.values()
+    room = min(terms.limit, queue.room(tx.now))
+    if not queue.limits_keys or queue.rate is not None or room < 1:
+        return None
+    passed = most_in_the_way(max(terms.limit, LEAST_LOOKED_AT))
+    return tx.claim_within_keys(queue, room, passed, terms.assignee_id, terms.token, expires_at)
+
+
+def most_in_the_way(at_once: int) -> int:
+    """How many a claim that looks at so many passes over; from there on it parks them."""
+    return min(at_once // 2, MOST_IN_THE_WAY)
 
 
 def _park_crowd(tx: Transaction, queue: QueueState) -> int:

@@ -36,10 +36,9 @@ def give_room_back(tx: Transaction, ended: Iterable[Ended]) -> None:
     queues = tx.hold_queues(list(by_queue))
     for name, given_back in by_queue.items():
         if queues[name].limits_keys:
-            states = tx.key_states(name, list(given_back))
-            for key, jobs in given_back.items():
-                states[key].holding -= jobs
-            refill(tx, queues[name], states.values())
+            states = tx.give_back_keys(queues[name], given_back)
+            if states is not None:
+                tx.unpark(name, _rooms(tx, queues[name], states.values()))
 
 
 def _concerns_line(change: Change) -> bool:
@@ -65,6 +64,10 @@ def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> No
     """
     kept = list(states)
     if tx.any_parked(queue.name):
-        rooms = {state.key: state.room(queue, tx.now) for state in kept}
-        tx.unpark(queue.name, {key: room for key, room in rooms.items() if room})
+        tx.unpark(queue.name, _rooms(tx, queue, kept))
     tx.put_keys(queue, kept)
+
+
+def _rooms(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> dict[str, int]:
+    rooms = {state.key: state.room(queue, tx.now) for state in states}
+    return {key: room for key, room in rooms.items() if room}
