@@ -69,6 +69,8 @@ def test_a_lake_is_reported_and_audited_and_a_lost_job_is_found(
     assert "&lt;b&gt;t&lt;/b&gt;" in page
     assert "<b>t" not in page
     assert "'=q" in (tmp_path / "out" / "throughput.csv").read_text()
+    later = command("report", "--lake", lake, "--output", "later", "--since", "2999-01-01")
+    assert (later.exit_code, list((tmp_path / "later").iterdir())) == (0, [tmp_path / "later" / "report.html"])
     clean = command("audit", "--lake", lake)
     assert (clean.exit_code, "nothing is wrong" in clean.stdout) == (0, True)
     lose(tmp_path / "jobs.db", "job-7")

@@ -53,7 +53,7 @@ def test_among_workers_that_are_killed_nothing_is_wrong_while_they_work_and_afte
     spark: SparkSession, store_url: str, seed: int, proving: bool
 ) -> None:
     """The checker of the process proofs, which reads the same log event by event, agrees."""
-    kills, jobs = (20, 4_000) if proving else (3, 300)
+    kills, jobs = (20, 4_000) if proving else (2, 150)
     chance = Random(seed)
     asyncio.run(add(store_url, jobs, "first"))
     with Crew(store_url) as crew:

@@ -80,13 +80,3 @@ def test_a_lake_in_which_nothing_happened_says_what_to_do(spark: SparkSession, t
     check_it_needs_nothing_else(reader)
     assert written.tables == {}
     assert any("longshore pipeline run" in text for text in reader.texts)
-
-
-def test_only_the_days_that_are_asked_for_are_told_of(spark: SparkSession, tmp_path: Path) -> None:
-    lake = made_up(hours=30, queues=["q"], types=["t"], minutes=60)
-    written = write_report(spark, lake, tmp_path, days=["2026-05-02"])
-    with (tmp_path / "throughput.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    second = [row for row in lake.rows["gold.throughput"] if row["event_date"].isoformat() == "2026-05-02"]
-    assert int(row["completed"]) == sum(row["completed"] for row in second)
-    assert "2026-05-02 00:00 UTC" in written.page.read_text()

@@ -18,7 +18,7 @@ from longshore.spark.report.section import Section
 from longshore.spark.report.tables import Column, counted, spanned, text
 
 _DRAWN = ("p50", "p75", "p95", "p99")
-_SMALL = Canvas(width=320, height=150, left=46, right=6, top=20, bottom=22)
+_SMALL = Canvas(width=320, height=150, left=54, right=6, top=20, bottom=22)
 _MOST_SMALL = 6
 _SLOWEST = 12
 _COLUMNS: Sequence[Column] = (
@@ -67,7 +67,7 @@ def _in_small(rows: Sequence[Any], gold: Gold) -> Markup:
     fans = {queue: _lines(of_queue, gold.by_hour) for queue, of_queue in found.items() if of_queue}
     between = ends(fans.values())
     pictures = [
-        tag("div", tag("h3", clipped(queue, 44), title=queue), fan(_SMALL, gold.by_hour, lines, "", between))
+        tag("div", tag("h3", clipped(queue, 34), title=queue), fan(_SMALL, gold.by_hour, lines, "", between))
         for queue, lines in fans.items()
     ]
     return tag("div", pictures, class_="small") if pictures else Markup()
@@ -95,7 +95,7 @@ def slowest_types(gold: Gold) -> Section:
     rows = table.limit(_SLOWEST).collect()
     drawing = None
     if rows:
-        names = key(["half within", "95 % within, with its value; the line ends at 99 %"], ["half", "most"])
+        names = key(["half within", "95 % within; the line ends at 99 %"], ["half", "most"])
         drawing = Markup(names + spreads([_spread(row, gold) for row in rows], "run time, logarithmic"))
     return Section(
         "slowest_types",

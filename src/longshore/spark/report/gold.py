@@ -44,6 +44,8 @@ class Gold:
     """The busiest queues, in the order of their colours."""
     by_minute: Periods = field(default_factory=lambda: Periods(0, MINUTE, 1))
     by_hour: Periods = field(default_factory=lambda: Periods(0, HOUR, 1))
+    span: tuple[int, int] = (0, 0)
+    """From the first minute in which something happened to the end of the last."""
 
     def frame(self, table: str) -> DataFrame:
         """One of the gold tables."""
@@ -73,6 +75,7 @@ def gold_of(spark: SparkSession, lake: Tables, days: Collection[str] | None) -> 
         [row["queue"] for row in busiest.limit(COLOURED).collect()],
         periods_between(ends["min"], ends["max"], MINUTE),
         periods_between(ends["min"], ends["max"], HOUR),
+        (ends["min"], ends["max"] + MINUTE),
     )
 
 

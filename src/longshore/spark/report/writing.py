@@ -81,8 +81,8 @@ def _nothing_yet(title: str, lake: Tables) -> str:
 
 
 def _spanned(gold: Gold) -> list[str]:
-    periods = gold.by_minute
-    return [f"{exact(periods.first)} to {exact(periods.end)}, from version {gold.lake.version} of the lake."]
+    first, last = gold.span
+    return [f"{exact(first)} to {exact(last)}, from version {gold.lake.version} of the lake."]
 
 
 def _tiles(gold: Gold) -> list[tuple[str, str]]:
