@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from time import perf_counter
 
 from benchmarks.databases import Databases
@@ -36,12 +38,14 @@ class Served(Sample):
 
 def post_jobs(databases: Databases) -> list[Finding]:
     """POST /v1/jobs over 32 connections beside a route that does nothing, and 1,000 jobs per request beside one."""
-    with databases.scratch() as path, _serving(f"sqlite:///{path}") as port:
+    with databases.scratch() as path, _serving(f"sqlite:///{path}") as server:
         single, nothing, bulk = alternate(
             databases.scale.rounds,
-            lambda: _served(port, "/v1/jobs", json.dumps(_JOB), _REQUESTS),
-            lambda: _served(port, "/nothing", json.dumps(_JOB), _REQUESTS),
-            lambda: _served(port, "/v1/jobs/batch", _batch(), _BATCHES, connections=_BULK_CONNECTIONS, jobs=_PER_BATCH),
+            lambda: _served(server, "/v1/jobs", json.dumps(_JOB), _REQUESTS),
+            lambda: _served(server, "/nothing", json.dumps(_JOB), _REQUESTS),
+            lambda: _served(
+                server, "/v1/jobs/batch", _batch(), _BATCHES, connections=_BULK_CONNECTIONS, jobs=_PER_BATCH
+            ),
         )
     tails = Spread.of(_quantile(sample, 0.99) / _quantile(sample, 0.5) for sample in single)
     return [
@@ -72,16 +76,16 @@ def post_jobs(databases: Databases) -> list[Finding]:
 
 
 def _served(
-    port: int, path: str, body: str, requests: int, *, connections: int = _CONNECTIONS, jobs: int = 1
+    server: Process, path: str, body: str, requests: int, *, connections: int = _CONNECTIONS, jobs: int = 1
 ) -> Served:
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     )
     left = iter([f"{head}Idempotency-Key: key-{next(_keys)}\r\n\r\n{body}".encode() for _ in range(requests)])
-    began = perf_counter()
-    took = asyncio.run(send_all(port, connections, lambda: next(left, None)))
-    seconds = perf_counter() - began
-    return Served(seconds, 0.0, 0.0, requests * jobs, requests, tuple(took))
+    began, spent = perf_counter(), server.spent()
+    took = asyncio.run(send_all(server.port, connections, lambda: next(left, None)))
+    seconds, cpu = perf_counter() - began, server.spent() - spent
+    return Served(seconds, cpu, 0.0, requests * jobs, requests, tuple(took))
 
 
 def _batch() -> str:
@@ -93,10 +97,26 @@ def _quantile(sample: Served, share: float) -> float:
     return ordered[round(share * (len(ordered) - 1))]
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A server at work."""
+
+    pid: int
+    port: int
+
+    def spent(self) -> float:
+        """Seconds of processor time it has used so far; 0 where the system does not tell."""
+        told = Path(f"/proc/{self.pid}/stat")
+        if not told.exists():
+            return 0.0
+        fields = told.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def _serving(url: str) -> Iterator[int]:
+def _serving(url: str) -> Iterator[Process]:
     command = [sys.executable, "-m", "benchmarks.api_process", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield int(process.stdout.readline().rpartition(":")[2])
+        yield Process(process.pid, int(process.stdout.readline().rpartition(":")[2]))
         process.send_signal(signal.SIGTERM)

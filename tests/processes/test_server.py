@@ -160,7 +160,12 @@ class Up:
         return str(answered.json()["id"])
 
     def over(self, job_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}?wait=20").json()
+        """The job when it has ended; on a busy machine its worker takes its time to come up."""
+        shown: dict[str, Any] = {}
+        for _ in range(9):
+            shown = self.client.get(f"/v1/jobs/{job_id}?wait=5").json()
+            if shown["finalized_at"] is not None:
+                break
         return shown
 
     def end(self) -> str:
