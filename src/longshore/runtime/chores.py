@@ -19,7 +19,9 @@ FIRED_AT_ONCE = 500
 """Schedules: some 50 milliseconds, for the store bounds the jobs they make. Smaller pieces would make the last of ten
 thousand late."""
 _SIDE_BY_SIDE = 2
-"""Pieces that follow a full one at once: while the store writes one, the next is worked out."""
+"""After a full piece: while the store writes one, the next is worked out."""
+_IN_A_ROW = 10
+"""Pieces on each side before it is looked at whether what is due now was due when the pass began."""
 _ASKED_ANYWAY = timedelta(seconds=30)
 _TRY_AGAIN = 0.05
 """Seconds until a schedule is looked at again that is due and did not fire: somebody else is just firing it."""
@@ -90,6 +92,16 @@ def schedules(backend: Backend, interval: float) -> Chore:
     began: datetime | None = None
     asked: datetime | None = None
 
+    async def several() -> int:
+        """Pieces one after the other as long as they are full, and not for ever."""
+        fired = 0
+        for _ in range(_IN_A_ROW):
+            piece = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
+            fired += piece
+            if piece < FIRED_AT_ONCE:
+                break
+        return fired
+
     async def batch() -> int:
         """Whatever falls due while a pass is under way is for the next one, or it might never end.
 
@@ -105,8 +117,7 @@ def schedules(backend: Backend, interval: float) -> Chore:
         asked = until
         fired = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
         if fired >= FIRED_AT_ONCE:
-            further = await asyncio.gather(*(backend.fire_due_schedules(FIRED_AT_ONCE) for _ in range(_SIDE_BY_SIDE)))
-            fired += sum(map(len, further))
+            fired += sum(await asyncio.gather(*(several() for _ in range(_SIDE_BY_SIDE))))
         began = until if fired else None
         return fired
 
