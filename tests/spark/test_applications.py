@@ -53,7 +53,7 @@ async def test_cancel_and_timeout_stop_sparks_work_and_leave_no_java() -> None:
         await until(lambda: _is_at_work(backend, cancelled.id), within=PATIENCE)
         await cancelled.cancel()
         with pytest.raises(JobCancelled):
-            await cancelled.result(timeout=6)
+            await cancelled.result(timeout=20)
         with pytest.raises(JobFailed, match="timeout of 10 seconds"):
             await late.result(timeout=PATIENCE)
         for handle in (cancelled, late):

@@ -100,8 +100,8 @@ async def test_notes_are_written_as_from_everywhere_else(backend: Backend) -> No
 async def test_rows_are_called_off_each_in_its_way(backend: Backend, spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"n": n, "manners": "polite" if n < 3 else "deaf", "folder": str(tmp_path)} for n in range(24)]
     ids = await enqueued(backend, *rows)
-    executor = SparkExecutor(rows_to_run.until_called_off, cancel_grace=1)
-    async with Worker(Queue(backend), executor, concurrency=100, cancel_grace=1) as worker:
+    executor = SparkExecutor(rows_to_run.until_called_off, cancel_grace=3)  # within which the polite one must answer
+    async with Worker(Queue(backend), executor, concurrency=100, cancel_grace=3) as worker:
         await until(lambda: len(runs_in(tmp_path)) == 2, within=PATIENCE)  # the first of two tasks, three rows each
         await backend.cancel_jobs(job_ids=ids)
         ended = [await comes_to(backend, id, within=PATIENCE) for id in ids]
@@ -128,8 +128,8 @@ async def test_a_row_that_lets_no_python_run_is_ended_by_spark(backend: Backend)
 
 
 async def test_leases_are_renewed_for_rows_that_wait_for_their_turn(backend: Backend) -> None:
-    await enqueued(backend, *[{"n": n, "do": "sleep", "seconds": 0.2} for n in range(20)])
-    jobs = await worked_off(backend, lock_duration=0.8)
+    await enqueued(backend, *[{"n": n, "do": "sleep", "seconds": 0.3} for n in range(20)])
+    jobs = await worked_off(backend, lock_duration=1.5)
     assert {(job.status, job.executions, job.crashes) for job in jobs.values()} == {(S.COMPLETED, 1, 0)}
 
 
