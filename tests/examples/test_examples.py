@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -42,6 +43,14 @@ class Example:
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=patience)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+
+def longshore(*arguments: str) -> str:
+    """What the command printed."""
+    command = [sys.executable, "-W", "error", "-m", "longshore.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_every_example_is_run_here_and_has_a_page_that_names_its_program() -> None:
@@ -151,6 +160,8 @@ def test_a_nightly_pipeline(tmp_path: Path) -> None:
     assert "planned: 2 nights, at 15 past the hour\n" in shown
     assert re.search(r'night 1: \{"version": ?1, "events": ?\d+\}', shown)
     assert re.search(r'night 2: \{"version": ?2, "events": ?\d+\}', shown)
+    told = longshore("pipeline", "status", "--lake", str(tmp_path / "nightly_pipeline" / "lake"), "--json")
+    assert json.loads(told)["version"] == 2
 
 
 def test_a_fastapi_application(tmp_path: Path) -> None:

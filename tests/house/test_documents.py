@@ -1,59 +1,132 @@
-"""Every Python snippet in the README and the guides runs as it stands; the examples have a room of their own."""
+"""Every block of Python and of shell commands in the pages runs as it stands, and every link leads somewhere.
+
+- A block of `python` is a whole program. If it begins with the name of a file (`# shop.py`), that file is there for the
+  shell commands of the page, too.
+- The blocks of `sh` of one page are run one after the other in one folder; `stage.sh` tells how.
+- A block whose first line is `# not run: ` and a reason is not run. There should be few.
+- Any other language is no code to run: output, data, drawings.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import subprocess
-import sys
+import tomllib
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
-ELSEWHERE = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md")}
-"""Their snippets run in tests/spark, beside everything else that starts Spark."""
-SNIPPETS = [
-    pytest.param(found[1], id=f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}")
-    for page in PAGES
-    if page not in ELSEWHERE
-    for found in re.finditer(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-]
+from tests.house.pages import PAGES, ROOT, Block, anchors_of, blocks_of, links_of, name_of, prose_of
+from tests.house.stage import Stage
 
-SERVER = "postgresql://app@db.example/app"
-"""The database that the guides speak of; each snippet gets one of its own."""
+SPARK_PAGES = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md", "report.md")}
+"""Their Python runs in tests/spark, beside everything else that starts Spark."""
+SHELL_ELSEWHERE = {ROOT / "examples" / "nightly_pipeline" / "README.md"}
+"""It needs Spark; tests/examples runs its commands."""
+NOT_RUN = re.compile(r"# not run: \w+")
+READS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+NO_CODE = {"text", "mermaid", "markdown", "sql", "ini", *READS}
 
 
-def run_python(*arguments: str, cwd: Path) -> str:
-    """What the program printed; fails the test with what it complained about."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def to_run(page: Path, language: str) -> list[Block]:
+    return [block for block in blocks_of(page) if block.language == language and not NOT_RUN.match(block.text)]
 
 
-def run_snippet(snippet: str, cwd: Path) -> str:
-    """As whoever copied it into a file would."""
-    (cwd / "snippet.py").write_text(snippet)
-    return run_python("snippet.py", cwd=cwd)
+def commands_of(page: Path) -> list[Block]:
+    """Its blocks of shell commands without the programs of examples: tests/examples runs those and reads on."""
+    left = []
+    for block in to_run(page, "sh"):
+        text = re.sub(r"^python examples/.*\n", "", block.text, flags=re.MULTILINE)
+        if text.strip():
+            left.append(Block(page, block.line, "sh", text))
+    return left
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS)
-def test_a_snippet_runs_as_it_stands(snippet: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if SERVER in snippet:
-        snippet = snippet.replace(SERVER, request.getfixturevalue("postgres_url"))
-    run_snippet(snippet, tmp_path)
+PYTHON_PAGES = [page for page in PAGES if page not in SPARK_PAGES and to_run(page, "python")]
+SHELL_PAGES = [page for page in PAGES if page not in SHELL_ELSEWHERE and commands_of(page)]
 
 
-def test_the_readme_has_a_first_job_that_greets_ada(tmp_path: Path) -> None:
-    snippet = next(
-        found[1] for found in re.finditer(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    )
-    assert run_snippet(snippet, tmp_path) == "hello Ada\n"
+@pytest.fixture
+def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
+    return Stage(tmp_path, request)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+# --- code ---
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
+def test_every_program_on_a_page_runs_as_it_stands(page: Path, stage: Stage) -> None:
+    stage.run_python(to_run(page, "python"))
+
+
+@pytest.mark.parametrize("page", SHELL_PAGES, ids=name_of)
+def test_the_commands_on_a_page_run_one_after_the_other(page: Path, stage: Stage) -> None:
+    stage.run_shell(commands_of(page), to_run(page, "python"))
+
+
+def test_the_readme_has_a_first_job_that_greets_ada(stage: Stage) -> None:
+    assert stage.run_python(to_run(ROOT / "README.md", "python")[:1]) == "hello Ada\n"
+
+
+def test_no_block_escapes_being_run_or_told_why_not() -> None:
+    strays = []
+    for block in (block for page in PAGES for block in blocks_of(page)):
+        if block.language in READS:
+            READS[block.language](block.text)
+        elif block.language not in {"python", "sh", *NO_CODE}:
+            strays.append(f"{block.place}: {block.language or 'no language'}; write python, sh, or text for output")
+    # four spaces make a block, too, which nobody would run
+    indented = re.compile(r"(?: {4,}|\t)(?:python|pip|longshore|curl|make|import|from|async) ")
+    for page in set(PAGES) - SPARK_PAGES:
+        strays += [
+            f"{name_of(page)}: indented code, fence it: {line.strip()}"
+            for before, line in pairwise(["", *prose_of(page)])
+            if not before.strip() and indented.match(line)
+        ]
+    assert not strays, "\n".join(strays)
+
+
+def test_few_blocks_are_not_run() -> None:
+    kept = [block.place for page in PAGES for block in blocks_of(page) if NOT_RUN.match(block.text)]
+    assert len(kept) <= 6, f"run some of them: {kept}"
+
+
+# --- links ---
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_link_between_pages_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    lost = []
+    for link in links_of(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists():
+            lost.append(f"{link}: no such file")
+        elif anchor and target.suffix == ".md" and anchor not in anchors_of(target):
+            lost.append(f"{link}: no such heading; there are {', '.join(sorted(anchors_of(target)))}")
+    assert not lost, "\n".join(lost)
+
+
+def test_every_page_can_be_reached_from_the_readme_by_following_links() -> None:
+    seen, ahead = set[Path](), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page not in seen:
+            seen.add(page)
+            linked = [(page.parent / link.partition("#")[0]).resolve() for link in links_of(page)]
+            ahead += [target for target in linked if target.suffix == ".md" and target.exists()]
+    numbered = {ROOT / "docs" / folder for folder in ("decisions", "proofs")}  # their file names are the index
+    assert [name_of(page) for page in PAGES if page not in seen and page.parent not in numbered] == []
+
+
+# --- decision records ---
+
+
+def test_decision_records_are_numbered_once_each_and_name_their_number() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [record.name[:4] for record in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for record in records:
+        assert record.read_text(encoding="utf-8").startswith(f"# {record.name[:4]}. "), record.name

@@ -1,0 +1,107 @@
+"""A folder in which the code of one page is run, and what the addresses of the page stand for there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from longshore import Job, connect
+from tests.house.pages import ROOT, Block
+
+HOUSE = Path(__file__).resolve().parent
+SERVER = "postgresql://app@db.example/app"
+"""The database that the guides speak of; each page gets one of its own."""
+API = re.compile(r"(?:127\.0\.0\.1|localhost):8470")
+OTHER_API = re.compile(r"(?:127\.0\.0\.1|localhost):8000")
+FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
+NOT_HEARD = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "LONGSHORE_URL", "LONGSHORE_HOST", "LONGSHORE_PORT")
+"""What whoever runs the tests may have set, and a reader has not: one of them is the make that runs the tests."""
+
+
+def some_jobs(folder: Path) -> None:
+    """A queue in a file, as the page takes it for granted."""
+
+    async def fill() -> None:
+        async with connect(f"sqlite:///{folder / 'jobs.db'}") as jobs:
+            await jobs.enqueue_jobs([Job(type="mail", queue="mail") for _ in range(10)])
+
+    asyncio.run(fill())
+
+
+SET_UP: dict[Path, Callable[[Path], None]] = {ROOT / "docs" / "moving.md": some_jobs}
+"""What must be there before the commands of a page."""
+
+
+class Stage:
+    """Runs the code of one page."""
+
+    def __init__(self, room: Path, request: pytest.FixtureRequest) -> None:
+        self.folder = room / "page"
+        self.folder.mkdir()
+        self._room = room
+        self._request = request
+        with ExitStack() as held:
+            sockets = [held.enter_context(closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(2)]
+            self.port, self.other_port = (each.getsockname()[1] for each in sockets)
+
+    def real(self, text: str) -> str:
+        """The code with addresses of this machine instead of those the page speaks of."""
+        if SERVER in text:
+            text = text.replace(SERVER, self._request.getfixturevalue("postgres_url"))
+        return OTHER_API.sub(f"127.0.0.1:{self.other_port}", API.sub(f"127.0.0.1:{self.port}", text))
+
+    def run_python(self, blocks: list[Block]) -> str:
+        """Each in a folder of its own, all in one process; what they printed."""
+        programs = []
+        for block in blocks:
+            program = self.folder / f"line-{block.line}" / "snippet.py"
+            program.parent.mkdir()
+            program.write_text(self.real(block.text), encoding="utf-8")
+            programs.append(str(program))
+        return self._done(sys.executable, "-W", "error", str(HOUSE / "snippets.py"), *programs)
+
+    def run_shell(self, commands: list[Block], programs: list[Block]) -> str:
+        """One after the other in one shell, beside the files that the page tells its reader to write."""
+        ignored = shutil.ignore_patterns("*.db*", "__pycache__")
+        shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=ignored)
+        for block in programs:
+            if named := FILE_NAME.match(block.text):
+                program = self.folder / named[1]
+                program.parent.mkdir(parents=True, exist_ok=True)
+                program.write_text(self.real(block.text), encoding="utf-8")
+        if set_up := SET_UP.get(commands[0].page):
+            set_up(self.folder)
+        script = self._room / "page.sh"
+        told = "".join(f"echo {block.place} >&2\n{self.real(block.text)}" for block in commands)
+        script.write_text(f'. "{HOUSE / "stage.sh"}"\n{told}', encoding="utf-8")
+        return self._done("bash", str(script))
+
+    def _done(self, *command: str) -> str:
+        told = {
+            "NO_COLOR": "1",
+            "LONGSHORE_PORT": self.port,
+            "OTHER_PORT": self.other_port,
+            "STAGE": self._room,
+            "REPOSITORY": ROOT,
+            "ENVIRONMENT": sys.prefix,
+        }
+        forgotten = [word for name in NOT_HEARD for word in ("-u", name)]
+        surroundings = [f"{name}={value}" for name, value in told.items()]
+        done = subprocess.run(
+            ["env", *forgotten, *surroundings, *command],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
