@@ -10,12 +10,16 @@ from contextlib import contextmanager
 from contextvars import Token
 from typing import Any
 
-from opentelemetry import context, propagate, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-
 from longshore.app.middleware import Middleware
+from longshore.core.errors import MissingExtra
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+except ImportError as error:
+    raise MissingExtra("Tracing", "otel") from error
 
 TRACE = "trace"
 """The option of a job that carries the context of whoever enqueued it, as W3C trace headers."""

@@ -98,6 +98,13 @@ class BackendUnavailable(LongshoreError):
     """The store cannot be used now (locked, full, read-only, corrupt, foreign, newer); the message says which."""
 
 
+class MissingExtra(LongshoreError, ImportError):
+    """A part of Longshore needs packages that are not installed; the message names the extra that brings them."""
+
+    def __init__(self, part: str, extra: str) -> None:
+        super().__init__(f'{part} needs an extra: pip install "longshore[{extra}]"')
+
+
 class MoveRefused(LongshoreError):
     """Moving one store to another would lose or double something, or did not end as it should; the message says how."""
 

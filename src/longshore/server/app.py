@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
+from longshore.core.errors import InvalidArgument, LongshoreError, MissingExtra
+
+try:
+    from fastapi import APIRouter, FastAPI
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.routing import BaseRoute
+except ImportError as error:
+    raise MissingExtra("The server", "server") from error
 
 import longshore
 from longshore.backends.contract import Backend
-from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.server import problems
 from longshore.server.access import Gate, GuardedRoute, OpenGate
 from longshore.server.description import DESCRIPTION, described
