@@ -60,24 +60,23 @@ class Stage:
         return OTHER_API.sub(f"127.0.0.1:{self.other_port}", API.sub(f"127.0.0.1:{self.port}", text))
 
     def run_python(self, blocks: list[Block]) -> str:
-        """Each in a folder of its own, all in one process; what they printed."""
-        programs = []
-        for block in blocks:
-            program = self.folder / f"line-{block.line}" / "snippet.py"
-            program.parent.mkdir()
-            program.write_text(self.real(block.text), encoding="utf-8")
-            programs.append(str(program))
+        """All in one process, each in a folder of its own, but for those that bear a name; what they printed."""
+        programs = [str(self._written(block)) for block in blocks]
         return self._done(sys.executable, "-W", "error", str(HOUSE / "snippets.py"), *programs)
+
+    def _written(self, block: Block) -> Path:
+        named = FILE_NAME.match(block.text)
+        program = self.folder / (named[1] if named else f"line-{block.line}/snippet.py")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(self.real(block.text), encoding="utf-8")
+        return program
 
     def run_shell(self, commands: list[Block], programs: list[Block]) -> str:
         """One after the other in one shell, beside the files that the page tells its reader to write."""
         ignored = shutil.ignore_patterns("*.db*", "__pycache__")
         shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=ignored)
         for block in programs:
-            if named := FILE_NAME.match(block.text):
-                program = self.folder / named[1]
-                program.parent.mkdir(parents=True, exist_ok=True)
-                program.write_text(self.real(block.text), encoding="utf-8")
+            self._written(block)
         if set_up := SET_UP.get(commands[0].page):
             set_up(self.folder)
         script = self._room / "page.sh"

@@ -46,7 +46,7 @@ trap at_the_end EXIT
 
 longshore() {
     case " $* " in
-    *" --help "*) command longshore "$@" ;;
+    *" --help "* | *" --until-empty "*) command longshore "$@" ;;
     " up "* | " serve "*)
         stop_what_runs
         leave_running command longshore "$@"

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from tests.house.pages import PAGES, ROOT, Block, anchors_of, blocks_of, links_of, name_of, prose_of
-from tests.house.stage import Stage
+from tests.house.stage import FILE_NAME, Stage
 
 SPARK_PAGES = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md", "report.md")}
 """Their Python runs in tests/spark, beside everything else that starts Spark."""
@@ -28,7 +28,7 @@ SHELL_ELSEWHERE = {ROOT / "examples" / "nightly_pipeline" / "README.md"}
 """It needs Spark; tests/examples runs its commands."""
 NOT_RUN = re.compile(r"# not run: \w+")
 READS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-NO_CODE = {"text", "mermaid", "markdown", "sql", "ini", *READS}
+NO_CODE = {"text", "mermaid", "markdown", "javascript", "sql", "ini", *READS}
 
 
 def to_run(page: Path, language: str) -> list[Block]:
@@ -45,7 +45,14 @@ def commands_of(page: Path) -> list[Block]:
     return left
 
 
-PYTHON_PAGES = [page for page in PAGES if page not in SPARK_PAGES and to_run(page, "python")]
+def programs_of(page: Path) -> list[Block]:
+    """Its programs without those that its own commands run: these need what the commands before them have started."""
+    commands = "".join(block.text for block in commands_of(page))
+    named = {block: name[1] for block in to_run(page, "python") if (name := FILE_NAME.match(block.text))}
+    return [block for block in to_run(page, "python") if f"python {named.get(block)}\n" not in commands]
+
+
+PYTHON_PAGES = [page for page in PAGES if page not in SPARK_PAGES and programs_of(page)]
 SHELL_PAGES = [page for page in PAGES if page not in SHELL_ELSEWHERE and commands_of(page)]
 
 
@@ -59,7 +66,7 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_every_program_on_a_page_runs_as_it_stands(page: Path, stage: Stage) -> None:
-    stage.run_python(to_run(page, "python"))
+    stage.run_python(programs_of(page))
 
 
 @pytest.mark.parametrize("page", SHELL_PAGES, ids=name_of)

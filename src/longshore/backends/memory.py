@@ -47,7 +47,7 @@ class MemoryBackend(StoredBackend):
     def __init__(self, clock: Clock | None = None) -> None:
         self._bell = Bell()
         self._clock = micros_of(clock)
-        self._store = _Store(self._clock)
+        self._store = MemoryStore(self._clock)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -84,7 +84,7 @@ class _Tombstone(NamedTuple):
     removed_at: int
 
 
-class _Store:
+class MemoryStore:
     """Transaction and view in one: the lock around it makes every verb atomic."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
