@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*/README.md")])
 
+NOT_RUN = re.compile(r"# not run: \w+")
+FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 FENCE = re.compile(r"^ {0,3}(`{3,}) *([\w+-]*)[^`]*$")
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -79,3 +81,27 @@ def links_of(page: Path) -> list[str]:
     """Where the page points to, within the repository."""
     targets = [target for line in prose_of(page) for target in LINK.findall(re.sub(r"`[^`]*`", "", line))]
     return [target for target in targets if not target.startswith(("http://", "https://", "mailto:"))]
+
+
+# --- code to run ---
+
+
+def to_run(page: Path, language: str) -> list[Block]:
+    return [block for block in blocks_of(page) if block.language == language and not NOT_RUN.match(block.text)]
+
+
+def commands_of(page: Path) -> list[Block]:
+    """Its blocks of shell commands without the programs of examples: tests/examples runs those and reads on."""
+    left = []
+    for block in to_run(page, "sh"):
+        text = re.sub(r"^python examples/.*\n", "", block.text, flags=re.MULTILINE)
+        if text.strip():
+            left.append(Block(page, block.line, "sh", text))
+    return left
+
+
+def programs_of(page: Path) -> list[Block]:
+    """Its programs without those that its own commands run: these need what the commands before them have started."""
+    commands = "".join(block.text for block in commands_of(page))
+    named = {block: name[1] for block in to_run(page, "python") if (name := FILE_NAME.match(block.text))}
+    return [block for block in to_run(page, "python") if f"python {named.get(block)}\n" not in commands]

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, connect
-from tests.house.pages import ROOT, Block
+from tests.house.pages import FILE_NAME, ROOT, Block
 
 HOUSE = Path(__file__).resolve().parent
+SHELL = ROOT / "tests" / "newcomer" / "stage.sh"
 SERVER = "postgresql://app@db.example/app"
 """The database that the guides speak of; each page gets one of its own."""
 API = re.compile(r"(?:127\.0\.0\.1|localhost):8470")
 OTHER_API = re.compile(r"(?:127\.0\.0\.1|localhost):8000")
-FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 NOT_HEARD = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "LONGSHORE_URL", "LONGSHORE_HOST", "LONGSHORE_PORT")
 """What whoever runs the tests may have set, and a reader has not: one of them is the make that runs the tests."""
 
@@ -81,7 +81,7 @@ class Stage:
             set_up(self.folder)
         script = self._room / "page.sh"
         told = "".join(f"echo {block.place} >&2\n{self.real(block.text)}" for block in commands)
-        script.write_text(f'. "{HOUSE / "stage.sh"}"\n{told}', encoding="utf-8")
+        script.write_text(f'. "{SHELL}"\n{told}', encoding="utf-8")
         return self._done("bash", str(script))
 
     def _done(self, *command: str) -> str:

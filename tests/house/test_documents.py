@@ -1,8 +1,8 @@
-"""Every block of Python and of shell commands in the pages runs as it stands, and every link leads somewhere.
+"""Every program in the pages runs as it stands, no block of code escapes, and every link leads somewhere.
 
 - A block of `python` is a whole program. If it begins with the name of a file (`# shop.py`), that file is there for the
   shell commands of the page, too.
-- The blocks of `sh` of one page are run one after the other in one folder; `stage.sh` tells how.
+- The blocks of `sh` of one page are run one after the other in one folder: tests/newcomer does that.
 - A block whose first line is `# not run: ` and a reason is not run. There should be few.
 - Any other language is no code to run: output, data, drawings.
 """
@@ -19,41 +19,27 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.pages import PAGES, ROOT, Block, anchors_of, blocks_of, links_of, name_of, prose_of
-from tests.house.stage import FILE_NAME, Stage
+from tests.house.pages import (
+    NOT_RUN,
+    PAGES,
+    ROOT,
+    anchors_of,
+    blocks_of,
+    links_of,
+    name_of,
+    programs_of,
+    prose_of,
+    to_run,
+)
+from tests.house.stage import Stage
 
 SPARK_PAGES = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md", "report.md")}
 """Their Python runs in tests/spark, beside everything else that starts Spark."""
-SHELL_ELSEWHERE = {ROOT / "examples" / "nightly_pipeline" / "README.md"}
-"""It needs Spark; tests/examples runs its commands."""
-NOT_RUN = re.compile(r"# not run: \w+")
 READS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 NO_CODE = {"text", "mermaid", "markdown", "javascript", "sql", "ini", *READS}
 
 
-def to_run(page: Path, language: str) -> list[Block]:
-    return [block for block in blocks_of(page) if block.language == language and not NOT_RUN.match(block.text)]
-
-
-def commands_of(page: Path) -> list[Block]:
-    """Its blocks of shell commands without the programs of examples: tests/examples runs those and reads on."""
-    left = []
-    for block in to_run(page, "sh"):
-        text = re.sub(r"^python examples/.*\n", "", block.text, flags=re.MULTILINE)
-        if text.strip():
-            left.append(Block(page, block.line, "sh", text))
-    return left
-
-
-def programs_of(page: Path) -> list[Block]:
-    """Its programs without those that its own commands run: these need what the commands before them have started."""
-    commands = "".join(block.text for block in commands_of(page))
-    named = {block: name[1] for block in to_run(page, "python") if (name := FILE_NAME.match(block.text))}
-    return [block for block in to_run(page, "python") if f"python {named.get(block)}\n" not in commands]
-
-
 PYTHON_PAGES = [page for page in PAGES if page not in SPARK_PAGES and programs_of(page)]
-SHELL_PAGES = [page for page in PAGES if page not in SHELL_ELSEWHERE and commands_of(page)]
 
 
 @pytest.fixture
@@ -67,11 +53,6 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_every_program_on_a_page_runs_as_it_stands(page: Path, stage: Stage) -> None:
     stage.run_python(programs_of(page))
-
-
-@pytest.mark.parametrize("page", SHELL_PAGES, ids=name_of)
-def test_the_commands_on_a_page_run_one_after_the_other(page: Path, stage: Stage) -> None:
-    stage.run_shell(commands_of(page), to_run(page, "python"))
 
 
 def test_the_readme_has_a_first_job_that_greets_ada(stage: Stage) -> None:

@@ -11,7 +11,6 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -157,7 +156,7 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return Environment(tmp_path_factory.mktemp("environment"), wheel)
 
 
@@ -226,8 +225,15 @@ def test_type_checkers_read_the_wheel(environment: Environment, tmp_path: Path) 
         "    await greet.enqueue(naem='Ada')\n",
         encoding="utf-8",
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.python, "--no-incremental"]
-    done = subprocess.run([*command, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-incremental",
+        f"--python-executable={environment.python}",
+    ]
+    done = subprocess.run([*command, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert 'Revealed type is "int"' in done.stdout.replace("builtins.", ""), done.stdout
     assert "naem" in done.stdout
     assert "import-untyped" not in done.stdout

@@ -1,0 +1,20 @@
+"""The shell commands on a page run one after the other, as a reader would type them; `stage.sh` tells how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house.pages import PAGES, ROOT, commands_of, name_of, to_run
+from tests.house.stage import Stage
+
+ELSEWHERE = {ROOT / "examples" / "nightly_pipeline" / "README.md"}
+"""It needs Spark; tests/examples runs its commands."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and commands_of(page)], ids=name_of)
+def test_the_commands_on_a_page_run_one_after_the_other(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    Stage(tmp_path, request).run_shell(commands_of(page), to_run(page, "python"))
