@@ -18,6 +18,7 @@ from longshore.core.errors import (
     QueueClosed,
     ScheduleNotFound,
     Snooze,
+    TokenNotFound,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "QueueClosed",
     "ScheduleNotFound",
     "Snooze",
+    "TokenNotFound",
 ]

@@ -19,6 +19,7 @@ from longshore.backends.contract import Backend, Outcome, WorkerInfo
 from longshore.backends.moving import TABLES, Begun, MoveReport, NewHouse, OldHouse, Step, move
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.backends.tokens import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import BackendUnavailable, CursorExpired, MoveRefused
@@ -65,17 +66,18 @@ async def picture(backend: Backend) -> dict[str, Any]:
             "events": await all_events(backend),
             "queues": await backend.list_queues(),
             "schedules": await backend.get_schedules(),
+            "tokens": await backend.list_tokens() if isinstance(backend, KeepsTokens) else None,
         }
     )
 
 
 def shown_all(picture: dict[str, Any]) -> dict[str, Any]:
-    """Cursors are of their own log; tokens, though, must be the same."""
+    """Cursors are of their own log; the tokens of leases, though, must be the same."""
     events = [dataclasses.replace(event, cursor="*") for event in picture["events"]]
     return {**picture, "events": events}
 
 
-async def fill(backend: Backend, clock: HeldClock) -> None:
+async def fill(backend: SQLiteBackend, clock: HeldClock) -> None:
     """One of everything a store can keep."""
     for status in JobStatus:
         await job_in(backend, status, f"in {status}", queue="north")
@@ -98,6 +100,10 @@ async def fill(backend: Backend, clock: HeldClock) -> None:
     await backend.cancel_jobs(job_ids=["gone"])
     await backend.delete_jobs(job_ids=["gone"])
     await backend.heartbeat_worker(WorkerInfo(id="w"))
+    token, _ = await backend.issue_token("shop\\N", ["read"], queues=list(ODD_NAMES), expires_in=3600)
+    await backend.issue_token("root", ["admin"])
+    await backend.note_token_use([token.id])
+    await backend.revoke_token(token.id)
     clock.advance(1)
 
 

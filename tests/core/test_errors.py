@@ -124,6 +124,7 @@ def test_users_import_every_error_from_one_place() -> None:
         "Fatal",
         "MoveRefused",
         "Snooze",
+        "TokenNotFound",
     }
     assert set(longshore.errors.__all__) == promised
     assert {type(error).__name__ for error, _ in EACH} | {"LongshoreError"} == promised

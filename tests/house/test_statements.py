@@ -32,9 +32,9 @@ OF_THEIR_OWN = {
         "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
         "only here does anybody move in": (
             "any_belongings clear_job_dependencies clear_job_events clear_job_logs clear_job_tags clear_jobs"
-            " clear_tombstones close_house fill_concurrency_keys fill_counts fill_job_dependencies fill_job_events"
-            " fill_job_logs fill_job_tags fill_jobs fill_queues fill_schedules fill_tombstones go_on_from learn_sizes"
-            " let_movers_in moving open_house put_moving"
+            " clear_tombstones close_house fill_api_tokens fill_concurrency_keys fill_counts fill_job_dependencies"
+            " fill_job_events fill_job_logs fill_job_tags fill_jobs fill_queues fill_schedules fill_tombstones"
+            " go_on_from learn_sizes let_movers_in moving open_house put_moving"
         ),
     },
     "sqlite": {
@@ -49,8 +49,8 @@ OF_THEIR_OWN = {
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
         "only from here does anybody move out": (
-            "leases_in_force rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events rows_of_job_logs"
-            " rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"
+            "leases_in_force rows_of_api_tokens rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events"
+            " rows_of_job_logs rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"
         ),
     },
 }

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -253,7 +253,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.parametrize(("command", "auth"), [("serve", "false"), ("serve", "0"), ("up", "False")])
+@pytest.mark.parametrize(("command", "auth"), [("serve", "false"), ("serve", "0"), ("up", "False"), ("serve", "maybe")])
 def test_a_public_address_without_credentials_refuses_to_start_whatever_the_environment_says(
     tmp_path: Path, command: str, auth: str
 ) -> None:
@@ -261,8 +261,49 @@ def test_a_public_address_without_credentials_refuses_to_start_whatever_the_envi
     settings = {"AUTH": auth, "LONGSHORE_AUTH": auth, "LONGSHORE_HOST": "0.0.0.0", "LONGSHORE_PORT": "0"}
     refused = run(tmp_path, command, "--url", "sqlite:///jobs.db", **settings)
     assert refused.returncode == 2, refused.stderr
-    assert re.search(r"longshore: host: 0\.0\.0\.0 is reached from other machines", refused.stderr)
+    words = r"auth: must be one of on, " if auth == "maybe" else r"host: 0\.0\.0\.0 is reached from other machines"
+    assert re.search(f"longshore: {words}", refused.stderr)
     assert "Traceback" not in refused.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def process_list() -> str:
+    """What anybody on this machine sees of all processes."""
+    shown = ""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            shown += path.read_text("latin-1")
+    return shown
+
+
+def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_first(tmp_path: Path) -> None:
+    # F53, F54, F59
+    store = f"sqlite:///{tmp_path / 'longshore.db'}"
+    with up(tmp_path, "--host", "0.0.0.0", "--access-log") as running:
+        port = running.told["address"].rpartition(":")[2]
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+        assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+        assert client.get("/metrics").status_code == client.get("/v1/jobs").status_code == 401
+        made = run(tmp_path, "token", "create", "you", "--url", store, "--scope", "admin", "--json")
+        secret = json.loads(made.stdout)["token"]
+        allowed = {"Authorization": f"Bearer {secret}"}
+        sent = client.post("/v1/jobs", json={"type": "echo", "data": {"say": 1}}, headers=allowed)
+        assert sent.status_code == 202
+        assert client.get(f"/v1/jobs?token={secret}").status_code == 422
+        assert client.get("/metrics", headers=allowed).status_code == 200
+        listed = run(tmp_path, "token", "list", "--url", store)
+        assert secret not in listed.stdout + listed.stderr
+        revoked = run(tmp_path, "token", "revoke", json.loads(made.stdout)["id"], "--url", store)
+        assert revoked.returncode == 0, revoked.stderr
+        assert client.get("/metrics", headers=allowed).status_code == 401, "by another process, more than a second ago"
+        assert secret not in process_list()
+        client.close()
+        running.process.send_signal(signal.SIGTERM)
+        logged = running.end()
+        assert running.process.returncode == 0
+    assert "nobody has a token for this store yet" in logged
+    assert "longshore token create" in logged
+    assert secret.rpartition("_")[2] not in logged
 
 
 def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from longshore.core.lifecycle import JobStatus
 from longshore.server import problems, refusals
 from longshore.server.access import GuardedRoute, Scope, needs
 from longshore.server.envelope import Envelope
+from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
 from tests.server.conftest import Serve
 
@@ -64,8 +65,8 @@ async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    envelope = Envelope(app, ServerOptions(body_patience=0.02), lambda *_: None)
-    scope = {"type": "http", "method": "POST", "headers": [], "raw_path": b"/", "path": "/"}
+    envelope = Envelope(app, ServerOptions(body_patience=0.02), Hosts([], strict=True), lambda *_: None)
+    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")], "raw_path": b"/", "path": "/"}
     await envelope(scope, receive, send)
     assert sent[0]["status"] == 408
 

@@ -8,11 +8,11 @@ import threading
 from abc import abstractmethod
 from concurrent.futures import Future
 
-from longshore.backends.stored import StoredBackend
+from longshore.backends.token_keeping import TokenKeepingBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 
 
-class OneProcessBackend(StoredBackend):
+class OneProcessBackend(TokenKeepingBackend):
     """Refuses whoever comes after its end, or from a process that forked. A store says what it lets go."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Capabilities, WorkerInfo
-from longshore.backends.stored import StoredBackend
+from longshore.backends.token_keeping import TokenKeepingBackend
 from longshore.backends.transaction import (
     KEEP_WORKERS,
     KEY_TTL,
@@ -33,13 +33,14 @@ from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros, optional_moment, to_micros
 from longshore.core.record import Record, copy_of, standing_order
+from longshore.core.token import Token
 from longshore.core.transitions import announce
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class MemoryBackend(StoredBackend):
+class MemoryBackend(TokenKeepingBackend):
     """Jobs that live as long as this object."""
 
     capabilities = Capabilities()
@@ -102,6 +103,7 @@ class MemoryStore:
         self._logs: dict[str, list[LogEntry]] = defaultdict(list)
         self._schedules: dict[str, Schedule] = {}
         self._workers: dict[str, WorkerInfo] = {}
+        self._tokens: dict[str, Token] = {}
         self._last_uid = 0
         self._last_event = 0
         self._log = secrets.token_hex(4)
@@ -515,3 +517,24 @@ class MemoryStore:
 
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]
+
+    # -- tokens
+
+    def tokens(self) -> list[Token]:
+        return sorted(self._tokens.values(), key=lambda token: (token.name, token.created_at))
+
+    def token(self, token_id: str) -> Token | None:
+        return self._tokens.get(token_id)
+
+    def put_token(self, token: Token) -> None:
+        self._tokens[token.id] = token
+
+    def revoke_token(self, token_id: str) -> None:
+        token = self._tokens[token_id]
+        revoked_at = token.revoked_at or from_micros(self.now)
+        self._tokens[token_id] = dataclasses.replace(token, revoked_at=revoked_at)
+
+    def touch_tokens(self, token_ids: Sequence[str]) -> None:
+        for token_id in token_ids:
+            if token_id in self._tokens:
+                self._tokens[token_id] = dataclasses.replace(self._tokens[token_id], last_used_at=from_micros(self.now))

@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 TABLES = ("jobs", "job_dependencies", "job_logs", "tombstones", "job_events")
 """What is moved block by block, and each from its lowest number up: an id or key that was used again belongs to the
 job with the higher uid, and the lower one is gone by then. Tags are made anew from the jobs; settings, schedules,
-counts and the numbers to go on from are few, and come last."""
+tokens, counts and the numbers to go on from are few, and come last."""
 
 BLOCK = 10_000
 """Numbers in one block: some tenths of a second of work, and the most that is done again after a kill."""
@@ -59,6 +59,7 @@ class Settings(NamedTuple):
     queues: list[Row]
     concurrency_keys: list[Row]
     schedules: list[Row]
+    api_tokens: list[Row]
     queue_names: list[str]
     next_uid: int
     next_event: int

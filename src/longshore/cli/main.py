@@ -17,6 +17,7 @@ from longshore.cli.moving import migrate_data
 from longshore.cli.output import printable
 from longshore.cli.pipeline import pipeline
 from longshore.cli.serve import serve_api
+from longshore.cli.token import token
 from longshore.cli.up import up
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 
@@ -86,6 +87,7 @@ app.command()(migrate_data)
 app.command("serve")(serve_api)
 app.command()(up)
 app.add_typer(pipeline, name="pipeline")
+app.add_typer(token, name="token")
 
 
 def run() -> None:

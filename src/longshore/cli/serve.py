@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import typer
 
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
+from longshore.backends.tokens import KeepsTokens
+from longshore.cli.authentication import NO_TOKEN_YET, AllowedHosts, Auth, asks_for_tokens
 from longshore.cli.output import printable
 from longshore.cli.together import Together
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.runtime import logs
 from longshore.runtime.scheduler import Scheduler
 from longshore.runtime.signals import STOP_GRACE, Stoppable, serve
@@ -35,6 +39,8 @@ Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="A fi
 PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="A file with its private key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
 
+_log = logging.getLogger("longshore.server")
+
 ON_ASKED = "asked to stop: requests under way may end; ask again to drop them"
 
 
@@ -44,6 +50,8 @@ def serve_api(
     port: Port = PORT,
     scheduler: WithScheduler = True,
     log_format: LogForm = "text",
+    auth: Auth = None,
+    allowed_host: AllowedHosts = None,
     access_log: AccessLog = False,
     tracing: Tracing = False,
     tls_certificate: Certificate = None,
@@ -61,11 +69,14 @@ def serve_api(
             *parts,
             host=host,
             port=port,
+            auth=auth,
+            allowed_hosts=allowed_host or (),
+            store=without_password(url),
             access_log=access_log,
             tracing=tracing,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
-            announce=lambda address: announce(address, url, as_json),
+            announce=lambda address, _: announce(address, url, as_json),
         )
 
     sys.exit(serve(make, grace=STOP_GRACE, on_asked=ON_ASKED))
@@ -93,17 +104,24 @@ def serving(
     *others: Stoppable,
     host: str,
     port: int,
+    auth: str | None,
+    allowed_hosts: Sequence[str],
+    store: str,
     access_log: bool,
     tracing: bool,
-    announce: Callable[[str], None],
+    announce: Callable[[str, bool], None],
     tls_certificate: str | None = None,
     tls_key: str | None = None,
 ) -> Together:
-    """The API on this store, together with others; `announce` is called with its address when requests are taken."""
+    """The API on this store, together with others.
+
+    `announce` is called when requests are taken, with the address and with whether tokens are asked for.
+    """
     try:
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.options import ServerOptions
-        from longshore.server.serving import ApiServer, settle_in
+        from longshore.server.serving import ApiServer, is_loopback, settle_in
+        from longshore.server.token_gate import TokenGate
 
         if tracing:
             import opentelemetry.trace  # noqa: F401 - to tell now, and not to the first client, that it is missing
@@ -111,11 +129,24 @@ def serving(
         raise InvalidArgument(
             "install", f"the server needs what longshore[server] brings (and --tracing longshore[otel]): {error}"
         ) from None
-    app = create_app(backend, options=ServerOptions(access_log=access_log, tracing=tracing))
+    asks = asks_for_tokens(host, auth, loopback=is_loopback(host))
+    options = ServerOptions(access_log=access_log, tracing=tracing, allowed_hosts=tuple(allowed_hosts))
+    app = create_app(backend, options=options, gate=TokenGate(backend) if asks else None)
+    telling: list[asyncio.Task[None]] = []
 
     def ready(address: str) -> None:
         settle_in()
-        announce(address)
+        announce(address, asks)
+        if asks:
+            telling.append(asyncio.get_running_loop().create_task(_tell_if_nobody_has_a_token(backend, store)))
 
     server = ApiServer(app, host=host, port=port, certificate=tls_certificate, private_key=tls_key, when_ready=ready)
     return Together(server, *others, after=backend.close)
+
+
+async def _tell_if_nobody_has_a_token(backend: Backend, store: str) -> None:
+    try:
+        if isinstance(backend, KeepsTokens) and not await backend.list_tokens():
+            _log.warning(NO_TOKEN_YET.format(url=store))
+    except LongshoreError as error:
+        _log.debug("whether anybody has a token could not be found out: %s", error)

@@ -10,6 +10,7 @@ import typer
 
 from longshore.app.builtin import builtin_harbor
 from longshore.app.harbor import Harbor
+from longshore.cli.authentication import AllowedHosts, Auth
 from longshore.cli.output import printable
 from longshore.cli.serve import (
     ON_ASKED,
@@ -55,6 +56,8 @@ def up(
     processes: Processes = 1,
     concurrency: Concurrency = 10,
     log_format: LogForm = "text",
+    auth: Auth = None,
+    allowed_host: AllowedHosts = None,
     access_log: AccessLog = False,
     tracing: Tracing = False,
     tls_certificate: Certificate = None,
@@ -87,12 +90,15 @@ def up(
             Workers(workers),
             host=host,
             port=port,
+            auth=auth,
+            allowed_hosts=allowed_host or (),
+            store=shown,
             access_log=access_log,
             tracing=tracing,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
-            announce=lambda address: _announce(
-                address, shown, processes, concurrency, builtin=found is None, as_json=as_json
+            announce=lambda address, asks: _announce(
+                address, shown, processes, concurrency, builtin=found is None, asks=asks, as_json=as_json
             ),
         )
 
@@ -126,8 +132,11 @@ def make_worker(*, url: str, harbor: str | None, concurrency: int, log_format: l
     return found.worker(concurrency=concurrency)
 
 
-def _announce(address: str, store: str, processes: int, concurrency: int, *, builtin: bool, as_json: bool) -> None:
-    curl = f"curl -s {address}/v1/jobs -H 'content-type: application/json' -d '{_FIRST_JOB}'"
+def _announce(
+    address: str, store: str, processes: int, concurrency: int, *, builtin: bool, asks: bool, as_json: bool
+) -> None:
+    token = ' -H "authorization: Bearer $LONGSHORE_TOKEN"' if asks else ""
+    curl = f"curl -s {address}/v1/jobs{token} -H 'content-type: application/json' -d '{_FIRST_JOB}'"
     if as_json:
         told: dict[str, Any] = {"address": address, "url": store, "processes": processes, "concurrency": concurrency}
         typer.echo(json.dumps(told))

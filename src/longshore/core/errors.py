@@ -49,6 +49,14 @@ class ScheduleNotFound(LongshoreError):
         self.schedule_id = schedule_id
 
 
+class TokenNotFound(LongshoreError):
+    """No token has this id."""
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"no token has the id {token_id!r}; list them to see which there are")
+        self.token_id = token_id
+
+
 class DuplicateJob(LongshoreError):
     """Ids that are stored already, or that came twice in one batch; nothing of the batch was stored."""
 

@@ -1,4 +1,4 @@
-"""Logs that can be searched: each line knows the job and the request it was written for."""
+"""Logs that can be searched: each line knows the job and the request it was written for, and holds no token."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from longshore.core.token import without_secrets
 from longshore.runtime.running_job import job_of_the_caller
 
 LogFormat = Literal["text", "json"]
@@ -52,7 +53,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             told["error"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+        return without_secrets(json.dumps(told, default=str))
 
 
 class TextLines(logging.Formatter):
@@ -67,7 +68,7 @@ class TextLines(logging.Formatter):
         told = "".join(f" {name}={value}" for name, value in context().items())
         line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{told}"
         shown = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in line)
-        return f"{shown}\n{self.formatException(record.exc_info)}" if record.exc_info else shown
+        return without_secrets(f"{shown}\n{self.formatException(record.exc_info)}" if record.exc_info else shown)
 
 
 def set_up(form: LogFormat, level: int = logging.INFO) -> None:

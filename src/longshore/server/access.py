@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Depends, Request
@@ -13,28 +13,13 @@ from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.job import Job
+from longshore.core.token import EVERYTHING as EVERYTHING
+from longshore.core.token import NOBODY
+from longshore.core.token import Scope as Scope
 from longshore.server.bodies import StrictRequest
 from longshore.server.refusals import Forbidden
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
-
-
-class Scope(StrEnum):
-    """What a caller may do. `admin` may do everything, the others only what is their own."""
-
-    READ = "read"
-    """Look at jobs, queues, schedules, workers, events and figures."""
-    SUBMIT = "submit"
-    """Add jobs, and call them off."""
-    WORK = "work"
-    """Take jobs, keep them, report on them: a worker on another machine."""
-    ADMIN = "admin"
-    """Bring back, promote and remove jobs; pause and limit queues; schedules."""
-    PUBLIC = "public"
-    """No scope at all: what anybody may know. Only a route declares this, never a caller."""
-
-
-EVERYTHING = frozenset({Scope.READ, Scope.SUBMIT, Scope.WORK, Scope.ADMIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +31,8 @@ class Caller:
     scopes: frozenset[Scope]
     queues: frozenset[str] | None = None
     """The queues they may see and touch; None is all of them."""
+    expires_at: datetime | None = None
+    """When what they may ends; whatever they hand on ends no later."""
 
     def __post_init__(self) -> None:
         if self.queues is not None and not self.queues:  # to a filter, none named would mean all
@@ -77,6 +64,15 @@ class Caller:
         if self.queues is not None:
             raise Forbidden(f"{self.name} may use {_listed(self.queues)} only, and this is for all queues")
 
+    def check_grant(self, scopes: Iterable[Scope], queues: frozenset[str] | None) -> None:
+        """Forbidden unless all of it is theirs to give: nobody hands on more than they have."""
+        for scope in scopes:
+            self.check_scope(scope)
+        if self.queues is None:
+            return
+        if queues is None or not queues <= self.queues:
+            raise Forbidden(f"{self.name} may hand on {_listed(self.queues)} only; name queues among these")
+
     def queues_among(self, wanted: Iterable[str]) -> list[str]:
         """Of the queues asked for (none: all) those to look at; Forbidden if one asked for is not theirs."""
         asked = [self.check_queue(queue) for queue in wanted]
@@ -107,7 +103,7 @@ class OpenGate:
         return LOCAL
 
 
-LOCAL = Caller("local", EVERYTHING)
+LOCAL = Caller(NOBODY, EVERYTHING)
 
 _SCOPE = "__longshore_scope__"
 

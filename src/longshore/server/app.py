@@ -21,6 +21,7 @@ from longshore.server import problems
 from longshore.server.access import Gate, GuardedRoute, OpenGate
 from longshore.server.description import DESCRIPTION, described
 from longshore.server.envelope import Envelope
+from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
 from longshore.server.routes import (
@@ -34,6 +35,7 @@ from longshore.server.routes import (
     schedules,
     status_page,
     submission,
+    tokens,
 )
 
 ROUTERS: Sequence[APIRouter] = (
@@ -47,6 +49,7 @@ ROUTERS: Sequence[APIRouter] = (
     schedules.router,
     flows.router,
     figures.router,
+    tokens.router,
 )
 """In the order in which an address is looked for: what has a name of its own comes before what is named by an id."""
 
@@ -85,6 +88,7 @@ def create_app(
     )
     app.state.platform = platform
     app.state.gate = gate or OpenGate()
+    app.state.hosts = Hosts(chosen.allowed_hosts, strict=not app.state.gate.authenticates)
     app.router.route_class = GuardedRoute
     for router in (*ROUTERS, *routers):
         app.router.routes.extend(_guarded(router))
@@ -92,7 +96,7 @@ def create_app(
     app.add_exception_handler(LongshoreError, problems.on_refusal)
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
-    app.add_middleware(Envelope, options=chosen, observe=platform.figures.served)
+    app.add_middleware(Envelope, options=chosen, hosts=app.state.hosts, observe=platform.figures.served)
     return app
 
 

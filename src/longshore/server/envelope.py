@@ -18,6 +18,7 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.names import new_id
 from longshore.runtime.logs import request_id
 from longshore.server import problems
+from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
 from longshore.server.refusals import TooLarge, TooSlow, WrongMediaType
 
@@ -25,6 +26,7 @@ Observe = Callable[[str, str, int, float], None]
 """Told of each request when it is over: method, route, status and seconds."""
 
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_TOKEN = re.compile(rb"(?:^|&)(?:(?:access|auth|api)_?)?token=|(?:^|&)api_?key=|lsk_[0-9a-f]{12}_", re.IGNORECASE)
 _PER_SECOND = 64 * 1024
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -41,9 +43,10 @@ _log = logging.getLogger("longshore.http")
 class Envelope:
     """The outermost layer that is ours."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, observe: Observe) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions, hosts: Hosts, observe: Observe) -> None:
         self._app = app
         self._options = options
+        self._hosts = hosts
         self._observe = observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,6 +62,8 @@ class Envelope:
         began = perf_counter()
         answer = _Answer(send, own_id)
         try:
+            self._hosts.check(scope["headers"])
+            _check_no_token_in_address(scope)
             _keep_segments_apart(scope)
             length = self._check_head(headers)
             await self._app(scope, _Body(receive, self._options, length).receive, answer.send)
@@ -139,6 +144,17 @@ class _Body:
             raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
         self._complete = not message.get("more_body", False)
         return message
+
+
+def _check_no_token_in_address(scope: Scope) -> None:
+    """An address stands in logs and histories, and is handed on: a token in one is as good as told to everybody."""
+    asked: bytes = scope.get("query_string", b"")
+    if _TOKEN.search(asked) or _TOKEN.search(scope.get("raw_path") or b""):
+        raise InvalidArgument(
+            "token",
+            "must not stand in an address, which logs keep; send it as `Authorization: Bearer lsk_…`, and revoke one "
+            "that was sent so",
+        )
 
 
 def _keep_segments_apart(scope: Scope) -> None:

@@ -31,6 +31,8 @@ class ServerOptions:
     """Seconds that requests under way have to end when the server stops."""
     ready_within: float = 15.0
     """Seconds since the store last answered, after which the server does not count as ready."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names this server is called by, besides those of a loopback address; see `hosts.py`."""
     tracing: bool = False
     """Whether what is submitted carries a trace; needs `longshore[otel]`."""
     access_log: bool = False

@@ -33,6 +33,7 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     refusals.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
     refusals.Forbidden: Kind(403, "forbidden", "Not allowed"),
     errors.JobNotFound: Kind(404, "job-not-found", "No such job"),
+    errors.TokenNotFound: Kind(404, "token-not-found", "No such token"),
     errors.ScheduleNotFound: Kind(404, "schedule-not-found", "No such schedule"),
     refusals.TooSlow: Kind(408, "too-slow", "The request did not arrive in time"),
     errors.DuplicateJob: Kind(409, "duplicate-job", "The id is in use"),
@@ -43,6 +44,7 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     errors.CursorExpired: Kind(410, "cursor-expired", "The place in the log is gone"),
     refusals.TooLarge: Kind(413, "too-large", "The request is too large"),
     refusals.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
+    refusals.WrongHost: Kind(421, "wrong-host", "Not the server that was meant"),
     errors.InvalidArgument: Kind(422, "invalid-argument", "A value was refused"),
     refusals.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
     refusals.TooMany: Kind(429, "too-many", "Too many"),
@@ -55,7 +57,7 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
 
 _RETRY_AFTER = 1
 """Seconds after which it may be worth trying a store again that cannot be used."""
-_TOLD = ("field", "job_id", "job_ids", "schedule_id", "reason")
+_TOLD = ("field", "job_id", "job_ids", "schedule_id", "token_id", "reason")
 """What errors carry that a program may want, besides their words."""
 
 

@@ -36,6 +36,10 @@ class WrongMediaType(LongshoreError):
     """The body comes in a form that this server does not read."""
 
 
+class WrongHost(LongshoreError):
+    """The request was meant for another server, or somebody has their own name point here."""
+
+
 class TooSlow(LongshoreError):
     """The request did not arrive in time."""
 

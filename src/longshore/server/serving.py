@@ -157,6 +157,7 @@ class ApiServer:
         """
         check_exposure(host, app.state.gate)
         _check_tls(certificate, private_key)
+        app.state.hosts.strict = app.state.hosts.strict or is_loopback(host)
         self._platform: Platform = app.state.platform
         self._socket = _bound(host, port)
         options = self._platform.options

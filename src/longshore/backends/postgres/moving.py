@@ -113,6 +113,7 @@ class EnteredSchema(SQLHouse):
             self._session.copy(self._sql.fill_queues, settings.queues)
             self._session.copy(self._sql.fill_concurrency_keys, settings.concurrency_keys)
             self._session.copy(self._sql.fill_schedules, settings.schedules)
+            self._session.copy(self._sql.fill_api_tokens, settings.api_tokens)
             self._session.run(self._sql.fill_counts)
             self._session.run(self._sql.remember_queues, (settings.queue_names,))
             self._rows(self._sql.go_on_from, settings.next_uid, settings.next_event)

@@ -1008,6 +1008,24 @@ DELETE FROM {schema}.staged_runs WHERE run = $1
 -- name: silent_runs
 SELECT run FROM {schema}.staged_runs WHERE touched_at < CASE WHEN offered IS NULL THEN $1::bigint ELSE $2::bigint END
 
+-- name: token_columns
+id, name, hash, scopes, queues, created_at, expires_at, revoked_at, last_used_at
+
+-- name: tokens
+SELECT {token_columns} FROM {schema}.api_tokens
+
+-- name: token_by_id
+SELECT {token_columns} FROM {schema}.api_tokens WHERE id = $1
+
+-- name: insert_token
+INSERT INTO {schema}.api_tokens (id, name, hash, scopes, queues, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+
+-- name: revoke_token
+UPDATE {schema}.api_tokens SET revoked_at = coalesce(revoked_at, $2::bigint) WHERE id = $1
+
+-- name: touch_token
+UPDATE {schema}.api_tokens SET last_used_at = $2 WHERE id = $1
+
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4
@@ -1199,7 +1217,7 @@ SELECT
     (SELECT count(*) FROM {schema}.job_logs), (SELECT count(*) FROM {schema}.tombstones),
     (SELECT count(*) FROM {schema}.job_events), (SELECT count(*) FROM {schema}.job_tags),
     (SELECT count(*) FROM {schema}.queues), (SELECT count(*) FROM {schema}.concurrency_keys),
-    (SELECT count(*) FROM {schema}.schedules)
+    (SELECT count(*) FROM {schema}.schedules), (SELECT count(*) FROM {schema}.api_tokens)
 
 -- name: recount
 SELECT queue, status, count(*), sum(retry_count)::bigint FROM {schema}.jobs GROUP BY queue, status
@@ -1207,7 +1225,7 @@ SELECT queue, status, count(*), sum(retry_count)::bigint FROM {schema}.jobs GROU
 -- name: any_belongings
 SELECT EXISTS (SELECT 1 FROM {schema}.jobs) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
     OR EXISTS (SELECT 1 FROM {schema}.job_events) OR EXISTS (SELECT 1 FROM {schema}.queues)
-    OR EXISTS (SELECT 1 FROM {schema}.schedules)
+    OR EXISTS (SELECT 1 FROM {schema}.schedules) OR EXISTS (SELECT 1 FROM {schema}.api_tokens)
 
 -- name: moving
 -- Locked: of two who move into one house, the one who began last goes on, and the other sees that it was overtaken.
@@ -1291,6 +1309,9 @@ COPY {schema}.concurrency_keys (queue, key, holding, window_start, window_count,
 
 -- name: fill_schedules
 COPY {schema}.schedules ({schedule_fields}) FROM STDIN
+
+-- name: fill_api_tokens
+COPY {schema}.api_tokens ({token_columns}) FROM STDIN
 
 -- name: fill_counts
 INSERT INTO {schema}.queue_counts (queue, status, jobs, retries) {recount}

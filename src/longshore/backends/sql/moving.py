@@ -10,7 +10,7 @@ from longshore.backends.moving import TABLES, Inventory
 from longshore.backends.sql.columns import Row
 from longshore.backends.statements import Statements
 
-_COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules")
+_COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules", "api_tokens")
 """In the order of the columns of `row_counts`."""
 
 

@@ -11,6 +11,7 @@ from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
 from longshore.backends.sql.columns import STATUS, Row, record_of_row
 from longshore.backends.sql.staging import SQLStaging
+from longshore.backends.sql.tokens import SQLTokens
 from longshore.backends.sql.view import SQLView
 from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
 from longshore.core.change import Change, EventRow
@@ -29,7 +30,7 @@ class ChangedUnderneath(RuntimeError):
     """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
 
-class SQLTransaction(SQLStaging, SQLView):
+class SQLTransaction(SQLStaging, SQLTokens, SQLView):
     """A write transaction; `now` is set for each verb."""
 
     now: int

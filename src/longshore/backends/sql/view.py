@@ -10,6 +10,7 @@ from typing import Any
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sql.columns import STATUS, Row, event_of_row, key_of_row, queue_of_row, record_of_row
+from longshore.backends.sql.tokens import SQLTokenView
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Edge, KeyState, QueueState, Tombstone
 from longshore.backends.view import LogEnds, Search, Tally
@@ -32,7 +33,7 @@ Seen = dict[tuple[str, int], int]
 """For followers of one queue, by queue and position: up to where the log has nothing more for them."""
 
 
-class SQLView(ABC):
+class SQLView(SQLTokenView, ABC):
     """Everything that only looks, on one connection.
 
     `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.

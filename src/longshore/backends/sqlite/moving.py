@@ -80,6 +80,7 @@ class LeftFile(SQLHouse):
             list(self._rows(SQL.queues)),
             list(self._rows(SQL.rows_of_concurrency_keys)),
             list(self._rows(SQL.rows_of_schedules)),
+            list(self._rows(SQL.rows_of_api_tokens)),
             [name for (name,) in self._rows(SQL.queues_ever_seen)],
             self._next_uid,
             self.next_event,

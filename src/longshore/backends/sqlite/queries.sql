@@ -566,6 +566,24 @@ DELETE FROM staged_runs WHERE run = ?
 -- name: silent_runs
 SELECT run FROM staged_runs WHERE touched_at < iif(offered IS NULL, ?, ?)
 
+-- name: token_columns
+id, name, hash, scopes, queues, created_at, expires_at, revoked_at, last_used_at
+
+-- name: tokens
+SELECT {token_columns} FROM api_tokens
+
+-- name: token_by_id
+SELECT {token_columns} FROM api_tokens WHERE id = ?
+
+-- name: insert_token
+INSERT INTO api_tokens (id, name, hash, scopes, queues, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: revoke_token
+UPDATE api_tokens SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1
+
+-- name: touch_token
+UPDATE api_tokens SET last_used_at = ?2 WHERE id = ?1
+
 -- name: oldest_events
 SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n LIMIT ?
 
@@ -687,7 +705,8 @@ FROM job_tags
 SELECT
     (SELECT count(*) FROM jobs), (SELECT count(*) FROM job_dependencies), (SELECT count(*) FROM job_logs),
     (SELECT count(*) FROM tombstones), (SELECT count(*) FROM job_events), (SELECT count(*) FROM job_tags),
-    (SELECT count(*) FROM queues), (SELECT count(*) FROM concurrency_keys), (SELECT count(*) FROM schedules)
+    (SELECT count(*) FROM queues), (SELECT count(*) FROM concurrency_keys), (SELECT count(*) FROM schedules),
+    (SELECT count(*) FROM api_tokens)
 
 -- name: recount
 SELECT queue, status, count(*), sum(retry_count) FROM jobs GROUP BY queue, status
@@ -714,6 +733,9 @@ SELECT queue, key, holding, window_start, window_count, wakes_at FROM concurrenc
 
 -- name: rows_of_schedules
 SELECT id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body FROM schedules
+
+-- name: rows_of_api_tokens
+SELECT {token_columns} FROM api_tokens
 
 -- name: workers_heard_since
 SELECT id, seen_at FROM workers WHERE seen_at > ? ORDER BY id

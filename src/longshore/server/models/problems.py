@@ -39,7 +39,7 @@ class Problem(BaseModel):
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What a route may be refused with, for its description; what may befall any request is added."""
     told: dict[int | str, dict[str, Any]] = {}
-    for status in sorted({400, 401, 403, 408, 413, 415, 422, 429, 500, 503, *statuses}):
+    for status in sorted({400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, *statuses}):
         titles = sorted({kind.title for kind in TABLE.values() if kind.status == status})
         told[status] = {"description": "; ".join(titles) or "Refused", "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
     return told

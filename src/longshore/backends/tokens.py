@@ -1,0 +1,164 @@
+"""Tokens kept beside the jobs they open: made once, judged by the store's clock, and never kept as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from longshore.backends.transaction import Transaction
+from longshore.backends.view import View
+from longshore.core.errors import InvalidArgument, TokenNotFound
+from longshore.core.moments import Duration, from_micros
+from longshore.core.token import Issued, Scope, Token, hash_of
+
+MOST_TOKENS = 10_000
+"""Kept at once, revoked ones included: each is a person or a program, and somebody must be able to look them over."""
+
+
+class Found(NamedTuple):
+    """A token, and the moment of the store's clock at which it was looked up."""
+
+    token: Token | None
+    now: datetime
+
+
+@runtime_checkable
+class KeepsTokens(Protocol):
+    """A store that tokens are kept in."""
+
+    async def issue_token(
+        self,
+        name: str,
+        scopes: Iterable[Scope | str],
+        *,
+        queues: Iterable[str] | None = None,
+        expires_in: Duration | None = None,
+        no_later_than: datetime | None = None,
+    ) -> Issued:
+        """A new token; it ends after `expires_in`, and with `no_later_than` it must end before that."""
+        ...
+
+    async def list_tokens(self) -> list[Token]:
+        """All there are, also those that are over, by name."""
+        ...
+
+    async def find_token(self, token_id: str) -> Found:
+        """The token of this id, if there is one."""
+        ...
+
+    async def revoke_token(self, token_id: str) -> Token:
+        """From now on it opens nothing; TokenNotFound if there is none. A second time changes nothing."""
+        ...
+
+    async def note_token_use(self, token_ids: Sequence[str]) -> None:
+        """Notes that these were used now."""
+        ...
+
+
+@runtime_checkable
+class TokenView(Protocol):
+    """What looking at the store needs for it."""
+
+    def tokens(self) -> list[Token]:
+        """All of them, by name."""
+        ...
+
+    def token(self, token_id: str) -> Token | None:
+        """One of them."""
+        ...
+
+
+@runtime_checkable
+class TokenRows(TokenView, Protocol):
+    """What a transaction needs for it."""
+
+    def put_token(self, token: Token) -> None:
+        """Stores a new one."""
+        ...
+
+    def revoke_token(self, token_id: str) -> None:
+        """Revoked now, unless it was before."""
+        ...
+
+    def touch_tokens(self, token_ids: Sequence[str]) -> None:
+        """Used now."""
+        ...
+
+
+class NewToken(NamedTuple):
+    """What was asked for, checked."""
+
+    id: str
+    secret: str
+    name: str
+    scopes: frozenset[Scope]
+    queues: frozenset[str] | None
+    expires_in: int | None
+    no_later_than: datetime | None
+
+
+def issue_token(tx: Transaction, new: NewToken) -> Issued:
+    """Stores its hash."""
+    rows = _rows(tx)
+    now = from_micros(tx.now)
+    ends = None if new.expires_in is None else from_micros(tx.now + new.expires_in)
+    if new.no_later_than is not None and (ends is None or ends > new.no_later_than):
+        raise InvalidArgument(
+            "expires_in", f"must end no later than whoever makes it, at {new.no_later_than.isoformat()}"
+        )
+    known = rows.tokens()
+    if len(known) >= MOST_TOKENS:
+        raise InvalidArgument("name", f"the store has {len(known):,} tokens, and keeps no more")
+    for other in known:
+        if other.name == new.name and other.standing(now) == "live":
+            raise InvalidArgument(
+                "name", f"{new.name!r} is the name of token {other.id}, which is in force; revoke it, or choose another"
+            )
+    token = Token(
+        id=new.id,
+        name=new.name,
+        scopes=new.scopes,
+        queues=new.queues,
+        created_at=now,
+        expires_at=ends,
+        hash=hash_of(new.secret),
+    )
+    rows.put_token(token)
+    return Issued(token, new.secret)
+
+
+def revoke_token(tx: Transaction, token_id: str) -> Token:
+    """Marked, not removed: whose name stands in the log can still be looked up."""
+    rows = _rows(tx)
+    if rows.token(token_id) is None:
+        raise TokenNotFound(token_id)
+    rows.revoke_token(token_id)
+    revoked = rows.token(token_id)
+    assert revoked is not None  # it was there a moment ago, in this transaction
+    return revoked
+
+
+def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:
+    """For people who wonder which tokens can go."""
+    _rows(tx).touch_tokens(token_ids)
+
+
+def list_tokens(view: View) -> list[Token]:
+    """All of them."""
+    return _view(view).tokens()
+
+
+def find_token(view: View, token_id: str) -> Found:
+    """Looked up, with the time by which it is to be judged."""
+    return Found(_view(view).token(token_id), from_micros(view.time()))
+
+
+def _rows(tx: Transaction) -> TokenRows:
+    assert isinstance(tx, TokenRows)  # only stores whose transactions are offer these verbs
+    return tx
+
+
+def _view(view: View) -> TokenView:
+    assert isinstance(view, TokenView)
+    return view

@@ -1,0 +1,52 @@
+"""Whether a server asks who is calling: never a matter of chance, and never off where others can reach it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from longshore.core.errors import InvalidArgument
+
+Auth = Annotated[
+    str | None,
+    typer.Option(
+        "--auth",
+        envvar="LONGSHORE_AUTH",
+        metavar="on|off",
+        help="Ask for tokens. Left out: not on a loopback address, always on any other.",
+    ),
+]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allowed-host", help="A name this server is called by, like jobs.example.org; may be repeated."),
+]
+
+_WORDS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+
+
+def switch(field: str, said: str) -> bool:
+    """On or off, in one of the usual words; anything else is refused rather than guessed."""
+    found = _WORDS.get(said.strip().lower())
+    if found is None:
+        raise InvalidArgument(field, f"must be one of {', '.join(_WORDS)}; got {said!r}")
+    return found
+
+
+def asks_for_tokens(host: str, said: str | None, *, loopback: bool) -> bool:
+    """As it was said; and if nothing was, on wherever other machines reach. There it cannot be turned off."""
+    wanted = None if said is None else switch("auth", said)
+    if wanted is False and not loopback:
+        raise InvalidArgument(
+            "host",
+            f"{host} is reached from other machines, and LONGSHORE_AUTH or --auth has this server ask nobody who they "
+            "are; serve on 127.0.0.1, or leave it on",
+        )
+    return not loopback if wanted is None else wanted
+
+
+NO_TOKEN_YET = (
+    "nobody has a token for this store yet, so that nobody can use the API; make one with: "
+    "longshore token create --url {url} --scope admin you"
+)
+"""Told by a server that asks for tokens when there is none."""

@@ -1,0 +1,49 @@
+"""Wrong credentials, counted for each address: whoever guesses is told to wait, and nobody else is."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable
+from math import ceil
+from time import monotonic
+
+from longshore.server.refusals import TooMany
+
+ALLOWED = 10
+"""Wrong ones in a window: enough for a slip of the hand, and for a program that was not told of a new token yet."""
+WINDOW = 60.0
+_MOST_REMEMBERED = 10_000
+"""Addresses; the one not heard of for the longest is forgotten first."""
+
+
+class Failures:
+    """Those of one server. Only failures are held up: a good credential is let in, whoever else fails beside it."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def note(self, address: str) -> None:
+        """One more from there; TooMany when they are too many."""
+        place, now = neighbourhood(address), self._clock()
+        began, count = self._counts.pop(place, (now, 0))
+        if now - began >= WINDOW:
+            began, count = now, 0
+        self._counts[place] = (began, count + 1)
+        if len(self._counts) > _MOST_REMEMBERED:
+            self._counts.popitem(last=False)
+        if count >= ALLOWED:
+            seconds = max(1, ceil(began + WINDOW - now))
+            raise TooMany(f"too many wrong tokens came from your address; wait {seconds} seconds", seconds)
+
+
+def neighbourhood(address: str) -> str:
+    """Whoever has one IPv6 address has billions beside it: they count as one."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)

@@ -1,0 +1,81 @@
+"""Tokens over HTTP; a secret is shown once, to whoever asked for it to be made."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from longshore.core.token import Token
+from longshore.server.models.jobs import Name, Seconds
+
+ScopeName = Literal["read", "submit", "work", "admin"]
+
+
+class TokenRequest(BaseModel):
+    """A token to be made."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"name": "shop", "scopes": ["submit"], "queues": ["mail"], "expires_in": 7776000}]
+        },
+    )
+
+    name: Name = Field(description="Recorded as the actor of what is changed with it.")
+    scopes: list[ScopeName] = Field(min_length=1, max_length=4)
+    queues: list[Name] | None = Field(
+        None, min_length=1, max_length=1_000, description="The only queues it is good for; left out, all."
+    )
+    expires_in: Seconds | None = Field(None, gt=0, description="Seconds; left out, it does not expire.")
+
+
+class TokenView(BaseModel):
+    """What is known of a token."""
+
+    id: str
+    name: str
+    scopes: list[ScopeName]
+    queues: list[str] | None
+    standing: Literal["live", "expired", "revoked"]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="Within a minute.")
+
+
+class NewTokenView(TokenView):
+    """A token that was just made."""
+
+    token: str = Field(description="The secret itself. It is told now, and never again.")
+
+
+class TokenList(BaseModel):
+    """All there are."""
+
+    items: list[TokenView]
+
+
+def token_view(token: Token, now: datetime) -> TokenView:
+    """Without its hash."""
+    return TokenView.model_construct(**_fields(token, now))
+
+
+def new_token_view(token: Token, secret: str, now: datetime) -> NewTokenView:
+    """With its secret."""
+    return NewTokenView.model_construct(**_fields(token, now), token=secret)
+
+
+def _fields(token: Token, now: datetime) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": sorted(str(scope) for scope in token.scopes),
+        "queues": None if token.queues is None else sorted(token.queues),
+        "standing": token.standing(now),
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": token.revoked_at,
+        "last_used_at": token.last_used_at,
+    }

@@ -1,0 +1,82 @@
+"""Tokens: made, listed and revoked, by whoever may hand on what they are good for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from longshore.backends.tokens import KeepsTokens
+from longshore.core.errors import InvalidArgument, TokenNotFound
+from longshore.core.token import Token, check_queues, check_scopes
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.models.problems import refusals
+from longshore.server.models.tokens import (
+    NewTokenView,
+    TokenList,
+    TokenRequest,
+    TokenView,
+    new_token_view,
+    token_view,
+)
+from longshore.server.platform import Here, Platform
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=GuardedRoute)
+
+TokenId = Annotated[str, Path(description="The token's id, never its secret.", examples=["0f3a9c51b27e"])]
+
+
+@router.get("", operation_id="list_tokens", summary="List tokens", response_model=TokenList, responses=refusals())
+@needs(Scope.ADMIN)
+async def list_tokens(here: Here, caller: Calling) -> TokenList:
+    """Who may call this server, what for, and when they last did; also those that are over."""
+    now = await here.backend.now()
+    found = await _keeper(here).list_tokens()
+    return TokenList(items=[token_view(token, now) for token in found if _is_theirs(caller, token)])
+
+
+@router.post(
+    "",
+    operation_id="create_token",
+    summary="Make a token",
+    status_code=201,
+    response_model=NewTokenView,
+    responses=refusals(),
+)
+@needs(Scope.ADMIN)
+async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTokenView:
+    """Its secret is in the answer, once. Nobody makes a token that may more, or lasts longer, than their own."""
+    scopes, queues = check_scopes(body.scopes), check_queues(body.queues)
+    caller.check_grant(scopes, queues)
+    made = await _keeper(here).issue_token(
+        body.name, scopes, queues=queues, expires_in=body.expires_in, no_later_than=caller.expires_at
+    )
+    return new_token_view(made.token, made.secret, made.token.created_at)
+
+
+@router.delete(
+    "/{token_id:name}",
+    operation_id="revoke_token",
+    summary="Revoke a token",
+    response_model=TokenView,
+    responses=refusals(404),
+)
+@needs(Scope.ADMIN)
+async def revoke_token(token_id: TokenId, here: Here, caller: Calling) -> TokenView:
+    """Within a second it opens nothing any more, on any server of this store. It stays listed."""
+    keeper = _keeper(here)
+    found = await keeper.find_token(token_id)
+    if found.token is None or not _is_theirs(caller, found.token):
+        raise TokenNotFound(token_id)
+    return token_view(await keeper.revoke_token(token_id), found.now)
+
+
+def _is_theirs(caller: Caller, token: Token) -> bool:
+    """Whether the token is for nothing but queues of the caller."""
+    return caller.queues is None or (token.queues is not None and token.queues <= caller.queues)
+
+
+def _keeper(here: Platform) -> KeepsTokens:
+    if not isinstance(here.backend, KeepsTokens):
+        raise InvalidArgument("url", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
+    return here.backend

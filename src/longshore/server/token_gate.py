@@ -1,0 +1,131 @@
+"""The gate that asks for tokens: found by their id, compared in constant time, and forgotten within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+
+from fastapi import Request
+
+from longshore.backends.contract import Backend
+from longshore.backends.tokens import Found, KeepsTokens
+from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.token import Token, id_in
+from longshore.server.access import Caller
+from longshore.server.failures import Failures
+from longshore.server.refusals import Unauthenticated
+
+FRESH = 0.5
+"""Seconds for which what was looked up is believed: a token revoked by another process is refused within them."""
+_MOST_KNOWN = 1_000
+_NOTED_EVERY = 60.0
+"""Seconds between two notes of when a token was last used: a write for each request would be one too many."""
+
+_SEND_ONE = "send a token as `Authorization: Bearer lsk_…`; `longshore token create` makes one"
+_WRONG = "this token opens nothing here: it is unknown, expired or revoked; ask for a new one"
+
+_log = logging.getLogger("longshore.server")
+
+
+class TokenGate:
+    """Lets in whoever has a token that the store knows."""
+
+    authenticates = True
+
+    def __init__(self, backend: Backend, *, clock: Callable[[], float] = monotonic) -> None:
+        if not isinstance(backend, KeepsTokens):
+            raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
+        self._tokens: KeepsTokens = backend
+        self._clock = clock
+        self._failures = Failures(clock)
+        self._known: OrderedDict[str, tuple[float, Found]] = OrderedDict()
+        self._looking: dict[str, tuple[float, asyncio.Task[Found]]] = {}
+        self._noted: OrderedDict[str, float] = OrderedDict()
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def admit(self, request: Request) -> Caller:
+        """Whoever the request's token names."""
+        given = request.headers.getlist("authorization")
+        if not given:
+            raise Unauthenticated(_SEND_ONE)
+        scheme, _, secret = given[0].partition(" ")
+        if len(given) > 1 or scheme.lower() != "bearer":
+            raise Unauthenticated(_SEND_ONE)
+        return caller_of(await self.token(secret.strip(), address_of(request)))
+
+    async def token(self, secret: str, address: str) -> Token:
+        """The token of this secret; Unauthenticated if it opens nothing, TooMany if that came too often from there."""
+        token_id = id_in(secret)
+        token = None if token_id is None else await self.live(token_id)
+        if token is None or not token.opens_with(secret):
+            self._failures.note(address)
+            raise Unauthenticated(_WRONG)
+        self._note_use(token.id)
+        return token
+
+    async def live(self, token_id: str) -> Token | None:
+        """The token of this id, if it is in force."""
+        seen, found = await self._found(token_id)
+        now = found.now + timedelta(seconds=self._clock() - seen)
+        return found.token if found.token is not None and found.token.standing(now) == "live" else None
+
+    async def _found(self, token_id: str) -> tuple[float, Found]:
+        known = self._known.get(token_id)
+        if known is not None and self._clock() - known[0] < FRESH:
+            self._known.move_to_end(token_id)
+            return known
+        began, looking = self._looking.get(token_id) or self._look(token_id)
+        found = await asyncio.shield(looking)
+        if found.token is not None:  # what anybody may make up is not remembered
+            self._known[token_id] = (began, found)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return began, found
+
+    def _look(self, token_id: str) -> tuple[float, asyncio.Task[Found]]:
+        """Of many requests that come together, one looks."""
+
+        def over(look: asyncio.Task[Found]) -> None:
+            del self._looking[token_id]
+            if not look.cancelled():
+                look.exception()  # whoever waited is told; if they have all left, nobody need be
+
+        looking = asyncio.get_running_loop().create_task(self._find(token_id))
+        self._looking[token_id] = self._clock(), looking
+        looking.add_done_callback(over)
+        return self._looking[token_id]
+
+    async def _find(self, token_id: str) -> Found:
+        return await self._tokens.find_token(token_id)
+
+    def _note_use(self, token_id: str) -> None:
+        now = self._clock()
+        if now - self._noted.get(token_id, -1e9) < _NOTED_EVERY:
+            return
+        self._noted[token_id] = now
+        self._noted.move_to_end(token_id)
+        if len(self._noted) > _MOST_KNOWN:
+            self._noted.popitem(last=False)
+        note = asyncio.ensure_future(self._write_use(token_id))
+        self._notes.add(note)
+        note.add_done_callback(self._notes.discard)
+
+    async def _write_use(self, token_id: str) -> None:
+        try:
+            await self._tokens.note_token_use([token_id])
+        except LongshoreError as error:  # nobody is refused for it
+            _log.debug("the use of token %s was not noted: %s", token_id, error)
+
+
+def caller_of(token: Token) -> Caller:
+    """Whoever has it."""
+    return Caller(token.name, token.scopes, token.queues, token.expires_at)
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as anybody can tell."""
+    return "" if request.client is None else request.client.host

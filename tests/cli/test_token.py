@@ -1,0 +1,137 @@
+"""`longshore token`, and when a server asks for one: every word for on and off, and nothing that merely looks so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from longshore import connect
+from longshore.cli.authentication import asks_for_tokens, switch
+from longshore.cli.token import span_of
+from longshore.core.errors import InvalidArgument
+from tests.cli.test_main import longshore
+
+ON = ("on", "ON", "true", "True", "TRUE", "1", "yes", "Yes")
+OFF = ("off", "Off", "false", "False", "FALSE", "0", "no", "NO")
+NEITHER = (
+    "",
+    " ",
+    "maybe",
+    "2",
+    "-1",
+    "t",
+    "f",
+    "y",
+    "n",
+    "none",
+    "null",
+    "disabled",
+    "truee",
+    "0x0",
+    "falsch",
+    "'false'",
+)
+
+
+@pytest.mark.parametrize("said", [None, *ON, *OFF, *NEITHER])
+def test_whatever_is_said_a_public_address_is_never_open(said: str | None) -> None:
+    # F54
+    if said in OFF:
+        with pytest.raises(InvalidArgument, match="is reached from other machines"):
+            asks_for_tokens("0.0.0.0", said, loopback=False)
+        assert asks_for_tokens("127.0.0.1", said, loopback=True) is False
+    elif said in NEITHER:
+        for loopback in (False, True):
+            with pytest.raises(InvalidArgument, match="must be one of on, true, yes, 1, off, false, no, 0"):
+                asks_for_tokens("x", said, loopback=loopback)
+    else:
+        assert asks_for_tokens("0.0.0.0", said, loopback=False) is True
+        assert asks_for_tokens("127.0.0.1", said, loopback=True) is (said is not None)
+
+
+def test_a_switch_may_have_spaces_around_it() -> None:
+    assert switch("auth", " off\n") is False
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """An empty store."""
+    address = f"sqlite:///{tmp_path / 'jobs.db'}"
+
+    async def make() -> None:
+        async with connect(address) as backend:
+            await backend.count_jobs()
+
+    asyncio.run(make())
+    return address
+
+
+def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
+    made = longshore(
+        "token",
+        "create",
+        "shop",
+        "--url",
+        url,
+        "--scope",
+        "submit",
+        "--scope",
+        "read",
+        "--queue",
+        "mail",
+        "--expires-in",
+        "90d",
+    )
+    assert made.returncode == 0, made.stderr
+    (secret,) = made.stdout.split()
+    assert secret.startswith("lsk_")
+    assert "not shown again" in made.stderr
+    assert secret not in made.stderr
+    (listed,) = json.loads(longshore("token", "list", "--url", url, "--json").stdout)
+    assert listed["name"] == "shop"
+    assert listed["scopes"] == ["read", "submit"]
+    assert listed["queues"] == ["mail"]
+    assert listed["standing"] == "live"
+    table = longshore("token", "list", "--url", url).stdout
+    assert "read, submit in mail" in table
+    assert secret not in table
+    assert "revoked" in longshore("token", "revoke", listed["id"], "--url", url).stdout
+    (after,) = json.loads(longshore("token", "list", "--url", url, "--json").stdout)
+    assert after["standing"] == "revoked"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("create", "shop", "--scope", "root"), "scopes: 'root' is none; choose among admin, read, submit, work"),
+        (("create", "local", "--scope", "read"), "name: 'local' is how whoever calls"),
+        (
+            ("create", "shop", "--scope", "read", "--expires-in", "soon"),
+            "expires_in: must be a number with s, m, h or d",
+        ),
+        (("revoke", "nobody"), "no token has the id 'nobody'"),
+    ],
+)
+def test_what_makes_no_token_is_told_in_one_line(url: str, arguments: tuple[str, ...], words: str) -> None:
+    refused = longshore("token", *arguments, "--url", url)
+    assert refused.returncode != 0
+    assert refused.stderr.startswith(f"longshore: {words}")
+    assert json.loads(longshore("token", "list", "--url", url, "--json").stdout) == []
+
+
+def test_a_mistyped_address_makes_no_file(tmp_path: Path) -> None:
+    refused = longshore("token", "list", "--url", f"sqlite:///{tmp_path / 'typo.db'}")
+    assert refused.returncode == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_span_is_written_as_a_person_would() -> None:
+    assert span_of("90d") == timedelta(days=90)
+    assert span_of("45s") == timedelta(seconds=45)
+    for wrong in ("", "d", "1.5h", "-1d", "1w", "1 d"):
+        with pytest.raises(InvalidArgument):
+            span_of(wrong)
