@@ -150,6 +150,8 @@ SPOILED = {
     "tenant_limits/tenants.py": ('render.call("modest", page)', 'render.call("modest", "page")'),
     "nightly_report/nightly.py": ('NIGHTLY, region="eu")', "NIGHTLY, region=5)"),
     "fastapi_app/app.py": ("send_mail.enqueue(mail)", "send_mail.enqueue(mail.to)"),
+    "nightly_pipeline/nightly_pipeline.py": ("send.call(number)", "send.call(str(number))"),
+    "spark_jobs/spark_jobs.py": ("report.enqueue(1_000_000)", 'report.enqueue("1_000_000")'),
     "django_view/shop.py": ('enqueue_sync(name=request.POST["name"])', 'enqueue_sync(nmae=request.POST["name"])'),
 }
 """In each example, a call and the same call with an argument that is wrong."""
@@ -196,7 +198,10 @@ def test_right_calls_have_the_types_of_their_task_and_each_wrong_one_is_an_error
         assert checked.errors(f"examples/{example}") == [], checked.told
 
 
-def test_every_example_has_a_call_that_is_spoiled_here() -> None:
-    assert {Path(example).parent.name for example in SPOILED} == {
-        page.parent.name for page in (ROOT / "examples").glob("*/README.md")
+def test_every_example_that_calls_tasks_has_a_call_that_is_spoiled_here() -> None:
+    programs = [(program, program.read_text(encoding="utf-8")) for program in (ROOT / "examples").glob("*/*.py")]
+    assert set(SPOILED) == {
+        f"{program.parent.name}/{program.name}"
+        for program, text in programs
+        if re.search(r"^@harbor\.", text, re.MULTILINE) and re.search(r"\.(enqueue\w*|call|schedule)\(", text)
     }

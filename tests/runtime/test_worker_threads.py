@@ -95,10 +95,10 @@ async def test_a_thread_that_was_left_behind_ends_when_its_call_does(backend: Ba
 async def test_leases_are_kept_while_threads_work(backend: Backend, queue: Queue) -> None:
     # M-WRK-13
     def process(job: RunningJob) -> str:
-        threading.Event().wait(1.2)
+        threading.Event().wait(1.8)
         return "done"
 
-    async with working(queue, process, lock_duration=0.5, concurrency=2):
+    async with working(queue, process, lock_duration=1.0, concurrency=2):
         await queue.add("x", job_id="a")
         await queue.add("x", job_id="b")
         for name in "ab":
