@@ -307,7 +307,7 @@ async def test_what_a_job_notes_is_kept(queue: Queue, backend: Backend) -> None:
 
 
 async def test_a_record_tells_what_bullmq_asks_of_a_job(queue: Queue, backend: Backend, clock: HeldClock) -> None:
-    # M-JOB-08 M-JOB-09 M-JOB-10 M-JOB-12 M-JOB-13 M-JOB-17
+    # M-JOB-08 M-JOB-09 M-JOB-10 M-JOB-12 M-JOB-13 M-JOB-15 M-JOB-17 X-75
     added = await queue.add("sum", [1, 2])
     [first] = await queue.dequeue_jobs("w1", lease=30)
     started_at = clock.now()
@@ -323,4 +323,5 @@ async def test_a_record_tells_what_bullmq_asks_of_a_job(queue: Queue, backend: B
     await queue.complete_job(added.id, b'{"sum":3}')
     done = await queue.get_job(added.id)
     assert (done.executions, done.started_at, done.finalized_at) == (2, started_at, clock.now())
+    assert (failed.updated_at, done.updated_at) == (started_at + seconds(1), clock.now())
     assert (done.result, done.error_message, done.lease) == (b'{"sum":3}', "", None)
