@@ -10,7 +10,10 @@ TEST_PROCESSES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
+# what running takes is some thirty small packages; those of the tests, Spark and the tools are a hundred and large
+RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # benchmarks and examples are checked as soon as they exist
 TYPED := src tests $(wildcard benchmarks examples)
 FAST_TESTS := tests/core tests/house tests/contract
@@ -22,16 +25,20 @@ help: ## list the targets
 
 setup: $(READY) ## make the virtual environment with the locked dependencies
 
-# made again only when the lock or the project file changed
-$(READY): requirements/lock.txt pyproject.toml
+# made again only when the locks or the project file changed
+$(READY): requirements/lock.txt $(RUNNABLE)
+	$(PIP_INSTALL) --require-hashes -r requirements/lock.txt
+	@touch $(READY)
+
+$(RUNNABLE): requirements/run.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; Longshore needs Python 3.11 or newer (make PYTHON=/path/to/python)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Longshore needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another with make PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(READY)
+	$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $(RUNNABLE)
 
-run: $(READY) ## start the whole platform on this machine (API, scheduler, a worker, a status page) until Ctrl-C
+run: $(RUNNABLE) ## start the whole platform on this machine (API, scheduler, a worker, a status page) until Ctrl-C
 	$(BIN)/longshore up
 
 test: check-lint ## the style, type and import checks, then the whole test suite
@@ -58,10 +65,12 @@ docs: $(READY) ## write the generated pages anew
 lock: ## compile the lock anew, keeping its versions where they still fit (UPGRADE=1 takes the newest)
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
 	$(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install --quiet --disable-pip-version-check uv && \
-	env -u PIP_FIND_LINKS -u UV_FIND_LINKS "$$tool/bin/uv" pip compile --quiet --no-config \
-		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
-		$(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel pyproject.toml requirements/lock.in --output-file requirements/lock.txt
+	compile="env -u PIP_FIND_LINKS -u UV_FIND_LINKS $$tool/bin/uv pip compile --quiet --no-config \
+		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links" && \
+	$$compile --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel \
+		pyproject.toml requirements/lock.in --output-file requirements/lock.txt && \
+	$$compile --custom-compile-command 'make lock' --extra server --constraints requirements/lock.txt \
+		pyproject.toml requirements/run.in --output-file requirements/run.txt
 
 clean: ## remove the virtual environment and what the tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

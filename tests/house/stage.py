@@ -75,6 +75,7 @@ class Stage:
         """One after the other in one shell, beside the files that the page tells its reader to write."""
         ignored = shutil.ignore_patterns("*.db*", "__pycache__")
         shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=ignored)
+        (self.folder / ".venv").symlink_to(sys.prefix)
         for block in programs:
             self._written(block)
         if set_up := SET_UP.get(commands[0].page):

@@ -27,9 +27,9 @@ def tracked_files() -> list[Path]:
     return [ROOT / name for name in names if name and (ROOT / name).is_file()]
 
 
-def locked_requirements() -> dict[str, str]:
+def locked_requirements(lock: Path = LOCK) -> dict[str, str]:
     """Each locked package with its whole entry, continuation lines included."""
-    entries = re.split(r"^(?=\S)", LOCK.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    entries = re.split(r"^(?=\S)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {match[1]: entry for entry in entries if (match := PINNED.match(entry))}
 
 
@@ -59,6 +59,17 @@ def test_the_lock_holds_every_dependency_of_the_project_and_every_tool() -> None
     ]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower() for requirement in wanted}
     assert names - locked_requirements().keys() == set(), "run `make lock`"
+
+
+def test_what_is_locked_for_running_is_locked_alike_for_the_tests() -> None:
+    def pinned(lock: Path) -> dict[str, str]:
+        """Version, marker and hashes, without who asked for it."""
+        return {name: re.sub(r"\s*#.*", "", entry).strip() for name, entry in locked_requirements(lock).items()}
+
+    everything, running = pinned(LOCK), pinned(LOCK.with_name("run.txt"))
+    assert {name: entry for name, entry in running.items() if everything.get(name) != entry} == {}, "run `make lock`"
+    assert {"fastapi", "hatchling", "uvicorn"} <= running.keys()
+    assert {"pyspark", "pytest", "mypy"} & running.keys() == set()
 
 
 # --- traces of a machine ---

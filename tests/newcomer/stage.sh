@@ -75,7 +75,8 @@ pip() {
 
 # `make test` is what runs this: of the targets only `run` is run, the others are looked at
 make() {
-    local options=(--no-print-directory --directory "$REPOSITORY" VENV="$ENVIRONMENT" --assume-old "$ENVIRONMENT/.ready")
+    local options=(--no-print-directory --directory "$REPOSITORY" VENV="$ENVIRONMENT")
+    options+=(--assume-old "$ENVIRONMENT/.runnable" --assume-old "$ENVIRONMENT/.ready")
     if [ "${1-}" = run ]; then
         stop_what_runs
         LONGSHORE_URL="sqlite:///$STAGE/run.db" leave_running command make "${options[@]}" run
