@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longshore import connect
-from longshore.cli.authentication import asks_for_tokens, switch
+from longshore.cli.authentication import asks_for_tokens, session_key, switch
 from longshore.cli.token import span_of
 from longshore.core.errors import InvalidArgument
 from tests.cli.test_main import longshore
@@ -135,3 +135,14 @@ def test_a_span_is_written_as_a_person_would() -> None:
     for wrong in ("", "d", "1.5h", "-1d", "1w", "1 d"):
         with pytest.raises(InvalidArgument):
             span_of(wrong)
+
+
+def test_a_key_for_sessions_is_long_enough_or_refused(tmp_path: Path) -> None:
+    assert session_key(None) is None
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        session_key(tmp_path / "none")
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(InvalidArgument, match="has 5 bytes"):
+        session_key(tmp_path / "key")
+    (tmp_path / "key").write_bytes(b"k" * 32 + b"\n")
+    assert session_key(tmp_path / "key") == b"k" * 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,16 @@ AllowedHosts = Annotated[
     typer.Option("--allowed-host", help="A name this server is called by, like jobs.example.org; may be repeated."),
 ]
 
+SessionKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--session-key-file",
+        envvar="LONGSHORE_SESSION_KEY_FILE",
+        help="A file with 32 or more random bytes that several servers share, so that a browser signs in to all.",
+    ),
+]
+
+_SHORTEST_KEY = 32
 _WORDS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
 
 
@@ -43,6 +54,21 @@ def asks_for_tokens(host: str, said: str | None, *, loopback: bool) -> bool:
             "are; serve on 127.0.0.1, or leave it on",
         )
     return not loopback if wanted is None else wanted
+
+
+def session_key(path: Path | None) -> bytes | None:
+    """The bytes in the file."""
+    if path is None:
+        return None
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise InvalidArgument("session_key_file", f"{path} cannot be read: {error.strerror}") from None
+    if len(key) < _SHORTEST_KEY:
+        raise InvalidArgument(
+            "session_key_file", f"{path} has {len(key)} bytes; write {_SHORTEST_KEY} or more that are random into it"
+        )
+    return key
 
 
 NO_TOKEN_YET = (

@@ -14,7 +14,7 @@ import typer
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.backends.tokens import KeepsTokens
-from longshore.cli.authentication import NO_TOKEN_YET, AllowedHosts, Auth, asks_for_tokens
+from longshore.cli.authentication import NO_TOKEN_YET, AllowedHosts, Auth, SessionKey, asks_for_tokens, session_key
 from longshore.cli.output import printable
 from longshore.cli.together import Together
 from longshore.core.errors import InvalidArgument, LongshoreError
@@ -52,6 +52,7 @@ def serve_api(
     log_format: LogForm = "text",
     auth: Auth = None,
     allowed_host: AllowedHosts = None,
+    session_key_file: SessionKey = None,
     access_log: AccessLog = False,
     tracing: Tracing = False,
     tls_certificate: Certificate = None,
@@ -71,6 +72,7 @@ def serve_api(
             port=port,
             auth=auth,
             allowed_hosts=allowed_host or (),
+            key=session_key(session_key_file),
             store=without_password(url),
             access_log=access_log,
             tracing=tracing,
@@ -106,6 +108,7 @@ def serving(
     port: int,
     auth: str | None,
     allowed_hosts: Sequence[str],
+    key: bytes | None,
     store: str,
     access_log: bool,
     tracing: bool,
@@ -131,7 +134,7 @@ def serving(
         ) from None
     asks = asks_for_tokens(host, auth, loopback=is_loopback(host))
     options = ServerOptions(access_log=access_log, tracing=tracing, allowed_hosts=tuple(allowed_hosts))
-    app = create_app(backend, options=options, gate=TokenGate(backend) if asks else None)
+    app = create_app(backend, options=options, gate=TokenGate(backend, session_key=key) if asks else None)
     telling: list[asyncio.Task[None]] = []
 
     def ready(address: str) -> None:

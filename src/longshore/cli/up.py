@@ -10,7 +10,7 @@ import typer
 
 from longshore.app.builtin import builtin_harbor
 from longshore.app.harbor import Harbor
-from longshore.cli.authentication import AllowedHosts, Auth
+from longshore.cli.authentication import AllowedHosts, Auth, SessionKey, session_key
 from longshore.cli.output import printable
 from longshore.cli.serve import (
     ON_ASKED,
@@ -58,6 +58,7 @@ def up(
     log_format: LogForm = "text",
     auth: Auth = None,
     allowed_host: AllowedHosts = None,
+    session_key_file: SessionKey = None,
     access_log: AccessLog = False,
     tracing: Tracing = False,
     tls_certificate: Certificate = None,
@@ -78,6 +79,7 @@ def up(
         "log_format": log_format,
         "tracing": tracing,
     }
+    key = session_key(session_key_file)
     logs.set_up(log_format)
     shown = f"the store of {harbor}" if harbor is not None else without_password(store)
 
@@ -92,6 +94,7 @@ def up(
             port=port,
             auth=auth,
             allowed_hosts=allowed_host or (),
+            key=key,
             store=shown,
             access_log=access_log,
             tracing=tracing,

@@ -17,6 +17,7 @@ from longshore.core.token import EVERYTHING as EVERYTHING
 from longshore.core.token import NOBODY
 from longshore.core.token import Scope as Scope
 from longshore.server.bodies import StrictRequest
+from longshore.server.origins import SAFE, check_media_type, check_origin
 from longshore.server.refusals import Forbidden
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -106,6 +107,7 @@ class OpenGate:
 LOCAL = Caller(NOBODY, EVERYTHING)
 
 _SCOPE = "__longshore_scope__"
+_TAKES_FORM = "__longshore_takes_form__"
 
 
 def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
@@ -124,8 +126,17 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
     return found
 
 
+def takes_form(endpoint: Endpoint) -> Endpoint:
+    """Declares that this route is sent a form by a page of ours; every other one that changes anything takes JSON."""
+    setattr(endpoint, _TAKES_FORM, True)
+    return endpoint
+
+
 class GuardedRoute(APIRoute):
-    """A route that knows its scope: the caller is asked for it before a byte of the body is read."""
+    """A route that knows its scope: the caller is asked for it before a byte of the body is read.
+
+    A page of another origin reaches none of them, and a plain form only those that take one.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         scope = scope_of(endpoint)
@@ -143,12 +154,17 @@ class GuardedRoute(APIRoute):
         """The handler behind the gate."""
         handle = super().get_route_handler()
         scope = self.scope
+        takes_form = getattr(self.endpoint, _TAKES_FORM, False)
 
         async def guarded(request: Request) -> Response:
+            changes = request.method not in SAFE
+            check_origin(request, proof=changes and takes_form)
             if scope is not Scope.PUBLIC:
                 caller = await request.app.state.gate.admit(request)
                 caller.check_scope(scope)
                 request.state.caller = caller
+            if changes and not takes_form:
+                check_media_type(request)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return guarded

@@ -24,6 +24,7 @@ from longshore.server.envelope import Envelope
 from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
+from longshore.server.refusals import Unauthenticated
 from longshore.server.routes import (
     bulk,
     events,
@@ -33,6 +34,7 @@ from longshore.server.routes import (
     operations,
     queues,
     schedules,
+    sign_in,
     status_page,
     submission,
     tokens,
@@ -41,6 +43,7 @@ from longshore.server.routes import (
 ROUTERS: Sequence[APIRouter] = (
     operations.router,
     status_page.router,
+    sign_in.router,
     submission.router,
     bulk.router,
     events.router,
@@ -94,6 +97,7 @@ def create_app(
         app.router.routes.extend(_guarded(router))
     described(app)
     app.add_exception_handler(LongshoreError, problems.on_refusal)
+    app.add_exception_handler(Unauthenticated, sign_in.on_stranger)
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_middleware(Envelope, options=chosen, hosts=app.state.hosts, observe=platform.figures.served)

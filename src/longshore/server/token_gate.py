@@ -1,4 +1,7 @@
-"""The gate that asks for tokens: found by their id, compared in constant time, and forgotten within a second."""
+"""The gate that asks for tokens: found by their id, compared in constant time, and forgotten within a second.
+
+A browser shows its token once, and then the cookie of a session that began with it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 
 from fastapi import Request
@@ -17,7 +20,9 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.token import Token, id_in
 from longshore.server.access import Caller
 from longshore.server.failures import Failures
+from longshore.server.origins import SAFE, check_origin
 from longshore.server.refusals import Unauthenticated
+from longshore.server.sessions import PLAIN, SECURE, Sessions
 
 FRESH = 0.5
 """Seconds for which what was looked up is believed: a token revoked by another process is refused within them."""
@@ -36,26 +41,54 @@ class TokenGate:
 
     authenticates = True
 
-    def __init__(self, backend: Backend, *, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, backend: Backend, *, session_key: bytes | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """Without a `session_key` browsers sign in to this process alone, and anew when it was restarted."""
         if not isinstance(backend, KeepsTokens):
             raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
         self._tokens: KeepsTokens = backend
         self._clock = clock
         self._failures = Failures(clock)
+        self._sessions = Sessions(session_key)
         self._known: OrderedDict[str, tuple[float, Found]] = OrderedDict()
         self._looking: dict[str, tuple[float, asyncio.Task[Found]]] = {}
         self._noted: OrderedDict[str, float] = OrderedDict()
         self._notes: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request) -> Caller:
-        """Whoever the request's token names."""
+        """Whoever the request's token names, or the session that began with one."""
         given = request.headers.getlist("authorization")
         if not given:
-            raise Unauthenticated(_SEND_ONE)
+            return await self._in_session(request)
         scheme, _, secret = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer":
             raise Unauthenticated(_SEND_ONE)
         return caller_of(await self.token(secret.strip(), address_of(request)))
+
+    async def _in_session(self, request: Request) -> Caller:
+        value = _cookie_of(request)
+        session = None if value is None else self._sessions.read(value)
+        if session is None:
+            raise Unauthenticated(_SEND_ONE)
+        check_origin(request, proof=request.method not in SAFE)
+        seen, found = await self._found(session.token_id)
+        now = self._moment(seen, found)
+        if found.token is None or session.ends <= now or found.token.standing(now) != "live":
+            raise Unauthenticated("this session is over; sign in again")
+        request.state.signed_in = True
+        return caller_of(found.token)
+
+    async def begin_session(self, request: Request, secret: str) -> str:
+        """The value of a cookie that stands for this secret."""
+        token = await self.token(secret, address_of(request))
+        return self._sessions.begin(token.id, self._moment(*await self._found(token.id)))
+
+    def end_session(self, request: Request) -> None:
+        """Whatever session the request has is over."""
+        value = _cookie_of(request)
+        if value is not None:
+            self._sessions.end(value)
 
     async def token(self, secret: str, address: str) -> Token:
         """The token of this secret; Unauthenticated if it opens nothing, TooMany if that came too often from there."""
@@ -70,8 +103,12 @@ class TokenGate:
     async def live(self, token_id: str) -> Token | None:
         """The token of this id, if it is in force."""
         seen, found = await self._found(token_id)
-        now = found.now + timedelta(seconds=self._clock() - seen)
-        return found.token if found.token is not None and found.token.standing(now) == "live" else None
+        live = found.token is not None and found.token.standing(self._moment(seen, found)) == "live"
+        return found.token if live else None
+
+    def _moment(self, seen: float, found: Found) -> datetime:
+        """What the store's clock says by now."""
+        return found.now + timedelta(seconds=self._clock() - seen)
 
     async def _found(self, token_id: str) -> tuple[float, Found]:
         known = self._known.get(token_id)
@@ -124,6 +161,10 @@ class TokenGate:
 def caller_of(token: Token) -> Caller:
     """Whoever has it."""
     return Caller(token.name, token.scopes, token.queues, token.expires_at)
+
+
+def _cookie_of(request: Request) -> str | None:
+    return request.cookies.get(SECURE if request.url.scheme == "https" else PLAIN)
 
 
 def address_of(request: Request) -> str:

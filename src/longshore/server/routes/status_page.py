@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
-from longshore.server.pages.rendering import CONTENT_SECURITY, render
+from longshore.server.pages.rendering import page
 from longshore.server.pages.status import status_of
 from longshore.server.platform import Here
 
@@ -19,7 +19,7 @@ _SHOWN = 20
 
 @router.get("/", operation_id="status_page", response_class=HTMLResponse)
 @needs(Scope.READ)
-async def status_page(here: Here, caller: Calling) -> HTMLResponse:
+async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResponse:
     """Queues, counts, the latest and the failed jobs, workers."""
     queues = [info for info in await here.backend.list_queues() if caller.sees(info.name)]
     theirs = caller.queues_among(())
@@ -29,5 +29,5 @@ async def status_page(here: Here, caller: Calling) -> HTMLResponse:
     )
     workers = await here.backend.list_workers() if caller.queues is None else []
     now = await here.backend.now()
-    page = render("status.html", status_of(queues, latest.items, failed.items, workers, now))
-    return HTMLResponse(page, headers={"Content-Security-Policy": CONTENT_SECURITY})
+    signed_in = caller.name if getattr(request.state, "signed_in", False) else ""
+    return page("status.html", {**status_of(queues, latest.items, failed.items, workers, now), "signed_in": signed_in})

@@ -1,0 +1,90 @@
+"""Signing in with a browser: a token is shown once, and a cookie that no script can read stands for it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from longshore.server import problems
+from longshore.server.access import GuardedRoute, Scope, needs, takes_form
+from longshore.server.origins import SAFE
+from longshore.server.pages.rendering import page
+from longshore.server.problems import kind_of
+from longshore.server.refusals import TooLarge, TooMany, Unauthenticated
+from longshore.server.sessions import LASTS, PLAIN, SECURE
+from longshore.server.token_gate import TokenGate
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_LONGEST = 4_096
+
+
+@router.get("/sign-in", operation_id="sign_in_page", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+async def sign_in_page(request: Request) -> Response:
+    """Where a token can be shown."""
+    if not isinstance(request.app.state.gate, TokenGate):
+        return RedirectResponse("/", 303)
+    return page("sign_in.html", {"trouble": ""})
+
+
+@router.post("/sign-in", operation_id="sign_in", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+@takes_form
+async def sign_in(request: Request) -> Response:
+    """Exchanges a token for a session."""
+    gate = request.app.state.gate
+    if not isinstance(gate, TokenGate):
+        return RedirectResponse("/", 303)
+    try:
+        value = await gate.begin_session(request, await _field(request, "token"))
+    except (Unauthenticated, TooMany) as error:
+        told = problems.problem(error)
+        return page("sign_in.html", {"trouble": str(error)}, kind_of(type(error)).status, told.headers)
+    answer = RedirectResponse("/", 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(
+        SECURE if secure else PLAIN,
+        value,
+        max_age=int(LASTS.total_seconds()),
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@router.post("/sign-out", operation_id="sign_out", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+@takes_form
+async def sign_out(request: Request) -> Response:
+    """Ends the session, also for whoever has a copy of its cookie."""
+    if isinstance(request.app.state.gate, TokenGate):
+        request.app.state.gate.end_session(request)
+    answer = RedirectResponse("/sign-in", 303)
+    for name, secure in ((PLAIN, False), (SECURE, True)):
+        if name in request.cookies:
+            answer.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+    return answer
+
+
+async def on_stranger(request: Request, error: Exception) -> Response:
+    """For whoever must be known first: a person before a page is asked to sign in, a program is told so."""
+    assert isinstance(error, Unauthenticated)
+    route = request.scope.get("route")
+    wants_page = isinstance(route, GuardedRoute) and route.response_class is HTMLResponse
+    if wants_page and request.method in SAFE and "text/html" in request.headers.get("accept", ""):
+        told = problems.problem(error)
+        return page("sign_in.html", {"trouble": ""}, told.status_code, told.headers)
+    return await problems.on_refusal(request, error)
+
+
+async def _field(request: Request, name: str) -> str:
+    body = await request.body()
+    if len(body) > _LONGEST:
+        raise TooLarge(f"the form has more than {_LONGEST:,} bytes")
+    found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).get(name, [""])
+    return found[0].strip()
