@@ -27,12 +27,14 @@ setup: $(READY) ## make the virtual environment with the locked dependencies
 
 # made again only when the locks or the project file changed
 $(READY): requirements/lock.txt $(RUNNABLE)
+	@echo "make: bringing what the checks and tests need to $(VENV), once; a hundred packages, some of them large"
 	$(PIP_INSTALL) --require-hashes -r requirements/lock.txt
 	@touch $(READY)
 
 $(RUNNABLE): requirements/run.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; Longshore needs Python 3.11 or newer (make PYTHON=/path/to/python)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Longshore needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another with make PYTHON=python3.12" >&2; exit 1; }
+	@echo "make: setting up $(VENV), once; some thirty small packages"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes -r requirements/run.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .

@@ -109,6 +109,7 @@ def test_an_error_comes_whole_out_of_another_process(error: LongshoreError, attr
 def test_users_import_every_error_from_one_place() -> None:
     promised = {
         "LongshoreError",
+        "MissingExtra",
         "InvalidArgument",
         "JobCancelled",
         "JobFailed",
