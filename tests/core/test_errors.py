@@ -20,10 +20,12 @@ from longshore.core.errors import (
     JobNotInflight,
     LeaseLost,
     LongshoreError,
+    MissingExtra,
     MoveRefused,
     QueueClosed,
     ScheduleNotFound,
     Snooze,
+    TokenNotFound,
 )
 from longshore.core.lifecycle import JobStatus
 
@@ -33,6 +35,8 @@ EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (InvalidArgument("queue", "must not be empty"), {"field": "queue"}),
     (JobNotFound("j1"), {"job_id": "j1"}),
     (ScheduleNotFound("s1"), {"schedule_id": "s1"}),
+    (TokenNotFound("t1"), {"token_id": "t1"}),
+    (MissingExtra("The server", "server"), {"extra": "server"}),
     (DuplicateJob(["j1", "j2"]), {"job_ids": ["j1", "j2"]}),
     (InvalidTransition("j1", S.RUNNING, S.DEAD), {"job_id": "j1", "status": S.RUNNING, "target": S.DEAD}),
     (JobNotInflight("j1", S.DEAD, S.COMPLETED), {"job_id": "j1", "status": S.DEAD, "target": S.COMPLETED}),

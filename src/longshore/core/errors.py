@@ -111,6 +111,7 @@ class MissingExtra(LongshoreError, ImportError):
 
     def __init__(self, part: str, extra: str) -> None:
         super().__init__(f'{part} needs an extra: pip install "longshore[{extra}]"')
+        self.extra = extra
 
 
 class MoveRefused(LongshoreError):
