@@ -26,6 +26,7 @@ PROGRAMS = {
     "fastapi_app": "app.py",
     "django_view": "shop.py",
     "spark_jobs": "spark_jobs.py",
+    "rows_to_report": "rows_to_report.py",
 }
 
 
@@ -99,6 +100,17 @@ def test_jobs_on_spark(tmp_path: Path) -> None:
     assert "parcel 13: ValueError: this parcel has no weight (crashes: 0)\n" in shown
     assert re.search(r"parcel 666: .*its Spark task ended without a word .* \(crashes: 2\)\n", shown)
     assert "{'even': 500000, 'all': 1000000} {'percent': 100," in shown
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(290)
+def test_rows_become_jobs_and_a_report(tmp_path: Path) -> None:
+    example = Example("rows_to_report", tmp_path)
+    shown = example.run("1500", patience=280)
+    assert "1,500 rows are jobs\n1,650 runs of them\n" in shown
+    assert "4,952 events are in the lake, version 1\n" in shown
+    assert "4,952 events of 1,500 jobs audited: nothing is wrong\n" in shown
+    assert "Parcels" in (example.folder / "report" / "report.html").read_text(encoding="utf-8")
 
 
 def test_cancellation_and_progress(tmp_path: Path) -> None:

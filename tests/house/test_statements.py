@@ -23,7 +23,8 @@ OF_THEIR_OWN = {
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
-            "copy_events copy_jobs copy_tags count_delayed jobs_behind_keys tombstones_behind_keys unpark_first"
+            "copy_events copy_jobs copy_staged_jobs copy_tags count_delayed insert_plain_jobs jobs_behind_keys"
+            " tombstones_behind_keys unpark_first"
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",

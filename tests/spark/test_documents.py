@@ -15,7 +15,7 @@ PAGES = Path(__file__).resolve().parents[2] / "docs"
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("spark.md", ["|mails|send|INITIAL_PENDING|  100|", "1100 events"]),
+        ("spark.md", ["|mails|send|INITIAL_PENDING|  100|", "1101 events"]),
         ("audit.md", ["18 events of 10 jobs: nothing is wrong"]),
         ("pipeline.md", ["155 events came", "|mails|send|ValueError: no mailbox 13|5    |5   |", "|mails|       45|"]),
     ],

@@ -11,9 +11,12 @@ from longshore.backends.staging import KEEP_UNFINISHED, StagesJobs
 from longshore.core.clock import HeldClock
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND
-from longshore.spark.columns import staged_text
+from longshore.runtime.adding import job_from
+from longshore.spark.columns import RowsAsTexts
 from longshore.spark.writing import write_report
+from longshore.testing.conformance.staging import audit, log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +42,8 @@ def staging(backend: Backend) -> StagesJobs:
 
 
 def bodies(*rows: dict[str, Any]) -> list[str]:
-    return [staged_text(row, data_is_text=False) for row in rows]
+    texts = RowsAsTexts(data_is_text=False)
+    return [texts.text(row) for row in rows]
 
 
 async def test_every_row_becomes_a_job_with_what_its_columns_say(spark: "SparkSession", store_url: str) -> None:
@@ -70,6 +74,46 @@ async def test_every_row_becomes_a_job_with_what_its_columns_say(spark: "SparkSe
     report = write_report(store_url, "second")
     assert report is not None
     assert (report.offered, report.inserted, report.already_there) == (100, 0, 100)
+
+
+async def test_plain_rows_become_the_jobs_and_events_that_others_become(store_url: str) -> None:
+    """A store may make jobs of plain rows by itself; a job enqueued by hand is the pattern, in every column."""
+    columns: dict[str, Any] = {"priority": 4, "attempts": 3, "timeout": 1.5, "max_crashes": 1}
+    rows: list[dict[str, Any]] = [
+        {"type": f"kind-{n % 2}", "queue": f"queue-{n % 3}", "data": {"n": n, "text": "\x01 é \\u0000"}}
+        for n in range(9)
+    ]
+    async with connect(store_url) as backend:
+        store = staging(backend)
+        texts = bodies(*({**row, **columns} for row in rows), {"type": "kind-0", "queue": "queue-0"})
+        await store.stage_jobs("run", "plain", texts)
+        await store.stage_jobs("run", "not told of", texts)
+        await store.stage_jobs("run", "keyed", bodies({**rows[0], **columns, "idempotency_key": "k"}))
+        assert await store.commit_run("run", ["plain", "keyed"]) == (11, 11)
+        by_hand = [job_from(**row, **columns) for row in rows]
+        await backend.enqueue_jobs(by_hand)
+        jobs = list((await backend.list_jobs(JobFilter(), limit=100)).items)
+        written = {
+            job.data["n"]: job for job in jobs if job.data and job.idempotency_key is None and job not in by_hand
+        }
+        for pattern in [job for job in jobs if job.id in {each.id for each in by_hand}]:
+            job = written[pattern.data["n"]]
+            same = {
+                "id": pattern.id,
+                "uid": pattern.uid,
+                "created_at": pattern.created_at,
+                "updated_at": pattern.updated_at,
+            }
+            assert job.replace(**same) == pattern
+        events = await log_of(backend)
+        assert [(event.event, event.job_seq, event.detail or None) for event in events if event.job_id] == [
+            ("job.added", 1, None)
+        ] * 20
+        counts = await backend.count_jobs()
+        assert counts[JobStatus.INITIAL_PENDING] == 20
+        claimed = await backend.dequeue_jobs("worker", limit=100, queues=("queue-0", "queue-1", "queue-2"))
+        assert len(claimed) == 20
+        await audit(backend)
 
 
 async def test_a_task_that_is_tried_again_brings_its_rows_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.transaction import Transaction
@@ -24,6 +25,12 @@ _COLUMNS = (
 )  # fmt: skip
 _MOMENTS = ("run_at", "expires_at")
 _SPANS = ("delay", "timeout")
+_PLAIN = ("id", "type", "queue", "payload", "priority", "max_attempts", "max_crashes", "timeout", "expires_at")
+"""What is written of a job that nothing has to be looked up for, in this order: `insert_plain_jobs` knows it, too."""
+_looked_at = attrgetter("tags", "lifo", "delay", "run_at", "idempotency_key", "concurrency_key", "parent_id")
+_NOTHING = _looked_at(Record())
+PARTS_AT_ONCE = 4
+"""Parts that become jobs by one statement, where a store does so by itself: others are answered in between."""
 
 
 class RunReport(NamedTuple):
@@ -50,8 +57,12 @@ class Staging(Protocol):
         """Lays jobs aside, and notes that the run is alive."""
         ...
 
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
+        """Makes jobs of the plain ones among what these parts laid aside, if the store can by itself; how many."""
+        ...
+
     def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
-        """What these parts of a run laid aside."""
+        """The rest of what these parts of a run laid aside."""
         ...
 
     def finish_run(self, run: str, offered: int, inserted: int) -> None:
@@ -93,12 +104,29 @@ class StagesJobs(Protocol):
 
 
 def text_of(record: Record, *, chosen: bool) -> str:
-    """A job that was checked, as text; `chosen` if its id is the caller's own."""
+    """A job that was checked, as text; `chosen` if its id is the caller's own.
+
+    One that nothing has to be looked up for, as most are, is a list, and a store may make jobs of those by itself.
+    """
+    if not chosen and record.options == "{}" and _looked_at(record) == _NOTHING:
+        return _text((record.id, record.type, record.queue, record.payload.decode(), *_plain_numbers(record)))
     body: dict[str, Any] = {name: getattr(record, name) for name in (*_COLUMNS, *_MOMENTS, *_SPANS)}
     body |= {"payload": record.payload.decode(), "options": record.options, "chosen": chosen}
     if record.delay is not None:
         body["run_at"] = None  # it is counted from the commit
-    return json.dumps(body, ensure_ascii=False)
+    return _text(body)
+
+
+_text = json.JSONEncoder(ensure_ascii=False).encode
+_plain_numbers = attrgetter(*_PLAIN[4:])
+
+
+def _body_of(text: str) -> dict[str, Any]:
+    body = json.loads(text)
+    if isinstance(body, dict):
+        return body
+    plain = dict(zip(_PLAIN, body, strict=True))
+    return {**dict.fromkeys((*_COLUMNS, *_MOMENTS, *_SPANS)), "tags": (), "lifo": False, "options": "{}", **plain}
 
 
 def _job_of(body: dict[str, Any]) -> Job:
@@ -123,16 +151,20 @@ def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
     before = staging.run_report(run)
     if before is not None:
         return RunReport(before[0], 0)
+    plain = sum(
+        staging.insert_plain(run, parts[start : start + PARTS_AT_ONCE]) for start in range(0, len(parts), PARTS_AT_ONCE)
+    )
     (newest,) = tx.new_uids(1)
     texts = list(staging.staged(run, parts))
     inserted: set[int] = set()
     for start in range(0, len(texts), _AT_ONCE):
-        some = [json.loads(text) for text in texts[start : start + _AT_ONCE]]
-        chosen = {body["id"] for body in some if body.pop("chosen")}
+        some = [_body_of(text) for text in texts[start : start + _AT_ONCE]]
+        chosen = {body["id"] for body in some if body.pop("chosen", False)}
         answers = add_jobs(tx, [_job_of(body) for body in some], chosen)
         inserted.update(answer.uid for answer in answers if answer.uid > newest)
-    staging.finish_run(run, len(texts), len(inserted))
-    return RunReport(len(texts), len(inserted))
+    report = RunReport(plain + len(texts), plain + len(inserted))
+    staging.finish_run(run, *report)
+    return report
 
 
 def abandon_run(tx: Transaction, run: str) -> None:

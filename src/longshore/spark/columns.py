@@ -22,7 +22,9 @@ from pyspark.sql.types import (
 
 from longshore.backends.staging import text_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.record import record_of
+from longshore.core.names import new_id
+from longshore.core.payload import check_json
+from longshore.core.record import Record, record_of
 from longshore.runtime.adding import job_from
 
 Check = Callable[[DataType], bool]
@@ -79,20 +81,52 @@ def check_columns(schema: StructType) -> None:
         raise InvalidArgument("column type", "is missing: every job has one")
 
 
-def staged_text(row: Mapping[str, Any], *, data_is_text: bool) -> str:
-    """A row as a job that was checked and can be laid aside; a null is what is left out."""
-    given = {name: value for name, value in row.items() if value is not None}
-    try:
-        if "type" not in given:
-            raise InvalidArgument("type", "is null: every job has one")
-        if data_is_text and "data" in given:
-            given["data"] = _parsed(given["data"])
-        for name in ("run_at", "expires_at"):
-            if name in given:
-                given[name] = _aware(given[name])
-        return text_of(record_of(job_from(**given), 0), chosen="job_id" in given)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"column {error.field}", error.problem) from None
+_OF_ONE_ROW = frozenset({"data", "job_id", "idempotency_key"})
+_KNOWN_AT_ONCE = 10_000
+
+
+class RowsAsTexts:
+    """Rows as jobs that were checked and can be laid aside; what many rows have in common is checked once."""
+
+    def __init__(self, *, data_is_text: bool) -> None:
+        self._data_is_text = data_is_text
+        self._alike: dict[tuple[Any, ...], Record] = {}
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """A null is what is left out. InvalidArgument names the column."""
+        try:
+            return self._text({name: value for name, value in row.items() if value is not None})
+        except InvalidArgument as error:
+            raise InvalidArgument(f"column {error.field}", error.problem) from None
+
+    def _text(self, given: dict[str, Any]) -> str:
+        data = given.pop("data", None)
+        if self._data_is_text and data is not None:
+            data = _parsed(data)
+        if _OF_ONE_ROW.isdisjoint(given) and "tags" not in given:
+            record = self._like(given)
+            record.id = new_id()
+            record.payload = check_json("data", data)
+            return text_of(record, chosen=False)
+        return text_of(_record(given, data), chosen="job_id" in given)
+
+    def _like(self, given: dict[str, Any]) -> Record:
+        """A record of the same columns, checked; its id and data are the next row's to set."""
+        values = tuple(given.items())
+        if (known := self._alike.get(values)) is None:
+            if len(self._alike) >= _KNOWN_AT_ONCE:
+                self._alike.clear()
+            known = self._alike[values] = _record(given, None)
+        return known
+
+
+def _record(given: dict[str, Any], data: Any) -> Record:
+    if "type" not in given:
+        raise InvalidArgument("type", "is null: every job has one")
+    for name in ("run_at", "expires_at"):
+        if name in given:
+            given[name] = _aware(given[name])
+    return record_of(job_from(**given, data=data), 0)
 
 
 def _parsed(text: str) -> Any:

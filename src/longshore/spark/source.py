@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from longshore.core.errors import InvalidArgument
@@ -12,7 +18,7 @@ from longshore.spark import options
 from longshore.spark.following import EventFollower, refuse_other_tables
 from longshore.spark.reading import FilteringReader, TableReader
 from longshore.spark.schemas import spark_schema
-from longshore.spark.writing import JobWriter, refuse_overwriting
+from longshore.spark.writing import JobWriter, StreamingJobWriter, refuse_a_run_id, refuse_overwriting
 
 
 class LongshoreSource(DataSource):
@@ -33,11 +39,19 @@ class LongshoreSource(DataSource):
         return kind(options.address(self.options), table, schema.fieldNames(), parts)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        self._refuse_other_writes('save("jobs")', overwrite)
+        return JobWriter(options.address(self.options), schema, self.options.get("runId"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        self._refuse_other_writes('start("jobs")', overwrite)
+        refuse_a_run_id(self.options.get("runId"))
+        return StreamingJobWriter(options.address(self.options), schema)
+
+    def _refuse_other_writes(self, wanted: str, overwrite: bool) -> None:
         if overwrite:
             refuse_overwriting()
         if self.options.get("path", "jobs") != "jobs":
-            raise InvalidArgument("path", 'only jobs are written: save("jobs")')
-        return JobWriter(options.address(self.options), schema, self.options.get("runId"))
+            raise InvalidArgument("path", f"only jobs are written: {wanted}")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         refuse_other_tables(options.table(self.options))

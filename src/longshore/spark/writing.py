@@ -1,4 +1,4 @@
-"""Writing a DataFrame as jobs: all of it or nothing, however often a task or the whole is tried again."""
+"""Writing a DataFrame as jobs: all of it, or of each batch of a stream, or nothing, however often it is tried again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from longshore.backends.staging import RunReport, StagesJobs
 from longshore.core.errors import InvalidArgument
 from longshore.core.names import check_name, new_id
-from longshore.spark.columns import check_columns, staged_text
+from longshore.spark.columns import RowsAsTexts, check_columns
 from longshore.spark.options import Address, answer
 
 if TYPE_CHECKING:
@@ -22,52 +23,128 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 5_000
 """Rows laid aside in one transaction: the store's own work goes on in between."""
+_IN_A_PART = 50_000
+"""Rows under one name: a store that makes jobs of whole parts by one statement should not take long for it."""
 
 
 @dataclass
 class Laid(WriterCommitMessage):
-    """What one task laid aside."""
+    """What one task laid aside, and for which run."""
 
-    part: str
+    run: str
+    parts: tuple[str, ...]
+
+
+class _Rows:
+    """What becomes of rows, whether they come once or batch by batch; made anew where the planning of a write is."""
+
+    def __init__(self, address: Address, schema: StructType) -> None:
+        check_columns(schema)
+        self.address = address
+        self._data_is_text = "data" in schema.fieldNames() and isinstance(schema["data"].dataType, StringType)
+        with _staging(address) as store:
+            answer(store.clear_silent_runs())
+
+    def lay_aside(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> Laid:
+        """Checked, under names of their own: those of a try that failed are told apart."""
+        parts: list[str] = []
+        room = 0
+        with _staging(self.address) as store:
+            for bodies in self._bodies(batches):
+                if room < len(bodies):
+                    parts.append(new_id())
+                    room = _IN_A_PART
+                room -= len(bodies)
+                answer(store.stage_jobs(run, parts[-1], bodies))
+        return Laid(run, tuple(parts))
+
+    def _bodies(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[list[str]]:
+        texts = RowsAsTexts(data_is_text=self._data_is_text)
+        for batch in batches:
+            for start in range(0, batch.num_rows, _AT_ONCE):
+                rows = batch.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict")
+                yield [texts.text(row) for row in rows]
+
+    def make_jobs(self, run: str, laid: Sequence[Laid]) -> None:
+        """In one transaction."""
+        with _staging(self.address) as store:
+            report = answer(store.commit_run(run, [part for each in laid for part in each.parts]))
+        print(
+            f"longshore: run {run}: {report.offered} rows offered, {report.inserted} jobs inserted, "
+            f"{report.already_there} already there",
+            file=sys.stderr,
+        )
+
+    def drop(self, run: str) -> None:
+        """All that was laid aside for it."""
+        with _staging(self.address) as store:
+            answer(store.abandon_run(run))
 
 
 class JobWriter(DataSourceArrowWriter):
     """Tasks lay checked rows aside for the run, each try under a name of its own; the commit makes jobs of them."""
 
     def __init__(self, address: Address, schema: StructType, run: str | None) -> None:
-        check_columns(schema)
-        self._address = address
-        self._data_is_text = "data" in schema.fieldNames() and isinstance(schema["data"].dataType, StringType)
         self._run = new_id() if run is None else check_name("runId", run)
-        with _staging(address) as store:
-            answer(store.clear_silent_runs())
+        self._rows = _Rows(address, schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        part = new_id()
-        with _staging(self._address) as store:
-            for bodies in self._bodies(iterator):
-                answer(store.stage_jobs(self._run, part, bodies))
-        return Laid(part)
-
-    def _bodies(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[list[str]]:
-        for batch in batches:
-            for start in range(0, batch.num_rows, _AT_ONCE):
-                rows = batch.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict")
-                yield [staged_text(row, data_is_text=self._data_is_text) for row in rows]
+        return self._rows.lay_aside(self._run, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        parts = [message.part for message in messages if isinstance(message, Laid)]
-        with _staging(self._address) as store:
-            report = answer(store.commit_run(self._run, parts))
-        print(
-            f"longshore: run {self._run}: {report.offered} rows offered, {report.inserted} jobs inserted, "
-            f"{report.already_there} already there",
-            file=sys.stderr,
-        )
+        self._rows.make_jobs(self._run, _laid(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all of it goes
-        with _staging(self._address) as store:
-            answer(store.abandon_run(self._run))
+        self._rows.drop(self._run)
+
+
+class StreamingJobWriter(DataSourceStreamArrowWriter):
+    """The same for each batch of a stream: a run named by the stream's checkpoint and the batch's number.
+
+    A batch that Spark replays, because it died between the commit here and its own note of it, is the same run.
+    """
+
+    def __init__(self, address: Address, schema: StructType) -> None:
+        self._rows = _Rows(address, schema)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        return self._rows.lay_aside(_run_of_this_batch(), iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
+    ) -> None:
+        laid = _laid(messages)
+        if laid:  # a batch without tasks has no rows
+            self._rows.make_jobs(laid[0].run, laid)
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
+    ) -> None:
+        for run in {each.run for each in _laid(messages)}:
+            self._rows.drop(run)
+
+
+def _laid(messages: Sequence[WriterCommitMessage | None]) -> list[Laid]:
+    return [message for message in messages if isinstance(message, Laid)]
+
+
+def run_of(query_id: str, batch: int | str) -> str:
+    """The name of the run that a batch of a stream is; `query.id` is kept in the checkpoint."""
+    return f"{query_id}-{batch}"
+
+
+def _run_of_this_batch() -> str:
+    """Of these Spark tells its tasks alone: the writer is made anew for each batch, and knows only the options."""
+    context = TaskContext.get()
+    assert context is not None  # a task is what this runs in
+    query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+    if not query or not batch:
+        raise RuntimeError("this Spark does not tell its tasks which batch they are of; write in foreachBatch instead")
+    return run_of(query, batch)
 
 
 @contextmanager
@@ -81,6 +158,14 @@ def write_report(url: str, run_id: str, *, schema: str | None = None) -> RunRepo
     """What a write under this `runId` brought: rows offered, inserted and already there; None if it did not end."""
     with _staging(Address(url, {} if schema is None else {"schema": schema})) as store:
         return answer(store.run_report(run_id))
+
+
+def refuse_a_run_id(run: str | None) -> None:
+    """One name for all batches would bring the first of them and no other."""
+    if run is not None:
+        raise InvalidArgument(
+            "runId", "is for one write; a stream's batches are named by its checkpoint and their numbers: leave it out"
+        )
 
 
 def refuse_overwriting() -> None:

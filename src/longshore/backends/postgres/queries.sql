@@ -991,6 +991,37 @@ ON CONFLICT (run) DO UPDATE SET touched_at = greatest(known.touched_at, excluded
 -- name: stage_job
 INSERT INTO {schema}.staged_jobs (run, part, job) VALUES ($1, $2, $3)
 
+-- name: copy_staged_jobs
+COPY {schema}.staged_jobs (run, part, job) FROM STDIN
+
+-- name: insert_plain_jobs
+-- Jobs that were checked when they were laid aside, as lists in the order of `_PLAIN`, and that nothing has to be looked
+-- up for; with their first events, in one statement.
+WITH plain AS MATERIALIZED (
+    DELETE FROM {schema}.staged_jobs WHERE run = $1 AND part = ANY($2::text[]) AND starts_with(job, '[')
+    RETURNING number, job
+),
+numbered AS MATERIALIZED (
+    SELECT nextval($name${schema}.job_uids$name$) AS uid, body
+    FROM (SELECT job::jsonb AS body FROM plain ORDER BY number) AS ordered
+),
+fresh AS (
+    INSERT INTO {schema}.jobs (
+        uid, id, type, queue, payload, priority, max_attempts, max_crashes, timeout, expires_at, options, lifo, tags,
+        on_dependency_failure, deps_total, deps_left, status, created_at, updated_at, eligible_at, place, job_seq
+    )
+    SELECT uid, body->>0, body->>1, body->>2, convert_to(body->>3, 'UTF8'), (body->>4)::bigint, (body->>5)::bigint,
+        (body->>6)::bigint, (body->>7)::bigint, (body->>8)::bigint, '{}', false, '', 'wait', 0, 0, 'INITIAL_PENDING',
+        $3::bigint, $3::bigint, $3::bigint, $3::bigint, 1
+    FROM numbered ORDER BY uid
+),
+told AS (
+    INSERT INTO {schema}.job_events ({event_row})
+    SELECT uid, body->>0, 1, body->>2, body->>1, 'job.added', NULL, 'INITIAL_PENDING', 0, 0, NULL, '', $3::bigint, NULL
+    FROM numbered ORDER BY uid
+)
+SELECT body->>2, count(*)::bigint FROM numbered GROUP BY 1
+
 -- name: staged_jobs
 SELECT job FROM {schema}.staged_jobs WHERE run = $1 AND part = ANY($2::text[]) ORDER BY number
 

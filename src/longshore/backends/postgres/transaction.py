@@ -118,15 +118,32 @@ class PostgresTransaction(PostgresLine):
             self._session.copy(self._sql.copy_events, (_added_row(record, self.now) for record in records))
         self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
         self._append(events)
-        counts = Counter((record.queue, record.status) for record in records)
-        self._count((*key, jobs, 0) for key, jobs in counts.items())
-        names = {record.queue for record in records}
-        self._tell(names)
+        self._came(Counter((record.queue, record.status) for record in records))
         self._sure.update(record.id for record in records)
+
+    def _came(self, counts: Mapping[tuple[str, JobStatus], int]) -> None:
+        """New jobs are counted and told of, and their queues remembered."""
+        self._count((*key, jobs, 0) for key, jobs in counts.items())
+        names = {queue for queue, _ in counts}
+        self._tell(names)
         fresh = names - self._known_queues - self.new_queues
         if fresh:
             self.new_queues |= fresh
             self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
+
+    def _lay_aside(self, rows: Sequence[Row]) -> None:
+        if len(rows) < _WORTH_A_COPY:
+            super()._lay_aside(rows)
+        else:
+            self._session.copy(self._sql.copy_staged_jobs, rows)
+
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
+        """Where they lie: hundreds of thousands need not travel to this process and back."""
+        found = self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now)
+        counts = {(queue, JobStatus.INITIAL_PENDING): jobs for queue, jobs in found}
+        if counts:
+            self._came(counts)
+        return sum(counts.values())
 
     def _insert_carefully(self, records: Sequence[Record]) -> None:
         """In the order of ids: two who bring the same ones wait for each other in turn, never in a circle."""

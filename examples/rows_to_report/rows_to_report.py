@@ -1,0 +1,87 @@
+"""A DataFrame becomes jobs, they run, and their history is piped into a lake, audited and reported."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longshore import Harbor, connect, current_job
+from longshore.errors import Fatal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HERE = Path(__file__).resolve().parent
+URL = f"sqlite:///{HERE / 'parcels.db'}"
+LAKE = HERE / "lake"
+REPORT = HERE / "report"
+ROWS = 100_000
+
+harbor = Harbor(URL)
+
+
+@harbor.task(name="weigh", queue="parcels", attempts=2)
+async def weigh(parcel: int, region: str) -> float:
+    """One parcel in a thousand cannot be weighed, and one in ten only at the second try."""
+    if parcel % 1000 == 13:
+        raise Fatal(f"parcel {parcel} has no label")
+    if parcel % 10 == 0 and current_job().executions == 1:
+        raise ConnectionError(f"the scale of {region} does not answer")
+    return parcel % 70 / 7
+
+
+def parcels(spark: SparkSession, rows: int) -> DataFrame:
+    """What a table of a warehouse would be: a row for each parcel, as a job."""
+    return spark.range(rows, numPartitions=4).selectExpr(
+        "'weigh' AS type",
+        "'parcels' AS queue",
+        "named_struct('parcel', id, 'region', concat('region-', id % 5)) AS data",
+        "2 AS attempts",
+    )
+
+
+async def make_the_store() -> None:
+    """Spark writes to a store that is there."""
+    async with connect(URL) as backend:
+        await backend.count_jobs()
+
+
+async def work() -> int:
+    """A worker that ends when nothing is left to do."""
+    async with harbor:
+        return await harbor.run_until_empty(["parcels"], concurrency=500)
+
+
+def main(rows: int) -> None:
+    """From rows to a page."""
+    from longshore.spark.audit.reading import from_store
+    from longshore.spark.audit.report import audit
+    from longshore.spark.lake.lake import Lake
+    from longshore.spark.pipeline import run_pipeline
+    from longshore.spark.pipeline_session import pipeline_session
+    from longshore.spark.report.writing import write_report as draw
+    from longshore.spark.writing import write_report
+
+    asyncio.run(make_the_store())
+    spark = pipeline_session()
+    try:
+        parcels(spark, rows).write.format("longshore").options(url=URL, runId="parcels").mode("append").save("jobs")
+        came = write_report(URL, "parcels")
+        assert came is not None  # it was written, now or by an earlier run of this program
+        print(f"{came.offered:,} rows are jobs")
+        print(f"{asyncio.run(work()):,} runs of them")
+        lake = run_pipeline(URL, str(LAKE), spark=spark)
+        print(f"{lake.events:,} events are in the lake, version {lake.version}")
+        found = audit(from_store(spark, URL))
+        verdict = "nothing is wrong" if found.clean else str(found.counts)
+        print(f"{found.events:,} events of {found.jobs:,} jobs audited: {verdict}")
+        page = draw(spark, Lake.open(str(LAKE)), REPORT, title="Parcels").page
+        print(f"look at {page.relative_to(HERE)}")
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)

@@ -1,0 +1,88 @@
+"""Jobs written from a real cluster, of which an executor is killed with -9: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from longshore.backends.opening import connect
+from longshore.core.lifecycle import JobStatus
+from longshore.spark.writing import write_report
+from longshore.testing.conformance.staging import all_jobs, audit
+from tests.spark.cluster import standalone_cluster
+
+ROWS = 4_000
+WRITER = """
+from pathlib import Path
+
+folder = Path(sys.argv[3])
+
+def slowly(batches):  # so that there is a midst; a task tells when it has handed on some of its rows
+    import os, time, uuid
+    for batch in batches:
+        for start in range(0, batch.num_rows, 50):
+            yield batch.slice(start, 50)
+            (folder / f"{os.getppid()}-{uuid.uuid4().hex}").touch()
+            time.sleep(0.02)
+
+rows = spark.range(int(sys.argv[4]), numPartitions=4).selectExpr("'send' AS type", "named_struct('n', id) AS data")
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+rows.mapInArrow(slowly, rows.schema).write.format("longshore").option("url", sys.argv[2]).option(
+    "runId", "the write"
+).mode("append").save("jobs")
+"""
+
+
+def laid_aside(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM longshore.staged_jobs").fetchone() or (0,)
+        return int(count)
+
+
+@pytest.mark.cluster
+async def test_an_executor_killed_in_the_midst_of_a_write_leaves_every_row_a_job_and_one_job(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.count_jobs()
+    handed = tmp_path / "handed"
+    handed.mkdir()
+    with standalone_cluster(tmp_path) as cluster:
+        writer = cluster.start(WRITER, postgres_url, str(handed), str(ROWS))
+        cluster.wait_for(lambda: "some" if len(list(handed.iterdir())) > 5 else "", within=120)
+        victim = cluster.kill_an_executor()
+        assert write_report(postgres_url, "the write") is None  # it was in the midst
+        cluster.finish(writer)
+    report = write_report(postgres_url, "the write")
+    assert report == (ROWS, ROWS)
+    assert laid_aside(postgres_url) == 0
+    async with connect(postgres_url) as backend:
+        await audit(backend)
+        jobs = await all_jobs(backend)
+    assert sorted(job.data["n"] for job in jobs) == list(range(ROWS))
+    assert {job.status for job in jobs} == {JobStatus.INITIAL_PENDING}
+    print(f"executor {victim} of two killed while {ROWS} rows were written: {len(jobs)} jobs, each row once")
+
+
+@pytest.mark.cluster
+async def test_a_driver_killed_in_the_midst_of_a_write_leaves_no_job_and_the_next_write_brings_all(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.count_jobs()
+    handed = tmp_path / "handed"
+    handed.mkdir()
+    with standalone_cluster(tmp_path) as cluster:
+        writer = cluster.start(WRITER, postgres_url, str(handed), str(ROWS))
+        cluster.wait_for(lambda: "some" if laid_aside(postgres_url) else "", within=120)
+        cluster.kill(writer)
+        async with connect(postgres_url) as backend:
+            assert await all_jobs(backend) == []
+        cluster.finish(cluster.start(WRITER, postgres_url, str(handed), str(ROWS)))
+    async with connect(postgres_url) as backend:
+        jobs = await all_jobs(backend)
+    assert sorted(job.data["n"] for job in jobs) == list(range(ROWS))
+    assert laid_aside(postgres_url) == 0
+    print(f"the driver killed while {ROWS} rows were written: no job; the same run again: {len(jobs)}, each row once")
