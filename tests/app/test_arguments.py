@@ -195,6 +195,16 @@ def test_keywords_may_be_described_by_a_typed_dict() -> None:
         round_trip(work, depth="deep")
 
 
+def test_who_sends_json_names_what_a_function_takes_by_any_name_as_it_likes() -> None:
+    def echo(first: int = 0, **data: Any) -> None: ...
+
+    arguments = signature_of(echo).arguments
+    assert arguments.read(b'{"say":"hello","first":1}') == ((1,), {"say": "hello"})
+    assert arguments.read(b'{"data":{"say":"hello"},"loud":true}') == ((0,), {"say": "hello", "loud": True})
+    assert arguments.read(b'{"data":5}') == ((0,), {"data": 5})
+    assert round_trip(echo, say="hello") == ((0,), {"say": "hello"})
+
+
 def test_a_parameter_without_a_type_takes_any_json_and_nothing_else() -> None:
     def work(anything, some: Any = None) -> None: ...  # type: ignore[no-untyped-def]  # that is the point
 

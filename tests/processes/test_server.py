@@ -189,7 +189,7 @@ def test_everything_is_up_with_one_command_and_ends_with_one_ctrl_c(tmp_path: Pa
     # F20, F22
     with up(tmp_path) as running:
         assert running.told["url"] == "sqlite:///longshore.db"
-        assert running.over(running.submit("echo", say={"to": "Ada"}))["result"] == {"to": "Ada"}
+        assert running.over(running.submit("echo", say={"to": "Ada"}))["result"] == {"say": {"to": "Ada"}}
         failed = running.over(running.submit("fail", why="no reason"))
         assert (failed["status"], failed["error_message"].partition("\n")[0]) == ("DEAD", "RuntimeError: no reason")
         page = running.client.get("/").text

@@ -79,6 +79,7 @@ class Arguments:
         self._place = place_of(function)
         annotated = {name: _type_of(parameter, hints) for name, parameter in signature.parameters.items()}
         self._untyped = [name for name, type_ in annotated.items() if type_ is Any]
+        self._gathers = next((p.name for p in signature.parameters.values() if p.kind is _VAR_KEYWORD), None)
         self._by_name = all(parameter.kind in _BY_NAME for parameter in signature.parameters.values())
         self._annotated = annotated
         self._adapter = self._adapter_for(annotated)
@@ -139,10 +140,28 @@ class Arguments:
     def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with."""
         try:
-            values = self._adapter.validate_json(b"{}" if payload == b"null" else payload, by_alias=True, by_name=True)
+            values = self._adapter.validate_json(self._as_kept(payload), by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error) from None
         return self._by_position_and_name(values)
+
+    def _as_kept(self, payload: bytes) -> bytes:
+        """The payload with what has no parameter of its own under the name of the one that takes any.
+
+        `write` keeps it there, but whoever is no program of ours does not know that a function has such a parameter.
+        """
+        if payload == b"null":
+            return b"{}"
+        if self._gathers is None or not isinstance(sent := read_json(self._task, payload), dict):
+            return payload
+        more = {name: value for name, value in sent.items() if name not in self._annotated}
+        kept = sent.get(self._gathers, {})
+        if not isinstance(kept, dict):  # one of them happens to have its name
+            more, kept = {**more, self._gathers: kept}, {}
+        if not more:
+            return payload
+        own = {name: value for name, value in sent.items() if name in self._annotated}
+        return check_json(self._task, {**own, self._gathers: {**kept, **more}})
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         """What another function with the same parameters makes of the arguments, defaults included."""
