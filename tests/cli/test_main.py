@@ -1,29 +1,29 @@
-"""The `longshore` command as a person meets it: real processes, real files."""
+"""The `longshore` command as a person meets it: what it prints, how it ends, and what it says when it cannot."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from longshore import Job, JobStatus, __version__, connect
-
-
-def longshore(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command's exit code and what it printed."""
-    program = "from longshore.cli.main import run; run()"
-    command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+from longshore import Job, JobStatus, Queue, __version__, connect, errors
+from longshore.cli.exits import MEANING, TABLE, Exit, exit_code_of
+from tests.cli.terminal import PROGRAM, longshore, on_a_terminal
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A store with three jobs waiting and one cancelled."""
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with three jobs waiting and one cancelled, which is the one that is meant if nothing is said."""
     address = f"sqlite:///{tmp_path / 'jobs.db'}"
+    monkeypatch.setenv("LONGSHORE_URL", address)
 
     async def fill() -> None:
         async with connect(address) as backend:
@@ -34,58 +34,277 @@ def url(tmp_path: Path) -> str:
     return address
 
 
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False)
+
+
+# -- looking
+
+
 def test_version_is_the_packages() -> None:
-    assert longshore("--version").stdout == f"longshore {__version__}\n"
+    assert process("--version").stdout == f"longshore {__version__}\n"
 
 
 def test_stats_counts_every_status(url: str) -> None:
-    done = longshore("stats", "--url", url)
-    assert done.returncode == 0
-    rows = dict(line.split() for line in done.stdout.splitlines())
+    rows = dict(line.split() for line in longshore("stats").out.splitlines()[1:-1])
     assert rows["INITIAL_PENDING"] == "3"
     assert rows["UNSCHEDULED"] == "1"
     assert set(rows) == set(JobStatus)
+    assert json.loads(longshore("stats", "--queue", "mail", "--json").out)["counts"]["INITIAL_PENDING"] == 3
+    assert json.loads(longshore("stats", "--queue", "other", "--json").out)["total_jobs"] == 0
 
 
-def test_stats_as_json_can_be_read_by_programs(url: str) -> None:
-    counts = json.loads(longshore("stats", "--url", url, "--queue", "mail", "--json").stdout)
-    assert counts["INITIAL_PENDING"] == 3
-    assert json.loads(longshore("stats", "--url", url, "--queue", "other", "--json").stdout)["INITIAL_PENDING"] == 0
+def test_pages_follow_each_other_by_cursor_and_all_are_one_document(url: str) -> None:
+    first = longshore("list", "-q", "--limit", "3")
+    assert first.out.split() == ["j3", "j2", "j1"]
+    cursor = first.err.removeprefix("more: --cursor ").strip()
+    assert longshore("list", "-q", "--cursor", cursor).out == "j0\n"
+    told = json.loads(longshore("list", "--all", "--json").out)
+    assert ([job["id"] for job in told["items"]], told["next_cursor"]) == (["j3", "j2", "j1", "j0"], None)
+    assert longshore("list", "-q", "--status", "unscheduled", "--type", "t").out == "j0\n"
+    assert longshore("list", "--text", "nowhere").err == "no job matches\n"
+
+
+def test_the_story_of_a_job_is_told_attempt_by_attempt(url: str) -> None:
+    async def live() -> None:
+        async with Queue(connect(url)) as queue:
+            for worker in ("w1", "w2"):
+                [job] = await queue.dequeue_jobs(worker)
+                assert job.id == "j1"
+                await queue.fail_job(job.id, f"broken by {worker}", lease=job.lease)
+                await queue.cancel_jobs(job_ids=["j2", "j3"])
+
+    asyncio.run(live())
+    told = json.loads(longshore("show", "j1", "--json").out)
+    attempts = [(one["worker"], one["outcome"], one["error"]) for one in told["attempts"]]
+    assert attempts == [("w1", "job.failed", "broken by w1"), ("w2", "job.failed", "broken by w2")]
+    shown = longshore("show", "j1").out
+    assert "broken by w2" in shown
+    assert "longshore explain j1" in shown
+    assert "longshore worker --queue mail" in longshore("explain", "j1").out
+
+
+# -- acting
+
+
+def test_a_bulk_act_counts_first_asks_and_does_nothing_unasked(url: str) -> None:
+    assert longshore("cancel", "--queue", "mail", "--dry-run").out == "3 jobs match; nothing was changed\n"
+    refused = longshore("cancel", "--queue", "mail")
+    assert (refused.code, refused.out) == (Exit.USAGE, "")
+    assert "3 jobs match, and nobody is there to be asked: give --yes" in refused.err
+    assert longshore("cancel").code == Exit.USAGE
+    assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 1
+    done = longshore("cancel", "--queue", "mail", "--yes")
+    assert done == (0, "3 jobs cancelled\n", "100 %  cancel, 3 of 3 jobs\n")
+
+
+def test_what_cannot_be_done_to_some_is_told_and_done_to_the_others(url: str) -> None:
+    done = longshore("cancel", "j1", "j0", "nobody")
+    assert (done.code, done.out) == (Exit.NOT_FOUND, "j1 cancelled\n")
+    assert len(done.err.splitlines()) == 2
+    assert longshore("delete", "j2").code == Exit.CONFLICT
+    assert longshore("dlq", "purge", "j0").code == Exit.CONFLICT, "it is over, but no dead letter"
+    assert longshore("delete", "j0").out == "j0 deleted\n"
+
+
+def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str, tmp_path: Path) -> None:
+    lines = tmp_path / "jobs.ndjson"
+    lines.write_text('{"type": "a", "data": 1, "job_id": "n1"}\n\n{"type": "b", "queue": "other", "job_id": "n2"}\n')
+    assert longshore("enqueue", "--from", str(lines), "--queue", "mail", "-q").out == "n1\nn2\n"
+    assert longshore("list", "-q", "--queue", "other").out == "n2\n"
+    lines.write_text('{"type": "a"}\n{"type": "b", "prio": 1}\n')
+    refused = longshore("enqueue", "--from", str(lines))
+    assert refused.code == Exit.USAGE
+    assert refused.err == "longshore: line 2.prio: is no option of a job in a batch; nothing was stored\n"
+
+
+def test_every_option_of_a_job_arrives_as_it_was_meant(url: str) -> None:
+    options = (
+        "--priority -5 --delay 1h --attempts 3 --backoff exponential:2s --lifo --tag a --tag b --timeout 5m "
+        "--depends-on j1 --on-dependency-failure stop --remove-on-complete 10 --concurrency-key k --max-crashes none "
+        "--idempotency-key once --job-id mine --queue mail --expires-at 2h"
+    )
+    told = json.loads(longshore("enqueue", "t", '{"to": "ada"}', *options.split(), "--json").out)
+    assert (told["id"], told["queue"], told["data"], told["status"]) == (
+        "mine",
+        "mail",
+        {"to": "ada"},
+        "WAITING_CHILDREN",
+    )
+    assert (told["priority"], told["delay"], told["max_attempts"], told["timeout"]) == (-5, 3600, 3, 300)
+    assert (told["lifo"], told["tags"], told["depends_on"], told["max_crashes"]) == (True, ["a", "b"], ["j1"], None)
+    backoff = {"type": "exponential", "delay": 2.0, "cap": None, "jitter": 0.0}
+    assert told["options"] == {"backoff": backoff, "remove_on_complete": 10}
+    assert longshore("enqueue", "t", "--idempotency-key", "once", "--queue", "mail", "-q").out == "mine\n"
+
+
+def test_data_comes_from_a_file_too_and_text_without_quotes_is_explained(url: str, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text('{"to": "ada"}')
+    told = longshore("enqueue", "t", f"@{tmp_path / 'data.json'}", "--json").out
+    assert json.loads(told)["data"] == {"to": "ada"}
+    assert "text needs its quotes" in longshore("enqueue", "t", "hello").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["enqueue", "t", "--delay", "soon"], "delay: must be a length of time like 90s"),
+        (["enqueue", "t", "--run-at", "2026-05-01T12:00"], "run-at: needs a time zone: write 2026-05-01T12:00Z"),
+        (["enqueue", "t", "--attempts", "-1"], "--attempts"),
+        (["enqueue"], "say what to run"),
+        (["list", "--status", "lost"], "status: there is no status 'lost'"),
+        (["list", "--created-after", "monday"], "created-after: must be a time"),
+        (["limits", "mail", "--rate", "many"], "rate: must be like 10/1m"),
+        (["limits", "mail", "--running", "0"], "running"),
+        (["schedule", "add", "s", "t"], "needs exactly one of cron and every"),
+        (["schedule", "add", "s", "t", "--cron", "61 * * * *"], "cron: "),
+        (["pause"], "name the queues, or say --all"),
+        (["events", "--event", "job.dad"], "did you mean"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["list", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_a_bad_value_is_one_line_that_names_it_and_changes_nothing(url: str, arguments: list[str], words: str) -> None:
+    before = longshore("events", "--json").out
+    done = longshore(*arguments)
+    assert (done.code, done.out) == (Exit.USAGE, "")
+    assert done.err.count("\n") == 1
+    assert words in done.err
+    assert longshore("events", "--json").out == before
+
+
+# -- how it ends
+
+
+def test_every_error_has_its_code_and_every_code_its_meaning() -> None:
+    assert set(TABLE.values()) <= set(MEANING)
+    assert exit_code_of(errors.JobNotInflight) is Exit.CONFLICT
+    assert exit_code_of(ZeroDivisionError) is Exit.INTERNAL
+    for name in errors.__all__:
+        assert exit_code_of(getattr(errors, name)) is not Exit.INTERNAL
+
+
+def test_the_page_has_the_table_of_codes() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
+    assert told == {str(int(code)): words for code, words in MEANING.items()}
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "words"),
+    [
+        ("sqlite:///{}/missing/jobs.db", Exit.UNREACHABLE, "does not exist"),
+        ("sqlite:///{}/typo.db", Exit.UNREACHABLE, "longshore migrate"),
+        ("postgresql://nobody@127.0.0.1:1/none", Exit.UNREACHABLE, "cannot be reached"),
+        ("redis://localhost", Exit.USAGE, "'redis' is no backend known here"),
+        ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "no backend known here"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line_and_its_code(
+    address: str, code: Exit, words: str, tmp_path: Path
+) -> None:
+    done = longshore("stats", "--url", address.format(tmp_path))
+    assert (done.code, done.out) == (code, "")
+    assert done.err.count("\n") == 1
+    assert words in done.err
+    assert "\x1b" not in done.err
+    assert list(tmp_path.iterdir()) == [], "a mistyped address made a file"
+
+
+def test_a_schema_that_is_not_there_is_made_by_migrate(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHORE_URL", postgres_url)
+    monkeypatch.setenv("LONGSHORE_SCHEMA", "elsewhere")
+    missing = longshore("stats")
+    assert missing.code == Exit.UNREACHABLE
+    assert "make it with longshore migrate" in missing.err
+    assert "its schema has version" in longshore("migrate").out
+    assert longshore("stats").code == 0
+
+
+def test_a_defect_is_one_line_too_and_shows_where_it_is_only_if_asked(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(Queue, "list_queues", broken)
+    told = longshore("queues")
+    assert told == (
+        Exit.INTERNAL,
+        "",
+        "longshore: ZeroDivisionError: oops; that is a defect: longshore --traceback … shows where\n",
+    )
+    assert "Traceback" in longshore("--traceback", "queues").err
+    monkeypatch.setenv("LONGSHORE_TRACEBACK", "1")
+    assert "Traceback" in longshore("queues").err
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(url: str) -> None:
+    asyncio.run(_many(url))
+    running = subprocess.Popen([*PROGRAM, "list", "--all"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stderr is not None
+    with running:
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == Exit.PIPE_CLOSED
+
+
+async def _many(url: str) -> None:
+    async with connect(url) as backend:
+        await backend.enqueue_jobs([Job(type="t" * 200) for _ in range(2_000)])
+
+
+def test_ctrl_c_ends_what_would_go_on_for_ever_without_a_word(url: str) -> None:
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*PROGRAM, "stats", "--watch", "--every", "0.1"], stdout=theirs, stderr=subprocess.PIPE, text=True
+    )
+    os.close(theirs)
+    assert running.stderr is not None
+    with running:
+        seen = b""
+        while seen.count(b"INITIAL_PENDING") < 2:  # it has begun again at least once
+            seen += os.read(ours, 4096)
+        running.send_signal(signal.SIGINT)
+        assert running.stderr.read() == ""
+    os.close(ours)
+    assert running.returncode == Exit.INTERRUPTED
+
+
+def test_there_is_colour_on_a_terminal_only_and_none_if_nobody_wants_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    asyncio.run(_bury(url))
+    assert "\x1b[" in on_a_terminal("list")[1]
+    assert "\x1b" not in longshore("list").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in on_a_terminal("list")[1]
+
+
+async def _bury(url: str) -> None:
+    async with connect(url) as backend:
+        [job] = await backend.dequeue_jobs("w")
+        await backend.bury_job(job.id, "no", lease=job.lease)
+
+
+def test_help_loads_neither_stores_nor_pydantic_nor_rich() -> None:
+    program = "import sys; from longshore.cli.main import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert not loaded & {"pydantic", "apsw", "psycopg", "rich", "asyncio", "fastapi", "pyspark", "cronsim", "logging"}
+
+
+# -- copies
 
 
 def test_backup_writes_a_copy_that_opens_and_refuses_to_overwrite(url: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    assert longshore("backup", "--url", url, str(copy)).returncode == 0
-    assert json.loads(longshore("stats", "--url", f"sqlite:///{copy}", "--json").stdout)["INITIAL_PENDING"] == 3
-    again = longshore("backup", "--url", url, str(copy))
-    assert again.returncode == 2
-    assert "exists already" in again.stderr
-
-
-def test_a_store_that_cannot_be_opened_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
-    done = longshore("stats", "--url", f"sqlite:///{tmp_path / 'missing' / 'jobs.db'}")
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert "does not exist" in done.stderr
-
-
-def test_a_mistyped_file_is_not_made_and_not_backed_up(tmp_path: Path) -> None:
-    missing = f"sqlite:///{tmp_path / 'typo.db'}"
-    for command in (["stats", "--url", missing], ["backup", "--url", missing, str(tmp_path / "copy.db")]):
-        done = longshore(*command)
-        assert done.returncode == 3
-        assert "there is no" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_hostile_url_reaches_the_terminal_inert() -> None:
-    done = longshore("stats", "--url", "\x1b]8;;http://evil\x1b\\click")
-    assert done.returncode == 2
-    assert "\x1b" not in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_store_that_cannot_copy_itself_says_so(tmp_path: Path) -> None:
-    done = longshore("backup", "--url", "memory://", str(tmp_path / "copy.db"))
-    assert done.returncode == 2
-    assert "cannot copy itself" in done.stderr
+    assert longshore("backup", str(copy)).code == 0
+    assert longshore("list", "-q", "--url", f"sqlite:///{copy}").out.split() == ["j3", "j2", "j1", "j0"]
+    again = longshore("backup", str(copy))
+    assert (again.code, "exists already" in again.err) == (Exit.USAGE, True)
+    assert "cannot copy itself" in longshore("backup", "--url", "memory://", str(tmp_path / "other.db")).err

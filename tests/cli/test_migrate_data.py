@@ -95,7 +95,7 @@ def test_another_schema_is_another_house(source: str, postgres_url: str) -> None
 
     asyncio.run(enqueue())
     refused = migrate(source, postgres_url)
-    assert refused.returncode == 1
+    assert refused.returncode == 5
     assert refused.stderr.count("\n") == 1
     assert "has jobs, schedules or settings of its own; name an empty database, or another schema" in refused.stderr
     assert migrate(source, postgres_url, "--schema", "second").returncode == 0
@@ -110,7 +110,7 @@ def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: 
 
     asyncio.run(work())
     refused = migrate(source, postgres_url)
-    assert refused.returncode == 1
+    assert refused.returncode == 5
     assert refused.stderr.count("\n") == 1
     assert "worker mail-1 was heard of" in refused.stderr
     assert "mail-1 holds 3 jobs until" in refused.stderr

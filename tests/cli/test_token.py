@@ -13,7 +13,7 @@ from longshore import connect
 from longshore.cli.authentication import asks_for_tokens, session_key, switch
 from longshore.cli.token import span_of
 from longshore.core.errors import InvalidArgument
-from tests.cli.test_main import longshore
+from tests.cli.terminal import longshore
 
 ON = ("on", "ON", "true", "True", "TRUE", "1", "yes", "Yes")
 OFF = ("off", "Off", "false", "False", "FALSE", "0", "no", "NO")
@@ -86,21 +86,21 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
         "--expires-in",
         "90d",
     )
-    assert made.returncode == 0, made.stderr
-    (secret,) = made.stdout.split()
+    assert made.code == 0, made.err
+    (secret,) = made.out.split()
     assert secret.startswith("lsk_")
-    assert "not shown again" in made.stderr
-    assert secret not in made.stderr
-    (listed,) = json.loads(longshore("token", "list", "--url", url, "--json").stdout)
+    assert "not shown again" in made.err
+    assert secret not in made.err
+    (listed,) = json.loads(longshore("token", "list", "--url", url, "--json").out)["items"]
     assert listed["name"] == "shop"
     assert listed["scopes"] == ["read", "submit"]
     assert listed["queues"] == ["mail"]
     assert listed["standing"] == "live"
-    table = longshore("token", "list", "--url", url).stdout
+    table = longshore("token", "list", "--url", url).out
     assert "read, submit in mail" in table
     assert secret not in table
-    assert "revoked" in longshore("token", "revoke", listed["id"], "--url", url).stdout
-    (after,) = json.loads(longshore("token", "list", "--url", url, "--json").stdout)
+    assert "revoked" in longshore("token", "revoke", listed["id"], "--url", url).out
+    (after,) = json.loads(longshore("token", "list", "--url", url, "--json").out)["items"]
     assert after["standing"] == "revoked"
 
 
@@ -118,14 +118,14 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
 )
 def test_what_makes_no_token_is_told_in_one_line(url: str, arguments: tuple[str, ...], words: str) -> None:
     refused = longshore("token", *arguments, "--url", url)
-    assert refused.returncode != 0
-    assert refused.stderr.startswith(f"longshore: {words}")
-    assert json.loads(longshore("token", "list", "--url", url, "--json").stdout) == []
+    assert refused.code != 0
+    assert refused.err.startswith(f"longshore: {words}")
+    assert json.loads(longshore("token", "list", "--url", url, "--json").out) == {"items": []}
 
 
 def test_a_mistyped_address_makes_no_file(tmp_path: Path) -> None:
     refused = longshore("token", "list", "--url", f"sqlite:///{tmp_path / 'typo.db'}")
-    assert refused.returncode == 3
+    assert refused.code == 3
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from longshore.backends.opening import connect
-from longshore.cli.serve import without_password
+from longshore.cli.store import without_password
 from longshore.cli.up import up as up_command
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter

@@ -75,13 +75,13 @@ def test_a_lake_is_reported_and_audited_and_a_lost_job_is_found(
     assert (clean.exit_code, "nothing is wrong" in clean.stdout) == (0, True)
     lose(tmp_path / "jobs.db", "job-7")
     told = command("audit", "--lake", lake, "--url", url, "--output", "all.jsonl", "--json")
-    assert told.exit_code == 4, told.output
+    assert told.exit_code == 1, told.output
     found = json.loads(told.stdout)
     assert (found["clean"], found["events"], found["jobs"], found["counts"]) == (False, 19, 9, {"lost": 1})
     assert [finding["job_id"] for finding in found["findings"]] == ["job-7"]
     assert [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()] == found["findings"]
     shown = command("audit", "--url", url)
-    assert shown.exit_code == 4
+    assert shown.exit_code == 1
     assert "lost: job job-7 (uid 8) of queue =q, event 1 job.added: the log ends at INITIAL_PENDING" in shown.stdout
 
 

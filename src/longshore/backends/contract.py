@@ -119,6 +119,15 @@ class CopiesItself(Protocol):
         ...
 
 
+@runtime_checkable
+class HasSchema(Protocol):
+    """A store whose tables are brought up to date by numbered migrations, whenever it is opened."""
+
+    async def schema_version(self) -> int:
+        """The number of the last migration that was applied."""
+        ...
+
+
 class Backend(ABC):
     """A store of jobs: it keeps them, and performs one legal transition atomically. It never decides policy.
 

@@ -1,104 +1,153 @@
-"""The `longshore` command: what the store can do, from a terminal."""
+"""The `longshore` command: the tree of commands, and how it ends when something goes wrong."""
 
 from __future__ import annotations
 
-import asyncio
-import json
+import os
 import sys
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 
-import longshore
-from longshore.backends.contract import Backend, CopiesItself
-from longshore.backends.opening import connect
-from longshore.cli.moving import migrate_data
-from longshore.cli.output import printable
-from longshore.cli.pipeline import pipeline
-from longshore.cli.serve import serve_api
-from longshore.cli.token import token
-from longshore.cli.up import up
-from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+from longshore.cli import (
+    acting,
+    controls,
+    dead_letters,
+    enqueueing,
+    figures,
+    flows,
+    keeping,
+    logs,
+    looking,
+    moving,
+    pipeline,
+    schedules,
+    serve,
+    token,
+    up,
+    working,
+)
+from longshore.cli.exits import Exit, exit_code_of
+from longshore.cli.output import complain, say
 
-EXIT_USAGE = 2
-EXIT_UNAVAILABLE = 3
-EXIT_OTHER = 1
+_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
+"""What typer raises for wrong use: from its own click, or the real one, as its version has it."""
 
 app = typer.Typer(
-    help="A durable job queue for Python. Exit codes: 0 ok, 1 refused, 2 wrong use, 3 the store cannot be used.",
+    help="A durable job queue for Python. Exit codes and examples of every command: docs/cli.md.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-
-Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+_shown_in_full = False
 
 
-def _within(url: str, use: Callable[[Backend], Awaitable[None]]) -> None:
-    async def opened() -> None:
-        # a mistyped address must not make an empty file and then report on it
-        options: dict[str, Any] = {"create": False} if url.startswith("sqlite:") else {}
-        async with connect(url, **options) as backend:
-            await use(backend)
+def _tell_version(asked: bool) -> None:
+    if asked:
+        import longshore
 
-    asyncio.run(opened())
-
-
-@app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    if version:
-        typer.echo(f"longshore {longshore.__version__}")
+        say(f"longshore {longshore.__version__}")
         raise typer.Exit
 
 
-@app.command()
-def stats(
-    url: Url, queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None, as_json: AsJson = False
+@app.callback()
+def _all_commands(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+    show_traceback: Annotated[
+        bool, typer.Option("--traceback", envvar="LONGSHORE_TRACEBACK", help="Show where an error comes from.")
+    ] = False,
 ) -> None:
-    """How many jobs are in each status."""
-
-    async def show(backend: Backend) -> None:
-        counts = await backend.count_jobs(queue)
-        if as_json:
-            typer.echo(json.dumps({status.value: jobs for status, jobs in counts.items()}))
-            return
-        for status, jobs in counts.items():
-            typer.echo(f"{status.value:<18}{jobs:>10}")
-
-    _within(url, show)
+    global _shown_in_full  # what is wrong is told after the context of this call is gone
+    _shown_in_full = show_traceback
 
 
-@app.command()
-def backup(url: Url, target: Annotated[str, typer.Argument(help="The file to write; it must not exist yet.")]) -> None:
-    """Copies a SQLite store to a file while it is in use."""
+_COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
+    "Start": {"up": up.up, "serve": serve.serve_api, "worker": working.worker, "scheduler": working.scheduler},
+    "Look": {
+        "list": looking.list_jobs,
+        "show": looking.show,
+        "explain": looking.explain,
+        "logs": logs.logs,
+        "events": logs.events,
+        "stats": figures.stats,
+        "queues": figures.queues,
+        "workers": figures.workers,
+    },
+    "Act": {
+        "enqueue": enqueueing.enqueue,
+        "cancel": acting.cancel,
+        "retry": acting.retry,
+        "promote": acting.promote,
+        "delete": acting.delete,
+        "pause": controls.pause,
+        "resume": controls.resume,
+        "limits": controls.limits,
+    },
+    "Keep": {"migrate": keeping.migrate, "migrate-data": moving.migrate_data, "backup": keeping.backup},
+}
 
-    async def copy(backend: Backend) -> None:
-        if not isinstance(backend, CopiesItself):
-            raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
-        await backend.backup(target)
-        typer.echo(f"copied to {target}")
+for _group, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_group)(_command)
+app.add_typer(dead_letters.dlq, name="dlq")
+app.add_typer(schedules.schedule, name="schedule")
+app.add_typer(flows.flow, name="flow")
+app.add_typer(token.token, name="token")
+app.add_typer(pipeline.pipeline, name="pipeline")
 
-    _within(url, copy)
+
+@cache
+def command() -> Any:
+    """The whole tree, as it is run."""
+    return typer.main.get_command(app)
 
 
-app.command()(migrate_data)
-app.command("serve")(serve_api)
-app.command()(up)
-app.add_typer(pipeline, name="pipeline")
-app.add_typer(token, name="token")
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command; whatever is wrong is one line that says what to do, and the exit code its kind."""
+    global _shown_in_full
+    _shown_in_full = False
+    try:
+        code = command().main(args=list(arguments), prog_name="longshore", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else Exit.OK
+    except SystemExit as ending:  # of a command that has run a process's whole life
+        return ending.code if isinstance(ending.code, int) else Exit.OK
+    except BaseException as error:
+        return _told(error)
+
+
+def _told(error: BaseException) -> int:
+    if isinstance(error, BrokenPipeError):
+        return Exit.PIPE_CLOSED
+    if _shown_in_full:
+        traceback.print_exception(error)
+    if isinstance(error, _USAGE_ERROR):
+        context = error.ctx.command_path if error.ctx is not None else "longshore"
+        _complain(f"{error.format_message()} See: {context} --help")
+        return Exit.USAGE
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return Exit.INTERRUPTED
+    code = exit_code_of(type(error))
+    if code is Exit.INTERNAL:
+        _complain(f"{type(error).__name__}: {error}; that is a defect: longshore --traceback … shows where")
+    else:
+        _complain(str(error))
+    return code
+
+
+def _complain(what: str) -> None:
+    complain(f"longshore: {what}")
 
 
 def run() -> None:
-    """The entry point: errors are one line that says what to do, never a traceback."""
-    try:
-        app()
-    except LongshoreError as error:
-        code = EXIT_OTHER
-        if isinstance(error, InvalidArgument):
-            code = EXIT_USAGE
-        elif isinstance(error, BackendUnavailable):
-            code = EXIT_UNAVAILABLE
-        typer.echo(f"longshore: {printable(str(error))}", err=True)
-        sys.exit(code)
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # they are files here
+    code = main(sys.argv[1:])
+    if code == Exit.PIPE_CLOSED:  # what is still in the buffer has no reader: it must not be tried again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

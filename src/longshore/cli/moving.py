@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.backends.contract import Backend
 from longshore.backends.moving import Begun, MoveReport, MovesIn, MovesOut, move
-from longshore.backends.opening import connect
-from longshore.cli.output import printable, progress, show_table
+from longshore.cli.bars import progress
+from longshore.cli.exits import Exit
+from longshore.cli.output import complain, say, say_json, show_table
 from longshore.core.errors import InvalidArgument
 
-_EXIT_INTERRUPTED = 130
+if TYPE_CHECKING:
+    from longshore.backends.contract import Backend
 
 Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
 Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database.")]
@@ -34,16 +33,20 @@ def migrate_data(
     Stopped or killed, it goes on when it is run again. Nobody can use the target before it is finished, and it is
     finished only when both stores agree.
     """
+    import asyncio
+
+    from longshore.backends.opening import connect
+
     old, new = connect(source, **_only_there(source)), connect(target, **_in_schema(target, schema))
     try:
         report = _moved(old, new, while_live)
     except KeyboardInterrupt:
-        typer.echo("longshore: stopped; run the same command again, and it goes on", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED) from None
+        complain("longshore: stopped; run the same command again, and it goes on")
+        raise typer.Exit(Exit.INTERRUPTED) from None
     finally:
         asyncio.run(_close(old, new))
     if as_json:
-        typer.echo(json.dumps(_as_json(report)))
+        say_json(_as_json(report))
     else:
         _show(report)
 
@@ -97,10 +100,11 @@ _BEGUN = {
 
 
 def _show(report: MoveReport) -> None:
-    typer.echo(printable(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)"))
+    say(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)")
     if report.begun is Begun.FINISHED:
         return  # what the target has by now is its own affair, and was not looked at
-    typer.echo("\nRows, the same on both sides:")
+    say()
+    say("Rows, the same on both sides:")
     show_table([(table, rows) for table, rows in report.inventory.tables.items()])
     jobs = [
         (queue, status, number)
@@ -108,9 +112,8 @@ def _show(report: MoveReport) -> None:
         for status, (number, _) in sorted(statuses.items())
     ]
     if jobs:
-        typer.echo("\nJobs, the same on both sides; checksums over their status, retry count and version agree:")
+        say()
+        say("Jobs, the same on both sides; checksums over their status, retry count and version agree:")
         show_table(jobs)
     if report.left_behind:
-        typer.echo(
-            f"\n{report.left_behind:,} events were written to the source in the last moment, and stay behind", err=True
-        )
+        complain(f"{report.left_behind:,} events were written to the source in the last moment, and stay behind")

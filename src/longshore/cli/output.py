@@ -1,28 +1,86 @@
-"""What reaches the terminal: text made inert, numbers made readable, and progress that fits whoever watches."""
+"""What reaches the terminal, all of it by way of this room: text made inert, JSON, tables, questions."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Told = Callable[[str, int, int], None]
-"""Called with what is under way, how much of all is done, and how much there is."""
+from longshore.cli.exits import Exit
 
-_PLAIN_STEPS = 10
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from longshore.cli.tables import Column
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def printable(text: str) -> str:
-    """Control characters shown, never sent to the terminal."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+    """Control characters, line ends and whatever changes the direction of text are shown, never sent to a terminal."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return _SHORT.get(letter) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
+
+
+def say(line: str = "") -> None:
+    """One line for whoever asked."""
+    _write(sys.stdout, printable(line))
+
+
+def say_lines(text: str, indent: str = "") -> None:
+    """Text of several lines, each behind an indent, so that none can be taken for a line of ours."""
+    for line in text.splitlines() or [""]:
+        _write(sys.stdout, indent + printable(line))
+
+
+def complain(line: str) -> None:
+    """One line beside the output: what is wrong, how far it is, what to do next."""
+    _write(sys.stderr, printable(line))
+
+
+def say_id(name: str) -> None:
+    """An id on a line of its own: to a program as it is, to a person made inert."""
+    _write(sys.stdout, printable(name) if sys.stdout.isatty() else name)
+
+
+def say_json(value: Any) -> None:
+    """One JSON document on one line, in ASCII: any text in it is inert. Streams are one such line after another."""
+    _write(sys.stdout, json_text(value))
+
+
+def say_model(shape: BaseModel) -> None:
+    """One of `shapes.py` as JSON."""
+    say_json(shape.model_dump(mode="json"))
+
+
+def json_text(value: Any) -> str:
+    """As above, without writing it."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def readable_json(value: Any) -> str:
+    """JSON for people, on several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def say_piece(piece: str) -> None:
+    """A piece of a document too long to be held at once, in ASCII as `json_text` makes it; the last ends its line."""
+    _write(sys.stdout, piece, end="")
 
 
 def show_table(rows: Sequence[tuple[str | int, ...]]) -> None:
-    """Names to the left, numbers to the right."""
+    """Names to the left, numbers to the right, no heads."""
     shown = [[f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row, texts in zip(rows, shown, strict=True):
@@ -30,60 +88,45 @@ def show_table(rows: Sequence[tuple[str | int, ...]]) -> None:
         line = "  ".join(
             text.rjust(width) if isinstance(cell, int) else text.ljust(width) for cell, text, width in cells
         )
-        typer.echo(f"  {line.rstrip()}")
+        _write(sys.stdout, f"  {line.rstrip()}")
 
 
-@contextmanager
-def progress() -> Iterator[Told]:
-    """A bar where somebody watches, and a line for every tenth of the way where the output goes to a file."""
-    if not sys.stderr.isatty():
-        yield _plain_lines()
-        return
-    columns = (
-        TextColumn("{task.description:<16}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+def show_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bool = True) -> None:
+    """A table for people: in columns, or if the terminal is too narrow for that one line for each value."""
+    from longshore.cli.tables import drawn
+
+    made = [[printable(cell) for cell in row] for row in rows]
+    for line in drawn(columns, made, heads=heads, terminal=sys.stdout.isatty()):
+        _write(sys.stdout, line)
 
 
-def _plain_lines() -> Told:
-    reached = 0
-
-    def tell(what: str, done: int, total: int) -> None:
-        nonlocal reached
-        tenth = done * _PLAIN_STEPS // total if total else _PLAIN_STEPS
-        if tenth > reached:
-            reached = tenth
-            typer.echo(f"{tenth * 100 // _PLAIN_STEPS:>3} %  {what}, {done:,} of {total:,} rows", err=True)
-
-    return tell
+def ask(question: str) -> bool:
+    """Yes or no from whoever sits at the terminal; False if nobody answers."""
+    _write(sys.stderr, f"{printable(question)} [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-StepDone = Callable[[str, int, float], None]
-"""Called with a step that is done, how many rows it wrote, and how many seconds it took."""
+def somebody_is_there() -> bool:
+    """Whether a question would be seen and could be answered."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-@contextmanager
-def show_steps(expected: int) -> Iterator[StepDone]:
-    """A line for each step that is done, and where somebody watches a bar of how many there are still to come."""
-    if not sys.stderr.isatty():
-        yield lambda name, rows, seconds: typer.echo(_step_line(name, rows, seconds), err=True)
-        return
-    columns = (TextColumn("{task.description:<16}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=expected)
-
-        def tell(name: str, rows: int, seconds: float) -> None:
-            bar.console.print(_step_line(name, rows, seconds), markup=False, highlight=False)
-            done = bar.tasks[0].completed + 1
-            bar.update(task, description=printable(name), completed=done, total=max(expected, done))
-
-        yield tell
+def begin_again() -> None:
+    """On a terminal what was shown before is wiped away, for a view that is drawn again and again."""
+    if sys.stdout.isatty():
+        _write(sys.stdout, "\x1b[H\x1b[J", end="")
 
 
-def _step_line(name: str, rows: int, seconds: float) -> str:
-    return f"  {printable(name):<28}{rows:>14,} rows{seconds:>9.1f} s"
+def flush() -> None:
+    """What was said is seen now."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise typer.Exit(Exit.PIPE_CLOSED) from None
+
+
+def _write(stream: TextIO, text: str, end: str = "\n") -> None:
+    try:
+        stream.write(f"{text}{end}")
+    except BrokenPipeError:  # `| head` has seen enough
+        raise typer.Exit(Exit.PIPE_CLOSED) from None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli.output import printable, show_steps, show_table
+from longshore.cli.bars import show_steps
+from longshore.cli.output import printable, show_table
 from longshore.cli.pipeline_audit import audit
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, Schema, Url, day, spark_session
 from longshore.cli.pipeline_report import report

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longshore.cli.exits import Exit
 from longshore.cli.output import printable, show_table
 from longshore.cli.pipeline_options import Conf, Master, Schema, spark_session
 from longshore.core.errors import InvalidArgument
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from longshore.spark.audit.report import AuditReport
 
-EXIT_FOUND = 4
 _SHOWN = 20
 
 LakePath = Annotated[str | None, typer.Option("--lake", help="The folder of a lake: audits the events it holds.")]
@@ -41,7 +41,7 @@ def audit(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replays every job's history against the table of legal transitions. Exit code 4 if anything is wrong.
+    """Replays every job's history against the table of legal transitions. Exit code 1 if anything is wrong.
 
     With --lake the events of a lake are judged; with --url those of a store, beside its jobs as they stand; with both,
     the lake's history and what followed in the store, beside its jobs.
@@ -59,7 +59,7 @@ def audit(
         else:
             _show(report, output)
     if not report.clean:
-        raise typer.Exit(EXIT_FOUND)
+        raise typer.Exit(Exit.FAILED)
 
 
 def _audited(

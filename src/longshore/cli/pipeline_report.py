@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.output import printable, progress, show_table
+from longshore.cli.bars import progress
+from longshore.cli.output import printable, show_table
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, day, spark_session
 from longshore.core.errors import InvalidArgument
 

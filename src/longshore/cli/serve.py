@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
-import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.tokens import KeepsTokens
 from longshore.cli.authentication import NO_TOKEN_YET, AllowedHosts, Auth, SessionKey, asks_for_tokens, session_key
-from longshore.cli.output import printable
-from longshore.cli.together import Together
+from longshore.cli.gathering import gathered
+from longshore.cli.output import flush, say, say_json
+from longshore.cli.store import Store, a_store, without_password
 from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.runtime import logs
-from longshore.runtime.scheduler import Scheduler
-from longshore.runtime.signals import STOP_GRACE, Stoppable, serve
+
+if TYPE_CHECKING:
+    from longshore.backends.contract import Backend
+    from longshore.cli.together import Together
+    from longshore.runtime.signals import Stoppable
 
 PORT = 8470
 
-Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
 Host = Annotated[str, typer.Option(envvar="LONGSHORE_HOST", help="The address to serve on; others need tokens.")]
 Port = Annotated[int, typer.Option(envvar="LONGSHORE_PORT", min=0, max=65535, help="0 is any free port.")]
 WithScheduler = Annotated[
@@ -39,13 +34,12 @@ Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="A fi
 PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="A file with its private key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
 
-_log = logging.getLogger("longshore.server")
-
 ON_ASKED = "asked to stop: requests under way may end; ask again to drop them"
 
 
+@gathered(store=a_store)
 def serve_api(
-    url: Url,
+    *,
     host: Host = "127.0.0.1",
     port: Port = PORT,
     scheduler: WithScheduler = True,
@@ -58,12 +52,17 @@ def serve_api(
     tls_certificate: Certificate = None,
     tls_key: PrivateKey = None,
     as_json: AsJson = False,
+    store: Store,
 ) -> None:
     """Serves the HTTP API, the status page and the figures of a store."""
+    from longshore.runtime import logs
+    from longshore.runtime.scheduler import Scheduler
+    from longshore.runtime.signals import serve
+
     logs.set_up(log_format)
 
     def make() -> Stoppable:
-        backend = connect(url)
+        backend = store.backend(create=True)
         parts = [Scheduler(backend)] if scheduler else []
         return serving(
             backend,
@@ -73,32 +72,25 @@ def serve_api(
             auth=auth,
             allowed_hosts=allowed_host or (),
             key=session_key(session_key_file),
-            store=without_password(url),
+            store=without_password(store.url),
             access_log=access_log,
             tracing=tracing,
             tls_certificate=tls_certificate,
             tls_key=tls_key,
-            announce=lambda address, _: announce(address, url, as_json),
+            announce=lambda address, _: announce(address, store.url, as_json),
         )
 
-    sys.exit(serve(make, grace=STOP_GRACE, on_asked=ON_ASKED))
+    raise typer.Exit(serve(make, on_asked=ON_ASKED))
 
 
 def announce(address: str, url: str, as_json: bool) -> None:
     """One line that a person reads, or a program."""
     shown = without_password(url)
     if as_json:
-        typer.echo(json.dumps({"address": address, "url": shown}))
+        say_json({"address": address, "url": shown})
     else:
-        typer.echo(f"Longshore serves {printable(shown)} at {address} (status page: {address}/)")
-    sys.stdout.flush()
-
-
-def without_password(url: str) -> str:
-    """The store's address as it may be shown: a password in it stays hidden."""
-    scheme, colon, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}{colon}{user.partition(':')[0]}{at}{place.partition('?')[0]}" if at else url.partition("?")[0]
+        say(f"Longshore serves {shown} at {address} (status page: {address}/)")
+    flush()
 
 
 def serving(
@@ -120,6 +112,10 @@ def serving(
 
     `announce` is called when requests are taken, with the address and with whether tokens are asked for.
     """
+    import asyncio
+
+    from longshore.cli.together import Together
+
     try:
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.options import ServerOptions
@@ -148,8 +144,13 @@ def serving(
 
 
 async def _tell_if_nobody_has_a_token(backend: Backend, store: str) -> None:
+    import logging
+
+    from longshore.backends.tokens import KeepsTokens
+
+    log = logging.getLogger("longshore.server")
     try:
         if isinstance(backend, KeepsTokens) and not await backend.list_tokens():
-            _log.warning(NO_TOKEN_YET.format(url=store))
+            log.warning(NO_TOKEN_YET.format(url=store))
     except LongshoreError as error:
-        _log.debug("whether anybody has a token could not be found out: %s", error)
+        log.debug("whether anybody has a token could not be found out: %s", error)

@@ -2,44 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.tokens import KeepsTokens
-from longshore.cli.output import printable, show_table
+from longshore.cli.gathering import gathered
+from longshore.cli.output import complain, say, say_model, show_rows
+from longshore.cli.store import AsJson, Store, a_store
+from longshore.cli.tables import Column
 from longshore.core.errors import InvalidArgument
-from longshore.core.token import Token
 
-token = typer.Typer(help="API tokens: make, list and revoke them.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from longshore.backends.contract import Backend
+    from longshore.backends.tokens import KeepsTokens
+    from longshore.core.token import Token
+    from longshore.runtime.job_queue import Queue
 
-Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+token = typer.Typer(help="API tokens: make, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)
+
 Scopes = Annotated[list[str], typer.Option("--scope", help="read, submit, work or admin; may be repeated.")]
 Queues = Annotated[
     list[str] | None, typer.Option("--queue", help="Good for this queue only; may be repeated. Left out: for all.")
 ]
 ExpiresIn = Annotated[str | None, typer.Option("--expires-in", help="Like 90d, 12h, 30m or 45s. Left out: never.")]
 
+_COLUMNS = (
+    Column("ID", whole=True),
+    Column("NAME"),
+    Column("MAY"),
+    Column("STANDING", whole=True),
+    Column("EXPIRES", whole=True),
+    Column("LAST USED", whole=True),
+)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SPAN = re.compile(r"(\d{1,9})([smhd])")
 
 
 @token.command()
+@gathered(store=a_store)
 def create(
     name: Annotated[str, typer.Argument(help="Whom it is for; recorded as the actor of what they change.")],
-    url: Url,
+    *,
     scope: Scopes,
     queue: Queues = None,
     expires_in: ExpiresIn = None,
     as_json: AsJson = False,
+    store: Store,
 ) -> None:
     """Makes a token. Its secret is printed once, and can never be shown again."""
     lasts = None if expires_in is None else span_of(expires_in)
@@ -47,50 +58,59 @@ def create(
     async def make(backend: KeepsTokens, _: datetime) -> None:
         made, secret = await backend.issue_token(name, scope, queues=queue or None, expires_in=lasts)
         if as_json:
-            typer.echo(json.dumps({**_told(made, made.created_at), "token": secret}))
-            return
-        typer.echo(
-            f"Token {made.id} for {printable(made.name)} ({_may(made)}); keep it, it is not shown again:", err=True
-        )
-        typer.echo(secret)
+            from longshore.server.models.tokens import new_token_view
 
-    _within(url, make)
+            say_model(new_token_view(made, secret, made.created_at))
+            return
+        complain(f"Token {made.id} for {made.name} ({_may(made)}); keep it, it is not shown again:")
+        say(secret)
+
+    _within(store, make)
 
 
 @token.command("list")
-def list_(url: Url, as_json: AsJson = False) -> None:
+@gathered(store=a_store)
+def list_(*, as_json: AsJson = False, store: Store) -> None:
     """Who has one, what for, and when it was last used; never the secrets."""
 
     async def show(backend: KeepsTokens, now: datetime) -> None:
         found = await backend.list_tokens()
         if as_json:
-            typer.echo(json.dumps([_told(one, now) for one in found]))
+            from longshore.server.models.tokens import TokenList, token_view
+
+            say_model(TokenList(items=[token_view(one, now) for one in found]))
         elif found:
-            head = ("id", "name", "may", "standing", "expires", "last used")
             rows = [
                 (one.id, one.name, _may(one), one.standing(now), _day(one.expires_at), _day(one.last_used_at))
                 for one in found
             ]
-            show_table([head, *rows])
+            show_rows(_COLUMNS, rows)
         else:
-            typer.echo("There is none yet; make one with: longshore token create NAME --scope admin")
+            complain("there is none yet; make one with: longshore token create NAME --scope admin")
 
-    _within(url, show)
+    _within(store, show)
 
 
 @token.command()
+@gathered(store=a_store)
 def revoke(
     token_id: Annotated[str, typer.Argument(help="The token's id, as `longshore token list` shows it.")],
-    url: Url,
+    *,
     as_json: AsJson = False,
+    store: Store,
 ) -> None:
     """Takes a token back: within a second no server of this store heeds it."""
 
     async def take_back(backend: KeepsTokens, now: datetime) -> None:
         taken = await backend.revoke_token(token_id)
-        typer.echo(json.dumps(_told(taken, now)) if as_json else f"revoked {taken.id} ({printable(taken.name)})")
+        if as_json:
+            from longshore.server.models.tokens import token_view
 
-    _within(url, take_back)
+            say_model(token_view(taken, now))
+        else:
+            say(f"revoked {taken.id} ({taken.name})")
+
+    _within(store, take_back)
 
 
 def span_of(text: str) -> timedelta:
@@ -101,36 +121,21 @@ def span_of(text: str) -> timedelta:
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
-def _within(url: str, use: Callable[[KeepsTokens, datetime], Awaitable[None]]) -> None:
-    async def opened() -> None:
-        # a mistyped address must not make an empty file and hand out tokens for it
-        options: dict[str, Any] = {"create": False} if url.startswith("sqlite:") else {}
-        async with connect(url, **options) as backend:
-            await use(_keeper(backend), await backend.now())
+def _within(store: Store, use: Callable[[KeepsTokens, datetime], Awaitable[None]]) -> None:
+    async def opened(queue: Queue) -> None:
+        await use(_keeper(queue.backend), await queue.backend.now())
 
-    asyncio.run(opened())
+    store.within(opened)
 
 
 def _keeper(backend: Backend) -> KeepsTokens:
+    from longshore.backends.tokens import KeepsTokens
+
     if not isinstance(backend, KeepsTokens):
         raise InvalidArgument(
             "url", "must be the store itself, SQLite or PostgreSQL; a server's tokens are in its store"
         )
     return backend
-
-
-def _told(one: Token, now: datetime) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "scopes": sorted(one.scopes),
-        "queues": None if one.queues is None else sorted(one.queues),
-        "standing": one.standing(now),
-        "created_at": one.created_at.isoformat(),
-        "expires_at": one.expires_at and one.expires_at.isoformat(),
-        "revoked_at": one.revoked_at and one.revoked_at.isoformat(),
-        "last_used_at": one.last_used_at and one.last_used_at.isoformat(),
-    }
 
 
 def _may(one: Token) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.app.builtin import builtin_harbor
-from longshore.app.harbor import Harbor
 from longshore.cli.authentication import AllowedHosts, Auth, SessionKey, session_key
-from longshore.cli.output import printable
+from longshore.cli.output import flush, say, say_json
 from longshore.cli.serve import (
     ON_ASKED,
     PORT,
@@ -24,32 +20,23 @@ from longshore.cli.serve import (
     PrivateKey,
     Tracing,
     serving,
-    without_password,
 )
-from longshore.cli.together import Workers
+from longshore.cli.store import HERE, Schema, Store, without_password
+from longshore.cli.working import Concurrency, HarborName, Processes, builtin_at, harbor_named
 from longshore.core.errors import InvalidArgument
-from longshore.runtime import logs
-from longshore.runtime.executors.target import Target
-from longshore.runtime.scheduler import Scheduler
-from longshore.runtime.signals import STOP_GRACE, Stoppable, serve
-from longshore.runtime.supervisor import Supervisor
-from longshore.runtime.worker import Worker
 
-STORE = "sqlite:///longshore.db"
+if TYPE_CHECKING:
+    from longshore.runtime.signals import Stoppable
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="LONGSHORE_URL", help=f"Where the jobs are; {STORE} if nothing is said."),
+    typer.Option("--url", envvar="LONGSHORE_URL", help=f"Where the jobs are; {HERE} if nothing is said."),
 ]
-HarborName = Annotated[
-    str | None, typer.Option("--harbor", help="Your tasks, like shop.jobs:harbor; else echo, sleep and fail are there.")
-]
-Processes = Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=10_000, help="Jobs each of them runs at a time.")]
 
 
 def up(
     url: Url = None,
+    schema: Schema = None,
     harbor: HarborName = None,
     host: Host = "127.0.0.1",
     port: Port = PORT,
@@ -68,24 +55,31 @@ def up(
     """Starts all of Longshore on this machine, and stops it in order with Ctrl-C."""
     if url is not None and harbor is not None:
         raise InvalidArgument("url", "is the harbor's own affair; leave out --url (and LONGSHORE_URL), or --harbor")
-    store = STORE if url is None else url
-    if store.startswith("memory:"):
-        raise InvalidArgument("url", f"memory:// is seen by one process only, and this starts several; use {STORE}")
+    store = Store(HERE if url is None else url, schema)
+    if store.url.startswith("memory:"):
+        raise InvalidArgument("url", f"memory:// is seen by one process only, and this starts several; use {HERE}")
     found = None if harbor is None else harbor_named(harbor)
     arguments = {
-        "url": store,
+        "url": store.url,
+        "schema": schema,
         "harbor": harbor,
         "concurrency": concurrency,
         "log_format": log_format,
         "tracing": tracing,
     }
+    from longshore.cli.together import Workers
+    from longshore.runtime import logs
+    from longshore.runtime.scheduler import Scheduler
+    from longshore.runtime.signals import serve
+    from longshore.runtime.supervisor import Supervisor
+
     key = session_key(session_key_file)
     logs.set_up(log_format)
-    shown = f"the store of {harbor}" if harbor is not None else without_password(store)
+    shown = f"the store of {harbor}" if harbor is not None else without_password(store.url)
 
     def make() -> Stoppable:
-        backend = (builtin_harbor(store) if found is None else found).backend
-        workers = Supervisor("longshore.cli.up:make_worker", processes=processes, arguments=arguments)
+        backend = (builtin_at(store) if found is None else found).backend
+        workers = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments)
         return serving(
             backend,
             Scheduler(backend),
@@ -105,34 +99,7 @@ def up(
             ),
         )
 
-    sys.exit(serve(make, grace=STOP_GRACE, on_asked=ON_ASKED))
-
-
-def harbor_named(name: str) -> Harbor:
-    """The harbor written `module:name`, looked for from the working directory on."""
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InvalidArgument("harbor", f"must be written module:name, as in shop.jobs:harbor; got {name!r}")
-    if "" not in sys.path and "." not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        found = Target.named(module, attribute, "harbor").find()
-    except ImportError as error:
-        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {error}") from None
-    if not isinstance(found, Harbor):
-        raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
-    return found
-
-
-def make_worker(*, url: str, harbor: str | None, concurrency: int, log_format: logs.LogFormat, tracing: bool) -> Worker:
-    """In a worker's process."""
-    logs.set_up(log_format)
-    found = builtin_harbor(url) if harbor is None else harbor_named(harbor)
-    if tracing:
-        from longshore.app.tracing import Tracing as TracingLayer  # an extra
-
-        found.add_middleware(TracingLayer())
-    return found.worker(concurrency=concurrency)
+    raise typer.Exit(serve(make, on_asked=ON_ASKED))
 
 
 def _announce(
@@ -142,15 +109,16 @@ def _announce(
     curl = f"curl -s {address}/v1/jobs{token} -H 'content-type: application/json' -d '{_FIRST_JOB}'"
     if as_json:
         told: dict[str, Any] = {"address": address, "url": store, "processes": processes, "concurrency": concurrency}
-        typer.echo(json.dumps(told))
+        say_json(told)
     else:
-        typer.echo(
-            f"Longshore is up at {address}/ on {printable(store)}, with {processes} x {concurrency} places for jobs."
-        )
+        say(f"Longshore is up at {address}/ on {store}, with {processes} x {concurrency} places for jobs.")
         if builtin:
-            typer.echo(f"Send it a first job (the types echo, sleep and fail are there):\n\n  {curl}\n")
-        typer.echo("Ctrl-C stops it in order.")
-    sys.stdout.flush()
+            say("Send it a first job (the types echo, sleep and fail are there):")
+            say()
+            say(f"  {curl}")
+            say()
+        say("Ctrl-C stops it in order.")
+    flush()
 
 
 _FIRST_JOB = '{"type": "echo", "data": {"say": "hello"}}'

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from longshore.core.moments import SECOND, Duration, check_duration, to_micros
+from longshore.core.moments import SECOND, Duration, check_duration, from_micros, to_micros
 
 
 class Clock(Protocol):
@@ -62,6 +62,11 @@ class SteadyClock:
                 self._on_step(self._latest - now)
             self._latest = now
         return self._latest
+
+
+def machine_time() -> datetime:
+    """The time by the clock of this machine, which need not be the store's."""
+    return from_micros(_machine_micros())
 
 
 def _machine_micros() -> int:

@@ -37,9 +37,17 @@ class BulkReport:
 
 
 async def act_on_all(
-    queue: Queue, act: Act, wanted: JobFilter, *, most: int, dry_run: bool, actor: str, reset: bool = True
+    queue: Queue,
+    act: Act,
+    wanted: JobFilter,
+    *,
+    most: int,
+    dry_run: bool,
+    actor: str,
+    reset: bool = True,
+    told: Callable[[BulkReport], None] = lambda _: None,
 ) -> BulkReport:
-    """Acts on up to `most` jobs that match, or with `dry_run` only counts them."""
+    """Acts on up to `most` jobs that match, or with `dry_run` only counts them; `told` hears of it after each page."""
     fitting = APPLIES_TO[act]
     statuses = fitting & frozenset(wanted.statuses) if wanted.statuses else fitting
     report = BulkReport()
@@ -57,6 +65,7 @@ async def act_on_all(
         report.matched += len(page.items)
         if not dry_run and page.items:
             report.changed += await _act(queue, act, page.items, actor, reset)
+        told(report)
         cursor = page.next_cursor
         if cursor is None:
             return report

@@ -224,6 +224,12 @@ class PostgresBackend(ArchivingBackend):
         with self._pool.taken(monotonic() + 1) as taken:
             taken.session.rows(self._sql.hint, (self._channel, array_text(queues)))
 
+    # -- its state
+
+    async def schema_version(self) -> int:
+        """The number of the last migration that was applied to the schema."""
+        return (await self._in_thread(self._threads, self._open)).version
+
     # -- moving house
 
     def moving_in(self) -> contextlib.AbstractContextManager[EnteredSchema]:

@@ -61,7 +61,10 @@ def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved
             version = _version(connection, schema)
         refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
         if version == 0 and not create:
-            raise BackendUnavailable(f"there is no schema {schema} of Longshore at {server.name}; look at the address")
+            raise BackendUnavailable(
+                f"there is no schema {schema} of Longshore at {server.name}; look at the address, or make it with "
+                "longshore migrate"
+            )
         for migration in MIGRATIONS[version:]:
             _apply(connection, schema, migration)
         if not even_half_moved:

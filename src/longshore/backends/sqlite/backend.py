@@ -190,6 +190,18 @@ class SQLiteBackend(ArchivingBackend):
                 close_quietly(source)
         unfinished.rename(destination)
 
+    async def schema_version(self) -> int:
+        """The number of the last migration that was applied to the file."""
+        return await self._in_reader(self._schema_version)
+
+    def _schema_version(self) -> int:
+        with explained(self.path):
+            connection = self._open()
+            try:
+                return int(connection.pragma("user_version"))
+            finally:
+                close_quietly(connection)
+
     def moving_out(self) -> AbstractContextManager[LeftFile]:
         """The file as it is now, for `longshore.backends.moving.move`."""
         self._refuse_if_closed()

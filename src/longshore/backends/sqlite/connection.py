@@ -58,7 +58,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm."""
     _refuse_odd_places(path)
     if not create and not path.exists():
-        raise BackendUnavailable(f"there is no {path}; look at the address")
+        raise BackendUnavailable(f"there is no {path}; look at the address, or make it with longshore migrate")
     with explained(path):
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)

@@ -1,0 +1,188 @@
+"""One act on jobs, on those named or on all that match a filter: counted, asked for, done, and told."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longshore.cli.bars import progress
+from longshore.cli.completion import complete_job
+from longshore.cli.exits import Exit, exit_code_of, gravest
+from longshore.cli.output import ask, complain, say, say_id, say_model, somebody_is_there
+from longshore.cli.store import AsJson, Quiet, Store
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import JobStatus
+
+if TYPE_CHECKING:
+    from longshore.runtime.job_queue import Queue
+    from longshore.server.bulk import Act
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", autocompletion=complete_job, help="The jobs.")]
+All = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count those that match.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_DONE = {"cancel": "cancelled", "retry": "sent back to the queue", "promote": "may run now", "delete": "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an act is to be done, and told."""
+
+    ids: Sequence[str]
+    where: JobFilter
+    everything: bool
+    dry_run: bool
+    yes: bool
+    as_json: bool
+    quiet: bool
+    dead_only: bool = False
+    """Whether any other job is out of the question."""
+
+
+def asked(
+    ids: Ids = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> Asked:
+    """What all acts are told alike, but for the filter."""
+    return Asked(ids or [], JobFilter(), everything, dry_run, yes, as_json, quiet)
+
+
+def act(what: Act, store: Store, how: Asked, *, reset: bool = True) -> None:
+    """Does it to the ids given, or to all that match."""
+    filtered = how.where != JobFilter()
+    if how.ids and (filtered or how.everything):
+        raise InvalidArgument("id", "stands alone: give ids, or conditions that jobs must match")
+    if not how.ids and not filtered and not how.everything:
+        raise InvalidArgument("id", "give ids, or conditions that jobs must match (--queue, --type, --tag …), or --all")
+    if how.ids and not how.dry_run:
+        store.within(lambda queue: _to_named(queue, what, how, reset))
+    else:
+        where = dataclasses.replace(how.where, ids=tuple(how.ids))
+        store.within(lambda queue: _to_all(queue, what, dataclasses.replace(how, where=where), reset))
+
+
+# -- by id
+
+
+async def _to_named(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
+    one = _verb(queue, what, reset)
+    done: list[str] = []
+    refused: dict[str, LongshoreError] = {}
+    for job_id in dict.fromkeys(how.ids):
+        try:
+            if how.dead_only:
+                await _check_dead(queue, job_id)
+            await one(job_id)
+        except (JobNotFound, InvalidTransition) as error:
+            refused[job_id] = error
+            continue
+        done.append(job_id)
+    if how.as_json:
+        _tell_json(what, how, len(how.ids), len(done), done, refused)
+    for job_id in [] if how.as_json else done:
+        if how.quiet:
+            say_id(job_id)
+        else:
+            say(f"{job_id} {_DONE[what]}")
+    for refusal in refused.values():
+        complain(f"longshore: {refusal}")
+    if refused:
+        raise typer.Exit(gravest([exit_code_of(type(refusal)) for refusal in refused.values()]))
+
+
+async def _check_dead(queue: Queue, job_id: str) -> None:
+    job = await queue.get_job(job_id)
+    if job.status is not JobStatus.DEAD:
+        raise InvalidTransition(job_id, job.status, "taken from the dead letters", "it is none of them")
+
+
+def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[None]]:
+    async def cancel(job_id: str) -> None:
+        cancelled, _ = await queue.cancel_jobs(job_ids=[job_id])
+        if not cancelled:
+            job = await queue.get_job(job_id)
+            raise InvalidTransition(job_id, job.status, "cancelled", "it is over")
+
+    async def delete(job_id: str) -> None:
+        await queue.get_job(job_id)  # an unknown one is told of
+        await queue.delete_jobs(job_ids=[job_id])
+
+    async def retry(job_id: str) -> None:
+        await queue.retry_job(job_id, reset=reset, actor=actor())
+
+    return {"cancel": cancel, "delete": delete, "retry": retry, "promote": queue.promote_job}[what]
+
+
+def actor() -> str:
+    """Who acts, for the record."""
+    import getpass
+
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user without a name, as containers have them
+        return "cli"
+
+
+# -- by filter
+
+
+async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
+    from longshore.server.bulk import act_on_all
+
+    counted = await act_on_all(queue, what, how.where, most=sys.maxsize, dry_run=True, actor="")
+    if how.dry_run or not counted.matched:
+        _tell_all(what, how, counted.matched, 0)
+        return
+    if not how.yes:
+        _confirm(what, counted.matched)
+    with progress("jobs") as tell:
+        done = await act_on_all(
+            queue,
+            what,
+            how.where,
+            most=sys.maxsize,
+            dry_run=False,
+            actor=actor(),
+            reset=reset,
+            told=lambda so_far: tell(what, so_far.changed, max(counted.matched, so_far.changed)),
+        )
+    _tell_all(what, how, done.matched, done.changed)
+
+
+def _confirm(what: Act, matched: int) -> None:
+    if not somebody_is_there():
+        raise InvalidArgument("yes", f"{matched:,} jobs match, and nobody is there to be asked: give --yes")
+    if not ask(f"{what} {matched:,} jobs?"):
+        complain("longshore: nothing was changed")
+        raise typer.Exit(Exit.FAILED)
+
+
+def _tell_all(what: Act, how: Asked, matched: int, changed: int) -> None:
+    if how.as_json:
+        _tell_json(what, how, matched, changed, None, {})
+    elif how.dry_run:
+        say(f"{matched:,} jobs match; nothing was changed")
+    else:
+        say(f"{changed:,} jobs {_DONE[what]}")
+
+
+def _tell_json(
+    what: Act, how: Asked, matched: int, changed: int, ids: list[str] | None, refused: dict[str, LongshoreError]
+) -> None:
+    from longshore.cli.shapes import ActReport
+
+    reasons = {job_id: str(error) for job_id, error in refused.items()}
+    say_model(
+        ActReport(action=what, dry_run=how.dry_run, matched=matched, changed=changed, job_ids=ids, refused=reasons)
+    )

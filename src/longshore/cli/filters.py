@@ -1,0 +1,78 @@
+"""Which jobs are meant: the options of every command that looks for jobs, the same in name and meaning everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from longshore.cli import words
+from longshore.cli.completion import complete_queue, complete_schedule, complete_type
+from longshore.core.errors import InvalidArgument
+from longshore.core.filtering import JobFilter
+from longshore.core.lifecycle import JobStatus
+
+
+def _statuses(_ctx: typer.Context, incomplete: str) -> list[str]:
+    return [status.value for status in JobStatus if status.value.startswith(incomplete.upper())]
+
+
+Statuses = Annotated[
+    list[str] | None, typer.Option("--status", autocompletion=_statuses, help="In one of these statuses.")
+]
+Queues = Annotated[
+    list[str] | None, typer.Option("--queue", autocompletion=complete_queue, help="In one of these queues.")
+]
+Types = Annotated[list[str] | None, typer.Option("--type", autocompletion=complete_type, help="Of one of these types.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="With all of these tags.")]
+Text = Annotated[str, typer.Option("--text", help="With this in the id, type, data or error.")]
+Data = Annotated[list[str] | None, typer.Option("--data", help="With this in the data: address.city=Bergen.")]
+Error = Annotated[str, typer.Option("--error", help="With this in the error.")]
+Worker = Annotated[str | None, typer.Option("--worker", help="Last held by this worker.")]
+Parent = Annotated[str | None, typer.Option("--parent", help="Of this parent or flow.")]
+ScheduleId = Annotated[
+    str | None, typer.Option("--schedule", autocompletion=complete_schedule, help="Made by this schedule.")
+]
+Key = Annotated[str | None, typer.Option("--key", help="With this concurrency key.")]
+After = Annotated[str | None, typer.Option("--created-after", help="Made after 2026-05-01T12:00Z, or in the last 2h.")]
+Before = Annotated[str | None, typer.Option("--created-before", help="Made before then.")]
+
+
+def a_filter(
+    status: Statuses = None,
+    queue: Queues = None,
+    type: Types = None,
+    tag: Tags = None,
+    text: Text = "",
+    data: Data = None,
+    error: Error = "",
+    worker: Worker = None,
+    parent: Parent = None,
+    schedule: ScheduleId = None,
+    key: Key = None,
+    created_after: After = None,
+    created_before: Before = None,
+) -> JobFilter:
+    """The filter that these options mean."""
+    return JobFilter(
+        statuses=tuple(_status(one) for one in status or ()),
+        queues=tuple(queue or ()),
+        types=tuple(type or ()),
+        tags=tuple(tag or ()),
+        text=text,
+        data=words.paths(data),
+        error=error,
+        assignee_id=worker,
+        parent_id=parent,
+        schedule_id=schedule,
+        concurrency_key=key,
+        created_after=None if created_after is None else words.past("created-after", created_after),
+        created_before=None if created_before is None else words.past("created-before", created_before),
+    )
+
+
+def _status(text: str) -> JobStatus:
+    try:
+        return JobStatus(text.upper())
+    except ValueError:
+        raise InvalidArgument("status", f"there is no status {text!r}; there are {', '.join(JobStatus)}") from None

@@ -1,0 +1,55 @@
+"""`flow show`: many jobs that wait for each other, seen as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longshore.cli import rows
+from longshore.cli.gathering import gathered
+from longshore.cli.output import say, say_id, say_lines, say_model, show_rows
+from longshore.cli.store import AsJson, Quiet, Store, a_store
+
+if TYPE_CHECKING:
+    from longshore.runtime.job_queue import Queue
+
+flow = typer.Typer(help="Flows: jobs that wait for each other.", no_args_is_help=True, rich_markup_mode=None)
+
+FlowId = Annotated[str, typer.Argument(metavar="ID", help="The flow.")]
+Drawing = Annotated[bool, typer.Option("--mermaid", help="Print it as a Mermaid chart.")]
+
+
+@flow.callback()
+def _flow() -> None:
+    """A callback, so that one command alone is still named."""
+
+
+@flow.command()
+@gathered(store=a_store)
+def show(
+    flow_id: FlowId, *, mermaid: Drawing = False, as_json: AsJson = False, quiet: Quiet = False, store: Store
+) -> None:
+    """Shows how far a flow is, step by step."""
+
+    async def look(queue: Queue) -> None:
+        from longshore.app.harbor import Harbor
+        from longshore.core.flow_drawing import drawing
+        from longshore.core.flow_progress import status_of_flow
+
+        steps = await Harbor(queue.backend).get_flow(flow_id).steps()
+        status = status_of_flow(flow_id, steps)
+        if mermaid:
+            say_lines(drawing(steps))
+        elif as_json:
+            from longshore.server.models.flows import flow_view
+
+            say_model(flow_view(status))
+        elif quiet:
+            for step in status.steps:
+                say_id(step.job_id)
+        else:
+            say(f"flow {status.name} ({status.id}) is {status.state}: {status.ended} of {status.total} steps are over")
+            show_rows(rows.STEPS, [rows.step_row(step) for step in status.steps])
+
+    store.within(look)

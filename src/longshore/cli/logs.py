@@ -1,0 +1,113 @@
+"""What was written, and what is being written: `logs` of a job, `events` of all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longshore.cli.completion import complete_job
+from longshore.cli.gathering import gathered
+from longshore.cli.looking import JobId
+from longshore.cli.output import complain, flush, say, say_model
+from longshore.cli.rows import clock, event_line
+from longshore.cli.store import AsJson, OneQueue, Store, a_store
+
+if TYPE_CHECKING:
+    from longshore.core.job import JobEvent, LogEntry
+    from longshore.runtime.job_queue import Queue
+
+_PATIENCE = 1.0
+"""Seconds between two looks when nothing is heard."""
+_AT_ONCE = 500
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")]
+AfterLine = Annotated[int, typer.Option("--after", min=0, help="Only lines after this number.")]
+AfterEvent = Annotated[
+    str | None, typer.Option("--after", help="Begin after this cursor; else at the start, or with -f now.")
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Events to show; with -f there is no end.")]
+JobOption = Annotated[str | None, typer.Option("--job", autocompletion=complete_job, help="Only of this job.")]
+EventName = Annotated[
+    list[str] | None, typer.Option("--event", help="Only events of this name, like job.dead; may be given many times.")
+]
+
+
+@gathered(store=a_store)
+def logs(job_id: JobId, *, follow: Follow = False, after: AfterLine = 0, as_json: AsJson = False, store: Store) -> None:
+    """Prints what a job wrote while it ran; with -f until it is over."""
+
+    async def read(queue: Queue) -> None:
+        last = after
+        while True:
+            over = (await queue.get_job(job_id)).status.final  # asked first: nothing is written after the end
+            for line in await queue.read_logs(job_id, last):
+                _tell_line(line, as_json)
+                last = line.number
+            flush()
+            if over or not follow:
+                return
+            await queue.wait_for_change(_PATIENCE)
+
+    store.within(read)
+
+
+def _tell_line(line: LogEntry, as_json: bool) -> None:
+    if as_json:
+        from longshore.server.models.jobs import LogLine
+
+        say_model(LogLine(number=line.number, at=line.at, level=line.level, message=line.message))
+        return
+    first, *more = line.message.splitlines() or [""]
+    say(f"{clock(line.at)} {line.level:<5} {first}")
+    for rest in more:
+        say(f"    {rest}")
+
+
+@gathered(store=a_store)
+def events(
+    *,
+    follow: Follow = False,
+    after: AfterEvent = None,
+    limit: Limit = 100,
+    queue: OneQueue = None,
+    job: JobOption = None,
+    event: EventName = None,
+    as_json: AsJson = False,
+    store: Store,
+) -> None:
+    """Prints the durable log of all that happened; as JSON one event on each line."""
+    from longshore.runtime.events import check_event
+
+    wanted = {check_event(name) for name in event or []}
+
+    async def read(found: Queue) -> None:
+        place = after
+        if follow and place is None:
+            place = await found.backend.end_of_events()
+        told = 0
+        while follow or told < limit:
+            some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+            for one in some:
+                if follow or told < limit:
+                    place = one.cursor
+                    if not wanted or one.event in wanted or "*" in wanted:
+                        _tell_event(one, as_json)
+                        told += 1
+            flush()
+            if len(some) < _AT_ONCE:
+                if not follow:
+                    return
+                await found.wait_for_change(_PATIENCE, after=place)
+        complain(f"more, perhaps: --after {place}")
+
+    store.within(read)
+
+
+def _tell_event(event: JobEvent, as_json: bool) -> None:
+    if as_json:
+        from longshore.server.models.events import event_view
+
+        say_model(event_view(event))
+    else:
+        say(event_line(event))

@@ -1,0 +1,82 @@
+"""From an address to an open queue and back: the one way by which every command comes to its store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from longshore.cli.completion import complete_queue
+
+if TYPE_CHECKING:
+    from longshore.backends.contract import Backend
+    from longshore.runtime.job_queue import Queue
+
+R = TypeVar("R")
+
+HERE = "sqlite:///longshore.db"
+"""Where the jobs are if nothing is said: where `longshore up` puts them."""
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="LONGSHORE_URL",
+        show_default=True,
+        help="Where the jobs are: sqlite:///jobs.db or postgresql://user@host/database.",
+    ),
+]
+Schema = Annotated[
+    str | None, typer.Option(envvar="LONGSHORE_SCHEMA", help="On PostgreSQL, the schema; longshore if left out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one on each line.")]
+OneQueue = Annotated[
+    str | None, typer.Option("--queue", autocompletion=complete_queue, help="Only this queue; all if left out.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the jobs are, as a command was told."""
+
+    url: str
+    schema: str | None = None
+
+    def backend(self, *, create: bool = False) -> Backend:
+        """The backend, not opened yet. Unless `create`, a mistyped address makes no empty store to report on."""
+        from longshore.backends.opening import connect
+
+        options: dict[str, Any] = {}
+        if self.url.startswith(("sqlite:", "postgres")):
+            options["create"] = create
+        if self.schema is not None:
+            options["schema"] = self.schema
+        return connect(self.url, **options)
+
+    def within(self, use: Callable[[Queue], Awaitable[R]], *, queue: str | None = None, create: bool = False) -> R:
+        """Runs it with a queue of this name, or of all jobs, and closes everything behind it."""
+
+        async def opened() -> R:
+            from longshore.runtime.job_queue import Queue
+
+            async with Queue(self.backend(create=create), queue) as found:
+                return await use(found)
+
+        import asyncio
+
+        return asyncio.run(opened())
+
+
+def a_store(url: Url = HERE, schema: Schema = None) -> Store:
+    """What every command is told of its store."""
+    return Store(url, schema)
+
+
+def without_password(url: str) -> str:
+    """The store's address as it may be shown: a password in it stays hidden."""
+    scheme, colon, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{colon}{user.partition(':')[0]}{at}{place.partition('?')[0]}" if at else url.partition("?")[0]

@@ -1,0 +1,152 @@
+"""Processes that do the work: `worker` and `scheduler`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longshore.cli.completion import complete_queue
+from longshore.cli.gathering import gathered
+from longshore.cli.output import complain
+from longshore.cli.serve import LogForm
+from longshore.cli.store import Store, a_store, without_password
+from longshore.cli.words import duration
+from longshore.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from longshore.app.harbor import Harbor
+    from longshore.runtime.logs import LogFormat
+    from longshore.runtime.signals import Stoppable
+
+HarborName = Annotated[
+    str | None, typer.Option("--harbor", help="Your tasks, like shop.jobs:harbor; else echo, sleep and fail are there.")
+]
+Processes = Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")]
+Concurrency = Annotated[int, typer.Option(min=1, max=10_000, help="Jobs each of them runs at a time.")]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", autocompletion=complete_queue, help="Take jobs of this queue; else of all."),
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Take only jobs with all of these tags.")]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when nothing is left that could be run now.")]
+Grace = Annotated[str, typer.Option(help="How long running jobs may go on after the first Ctrl-C or SIGTERM.")]
+Interval = Annotated[float, typer.Option(min=0.01, help="Seconds between two passes.")]
+
+
+@gathered(store=a_store)
+def worker(
+    ctx: typer.Context,
+    *,
+    harbor: HarborName = None,
+    queue: Queues = None,
+    tag: Tags = None,
+    concurrency: Concurrency = 10,
+    processes: Processes = 1,
+    until_empty: UntilEmpty = False,
+    grace: Grace = "30s",
+    log_format: LogForm = "text",
+    store: Store,
+) -> None:
+    """Runs jobs until Ctrl-C: those of your harbor's tasks, or the types echo, sleep and fail."""
+    if harbor is not None and str(getattr(ctx.get_parameter_source("url"), "name", "")) == "COMMANDLINE":
+        raise InvalidArgument("url", "is the harbor's own affair; leave out --url, or --harbor")
+    if harbor is None and store.url.startswith("memory:"):
+        raise InvalidArgument("url", "memory:// is seen by one process only, and nobody else could add jobs to it")
+    from longshore.runtime.signals import serve
+
+    patience = duration("grace", grace)
+    arguments: dict[str, Any] = {
+        "url": store.url,
+        "schema": store.schema,
+        "harbor": harbor,
+        "queues": queue,
+        "tags": tag or [],
+        "concurrency": concurrency,
+        "until_empty": until_empty,
+        "log_format": log_format,
+    }
+    complain(
+        f"longshore: {processes} x {concurrency} places for jobs of {_where(store, harbor)}; Ctrl-C stops it in order"
+    )
+    if processes == 1:
+        raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
+    from longshore.runtime.supervisor import Supervisor
+
+    made = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments, grace=patience)
+    raise typer.Exit(made.run())
+
+
+def _where(store: Store, harbor: str | None) -> str:
+    return without_password(store.url) if harbor is None else harbor
+
+
+def make_worker(
+    *,
+    url: str,
+    schema: str | None = None,
+    harbor: str | None,
+    concurrency: int,
+    log_format: LogFormat,
+    queues: list[str] | None = None,
+    tags: list[str] | None = None,
+    until_empty: bool = False,
+    tracing: bool = False,
+) -> Stoppable:
+    """In a worker's process."""
+    from longshore.cli.together import Together
+    from longshore.runtime import logs
+
+    logs.set_up(log_format)
+    found = harbor_named(harbor) if harbor is not None else builtin_at(Store(url, schema))
+    if tracing:
+        from longshore.app.tracing import Tracing  # an extra
+
+        found.add_middleware(Tracing())
+    made = found.worker(queues, concurrency=concurrency, tags=tags or (), until_empty=until_empty)
+    return Together(made, after=found.close)
+
+
+def builtin_at(store: Store) -> Harbor:
+    """The harbor with echo, sleep and fail, on a store that is made if there is none."""
+    from longshore.app.builtin import builtin_harbor
+
+    return builtin_harbor(store.backend(create=True))
+
+
+def harbor_named(name: str) -> Harbor:
+    """The harbor written `module:name`, looked for from the working directory on."""
+    from longshore.app.harbor import Harbor
+    from longshore.runtime.executors.target import Target
+
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise InvalidArgument("harbor", f"must be written module:name, as in shop.jobs:harbor; got {name!r}")
+    if "" not in sys.path and "." not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = Target.named(module, attribute, "harbor").find()
+    except ImportError as error:
+        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {error}") from None
+    if not isinstance(found, Harbor):
+        raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
+    return found
+
+
+@gathered(store=a_store)
+def scheduler(*, interval: Interval = 1.0, log_format: LogForm = "text", store: Store) -> None:
+    """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
+    from longshore.cli.together import Together
+    from longshore.runtime import logs
+    from longshore.runtime.scheduler import Scheduler
+    from longshore.runtime.signals import serve
+
+    logs.set_up(log_format)
+
+    def make() -> Stoppable:
+        backend = store.backend(create=True)
+        return Together(Scheduler(backend, interval=interval), after=backend.close)
+
+    complain(f"longshore: the scheduler of {without_password(store.url)} runs; Ctrl-C stops it in order")
+    raise typer.Exit(serve(make, on_asked="asked to stop: the scheduler ends what it has begun"))

@@ -1,0 +1,166 @@
+"""Every command of the tree: its help, and one real use on SQLite and on PostgreSQL, in words and in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from longshore.cli.exits import Exit
+from longshore.cli.shapes import SHAPES
+from tests.cli.scene import Names, Scene
+from tests.cli.terminal import leaves, longshore, on_a_terminal
+from tests.postgres_run import Clones
+
+LEAVES = dict(leaves())
+ELSEWHERE = {
+    "up": "tests/cli/test_working.py",
+    "serve": "tests/cli/test_working.py",
+    "worker": "tests/cli/test_working.py",
+    "scheduler": "tests/cli/test_working.py",
+    "migrate-data": "tests/cli/test_migrate_data.py",
+    "pipeline run": "tests/spark",
+    "pipeline status": "tests/spark",
+    "pipeline archive": "tests/spark",
+    "pipeline audit": "tests/spark",
+    "pipeline report": "tests/spark",
+}
+"""Commands that run for as long as they are let, need two stores, or need Spark; and where they are used for real."""
+HERE = sorted(LEAVES.keys() - ELSEWHERE.keys())
+
+NASTY = Names(
+    suffix=" [red]x[/red] ]8;;http://evil \u202egnp.exe \u200b:smile: 'q\" $(id)",
+    text="\x1b[31mred\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\ \r\n[bold]fake line[/bold] \x07\x9b2J\u2066\u202e\x7f",
+)
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J")
+"""What we send to a terminal ourselves: colours, and the order to begin again at its top."""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """One store for all commands, each of which finds what it needs."""
+    folder = tmp_path_factory.mktemp("store")
+    if request.param == "sqlite":
+        yield _prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder))
+        return
+    clones: Clones = request.getfixturevalue("postgres_clones")
+    url = clones.add()
+    yield _prepared(Scene(url, folder))
+    clones.drop(url)
+
+
+@pytest.fixture(scope="module")
+def nasty_store(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    folder = tmp_path_factory.mktemp("nasty")
+    return _prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder, NASTY))
+
+
+def _prepared(scene: Scene) -> Scene:
+    asyncio.run(scene.prepare())
+    return scene
+
+
+def takes_json(command: str) -> bool:
+    return any("--json" in parameter.opts for parameter in LEAVES[command].params)
+
+
+def test_every_command_prints_json_of_a_declared_shape_or_none() -> None:
+    assert {command for command in HERE if takes_json(command)} == SHAPES.keys()
+    assert not ELSEWHERE.keys() - LEAVES.keys()
+
+
+@pytest.mark.parametrize("command", sorted(LEAVES))
+def test_every_command_tells_how_it_is_used(command: str) -> None:
+    told = longshore(*command.split(), "--help")
+    assert told.code == 0
+    assert told.out.startswith(f"Usage: longshore {command}")
+    for parameter in LEAVES[command].params:
+        assert getattr(parameter, "help", None), f"{command} does not say what {parameter.name} is"
+
+
+@pytest.mark.parametrize("command", HERE)
+def test_every_command_does_what_it_is_for(command: str, store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHORE_URL", store.url)
+    done = longshore(*command.split(), *store.use(command, "plain"))
+    if command == "backup" and store.url.startswith("postgres"):
+        assert done.code == Exit.USAGE
+        assert "your database's own tools" in done.err
+        return
+    assert (done.code, done.err if command != "token create" else "") == (0, "")
+    assert done.out
+    assert "\x1b" not in done.out
+    if takes_json(command):
+        told = longshore(*command.split(), *store.use(command, "json"), "--json")
+        assert (told.code, told.err) == (0, "")
+        fits = jsonschema_rs.validator_for(closed(SHAPES[command].model_json_schema(mode="serialization")))
+        documents = [json.loads(line) for line in told.out.splitlines()]
+        assert documents
+        for document in documents:
+            fits.validate(document)
+
+
+def closed(schema: Any) -> Any:
+    """The schema with nothing allowed that it does not name."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: closed(value) for name, value in schema.items()}
+    if isinstance(made.get("properties"), dict) and made.get("type") == "object":
+        made["additionalProperties"] = False
+    return made
+
+
+@pytest.mark.parametrize("command", HERE)
+def test_nothing_that_a_user_wrote_reaches_a_terminal_as_an_order(
+    command: str, nasty_store: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F58
+    monkeypatch.setenv("LONGSHORE_URL", nasty_store.url)
+    code, seen = on_a_terminal(*command.split(), *nasty_store.use(command, "terminal"))
+    assert code == 0, seen
+    check_inert(seen)
+    if takes_json(command) and command not in ("enqueue", "backup"):
+        _, seen = on_a_terminal(*command.split(), *nasty_store.use(command, "json"), "--json")
+        check_inert(seen)
+        for line in seen.splitlines():
+            json.loads(line)
+
+
+_ORDERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def check_inert(seen: str) -> None:
+    left = OURS.sub("", seen)
+    orders = {letter for letter in left if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {
+        "\r",
+        "\n",
+    }
+    assert not orders, (sorted(map(hex, map(ord, orders))), seen)
+    assert "\r" not in left.replace("\r\n", ""), "a line was written over"
+    assert not any(line.startswith("[bold]fake line") for line in left.splitlines()), "a line was made up"
+
+
+def test_what_a_user_wrote_is_shown_as_they_wrote_it(nasty_store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHORE_URL", nasty_store.url)
+    monkeypatch.setenv("COLUMNS", "400")
+    _, seen = on_a_terminal("show", nasty_store.names.name("shown"))
+    assert "shown [red]x[/red] ]8;;http://evil \\u202egnp.exe \\u200b:smile:" in seen
+    _, seen = on_a_terminal("list", "--status", "dead")
+    assert "[red]x[/red]" in seen
+
+
+@pytest.mark.parametrize("columns", ["20", "60", "100", "250"])
+def test_an_id_is_whole_however_narrow_the_terminal(
+    columns: str, store: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGSHORE_URL", store.url)
+    monkeypatch.setenv("COLUMNS", columns)
+    _, seen = on_a_terminal("list", "--status", "DEAD", "--status", "COMPLETED")
+    assert store.names.name("shown") in seen.replace("\r\n", "\n").split()

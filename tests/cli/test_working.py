@@ -1,0 +1,112 @@
+"""Commands that run until they are told to stop, as processes: `worker`, `scheduler`, `serve` and `up`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from longshore.cli.exits import Exit
+from tests.cli.terminal import PROGRAM, longshore
+
+HARBOR = """
+from longshore import Harbor
+harbor = Harbor({url!r})
+@harbor.task
+async def greet(name: str) -> str:
+    return f"hello {{name}}"
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty store, which is the one that is meant if nothing is said."""
+    address = f"sqlite:///{tmp_path / 'jobs.db'}"
+    if request.param == "postgres":
+        address = str(request.getfixturevalue("postgres_url"))
+    monkeypatch.setenv("LONGSHORE_URL", address)
+    assert longshore("migrate").code == 0
+    return address
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """The command, stopped in order at the end if it has not ended by itself."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*PROGRAM, *arguments], stdout=pipe, stderr=pipe, text=True, cwd=cwd) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.communicate()
+
+
+def test_a_worker_with_no_code_runs_what_is_there_and_ends(url: str) -> None:
+    said = longshore("enqueue", "echo", '{"say": "hello"}', "-q").out.strip()
+    failed = longshore("enqueue", "fail", '{"why": "no reason"}', "-q").out.strip()
+    other = longshore("enqueue", "sleep", "--queue", "other", "-q").out.strip()
+    with running("worker", "--until-empty", "--queue", "default", "--concurrency", "2") as process:
+        process.wait(50)
+    assert process.returncode == 0
+    shown = {one: json.loads(longshore("show", one, "--json").out)["job"] for one in (said, failed, other)}
+    assert (shown[said]["status"], shown[said]["result"]) == ("COMPLETED", {"say": "hello"})
+    assert shown[failed]["status"] == "DEAD"
+    assert shown[other]["status"] == "INITIAL_PENDING"
+    assert longshore("explain", failed).out.count("longshore retry") == 1
+
+
+def test_who_waits_for_a_job_gets_its_result_and_an_exit_code(url: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(HARBOR.format(url=url))
+    with running("worker", "--harbor", "shop:harbor", "--processes", "2", cwd=tmp_path):
+        done = longshore("enqueue", "greet", '{"name": "Ada"}', "--wait", "--wait-timeout", "50s")
+        assert (done.code, done.out) == (0, '"hello Ada"\n')
+        failed = longshore("enqueue", "greet", '{"nam": "Ada"}', "--wait", "--wait-timeout", "50s", "--json")
+        assert failed.code == Exit.FAILED
+        assert json.loads(failed.out)["status"] == "DEAD"
+    late = longshore("enqueue", "greet", '{"name": "Ada"}', "--wait", "--wait-timeout", "10ms")
+    assert (late.code, late.out) == (Exit.TOO_LATE, "")
+    assert "it goes on: longshore explain" in late.err
+
+
+def test_a_scheduler_fires_what_is_due(url: str) -> None:
+    assert longshore("schedule", "add", "often", "echo", "--every", "100ms").code == 0
+    with running("scheduler", "--interval", "0.05"), running("events", "-f", "--json") as following:
+        assert following.stdout is not None
+        event = json.loads(following.stdout.readline())
+    assert (event["event"], event["type"]) == ("job.added", "echo")
+    assert following.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_a_server_tells_its_address_and_answers_there(command: str, url: str, tmp_path: Path) -> None:
+    with running(command, "--port", "0", "--json", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        with urllib.request.urlopen(f"{address}/healthz", timeout=30) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(50) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["worker", "--harbor", "nowhere"], "must be written module:name"),
+        (["worker", "--harbor", "nowhere:harbor"], "nowhere cannot be imported from here"),
+        (["worker", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "leave out --url, or --harbor"),
+        (["worker", "--url", "memory://"], "seen by one process only"),
+        (["worker", "--grace", "long"], "grace: must be a length of time"),
+    ],
+)
+def test_a_worker_that_cannot_begin_says_why_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert words in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
