@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
+from longshore.core.condition import Condition
 from longshore.core.cron import Schedule
 from longshore.core.errors import LongshoreError
 from longshore.core.facts import Facts
@@ -125,6 +126,15 @@ class HasSchema(Protocol):
 
     async def schema_version(self) -> int:
         """The number of the last migration that was applied."""
+        ...
+
+
+@runtime_checkable
+class TellsItsCondition(Protocol):
+    """A store that can be looked over: what it runs on, and what it drags along."""
+
+    async def condition(self) -> Condition:
+        """The facts, as they are now; they are judged elsewhere."""
         ...
 
 

@@ -15,6 +15,7 @@ from longshore.cli import (
     acting,
     controls,
     dead_letters,
+    doctor,
     enqueueing,
     figures,
     flows,
@@ -87,7 +88,12 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "resume": controls.resume,
         "limits": controls.limits,
     },
-    "Keep": {"migrate": keeping.migrate, "migrate-data": moving.migrate_data, "backup": keeping.backup},
+    "Keep": {
+        "migrate": keeping.migrate,
+        "migrate-data": moving.migrate_data,
+        "backup": keeping.backup,
+        "doctor": doctor.doctor,
+    },
 }
 
 for _group, _commands in _COMMANDS.items():

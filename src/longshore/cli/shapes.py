@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from longshore.core.attempts import Attempt, attempts_of
+from longshore.core.diagnosis import Finding
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
@@ -88,6 +89,22 @@ class MigrationView(BaseModel):
     schema_version: int
 
 
+class FindingView(BaseModel):
+    """What a check found, and the way out."""
+
+    check: str
+    level: Literal["ok", "warning", "problem"]
+    found: str
+    fix: str
+
+
+class Diagnosis(BaseModel):
+    """All that was looked at."""
+
+    healthy: bool
+    findings: list[FindingView]
+
+
 def attempt_view(attempt: Attempt) -> AttemptView:
     """From the record."""
     ended = attempt.ended_at
@@ -131,6 +148,12 @@ def _value(stored: bytes) -> Any:
         return {"base64": base64_text(stored)}
 
 
+def diagnosis(findings: Sequence[Finding], healthy: bool) -> Diagnosis:
+    """What a check-up found."""
+    views = [FindingView(check=one.check, level=one.level, found=one.found, fix=one.fix) for one in findings]
+    return Diagnosis(healthy=healthy, findings=views)
+
+
 SHAPES: dict[str, type[BaseModel]] = {
     "list": JobPage,
     "show": JobDetail,
@@ -160,6 +183,7 @@ SHAPES: dict[str, type[BaseModel]] = {
     "flow show": FlowView,
     "events": EventView,
     "migrate": MigrationView,
+    "doctor": Diagnosis,
     "token create": NewTokenView,
     "token list": TokenList,
     "token revoke": TokenView,

@@ -20,6 +20,7 @@ from longshore.backends.bulk import BulkReader
 from longshore.backends.checks import ClaimTerms
 from longshore.backends.contract import Capabilities
 from longshore.backends.postgres.callers import join
+from longshore.backends.postgres.condition import condition_of
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joined import JoinedEnqueue
 from longshore.backends.postgres.moving import EnteredSchema, enter
@@ -36,6 +37,7 @@ from longshore.backends.verbs.claiming import dequeue_jobs
 from longshore.backends.verbs.turnover import settle_and_dequeue
 from longshore.backends.view import View
 from longshore.core.clock import Clock
+from longshore.core.condition import Condition
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
@@ -229,6 +231,14 @@ class PostgresBackend(ArchivingBackend):
     async def schema_version(self) -> int:
         """The number of the last migration that was applied to the schema."""
         return (await self._in_thread(self._threads, self._open)).version
+
+    async def condition(self) -> Condition:
+        """The server's settings, the schema's size and litter, and who keeps old rows from being swept away."""
+        return await self._in_thread(self._threads, self._condition)
+
+    def _condition(self) -> Condition:
+        with self._pool.taken(monotonic() + self._wait_seconds) as taken:
+            return condition_of(taken.session, self._sql, self.schema, self._open().version)
 
     # -- moving house
 

@@ -1355,3 +1355,26 @@ SELECT
 -- name: learn_sizes
 -- Or the planner would take the house for empty until it is next looked over.
 ANALYZE {schema}.jobs, {schema}.job_tags, {schema}.job_events, {schema}.job_dependencies, {schema}.job_logs
+
+-- name: durability
+SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name
+
+-- name: size_of_schema
+SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'
+
+-- name: dead_rows
+SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = $1 ORDER BY relname
+
+-- name: oldest_snapshot
+-- Rows stay for as long as anybody may still see them: sessions of this database, and transactions that were prepared.
+SELECT (extract(epoch FROM clock_timestamp() - since) * 1000000)::bigint, who
+FROM (
+    SELECT xact_start AS since,
+        nullif(concat_ws(' ', 'session', pid::text, nullif(application_name, ''), nullif(usename, ''), state), '') AS who
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL AND xact_start IS NOT NULL
+    UNION ALL
+    SELECT prepared, 'the prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()
+) AS held
+ORDER BY since LIMIT 1

@@ -18,6 +18,7 @@ from longshore.backends.archived import ArchivingBackend
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
+from longshore.backends.sqlite.condition import condition_of
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
@@ -28,6 +29,7 @@ from longshore.backends.sqlite.writer import Writer
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core.clock import Clock, micros_of
+from longshore.core.condition import Condition
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
@@ -199,6 +201,18 @@ class SQLiteBackend(ArchivingBackend):
             connection = self._open()
             try:
                 return int(connection.pragma("user_version"))
+            finally:
+                close_quietly(connection)
+
+    async def condition(self) -> Condition:
+        """The file, its log, its disk, and the settings on which durability hangs."""
+        return await self._in_reader(self._condition)
+
+    def _condition(self) -> Condition:
+        with explained(self.path):
+            connection = self._open()
+            try:
+                return condition_of(self.path, connection)
             finally:
                 close_quietly(connection)
 

@@ -1,0 +1,38 @@
+"""What a store tells of its own condition: plain facts, which `core/diagnosis.py` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple
+
+
+class Rows(NamedTuple):
+    """How many rows of a table are in use, and how many are only waiting to be swept away."""
+
+    live: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One look at a store. What a store does not know of itself stays as it is here, and is not judged."""
+
+    engine: str
+    """Like `SQLite`."""
+    version: tuple[int, ...]
+    schema_version: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those on which durability hangs, each as the store says it."""
+    size: int = 0
+    """Bytes."""
+    unused: int = 0
+    """Bytes of it that hold nothing any more."""
+    log_size: int | None = None
+    """Bytes of a log that is folded into the rest now and then."""
+    disk_free: int | None = None
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+    held_for: timedelta | None = None
+    """For how long the oldest transaction keeps old rows from being swept away."""
+    held_by: str = ""

@@ -1,0 +1,148 @@
+"""What is wrong with a store or with the work in it, judged from plain facts; each finding with its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from longshore.core.condition import Condition
+from longshore.core.explanation import HEARD_WITHIN, OVERDUE
+from longshore.core.schedule import Schedule
+
+Level = Literal["ok", "warning", "problem"]
+
+FIXED_SQLITE = (3, 51, 3)
+"""The first SQLite without the bug by which a reset of the log could lose committed pages."""
+MOST_SKEW = timedelta(seconds=2)
+"""What a time server leaves of a difference, and a slow network adds to it."""
+LONG_HELD = timedelta(minutes=5)
+STARVING = timedelta(minutes=10)
+LARGE_LOG = 256 * 1024 * 1024
+LARGE_WASTE = 256 * 1024 * 1024
+LITTLE_DISK = 512 * 1024 * 1024
+MANY_DEAD_ROWS = 100_000
+_DURABLE = {
+    ("SQLite", "journal_mode"): ("wal",),
+    ("SQLite", "synchronous"): ("full", "extra"),
+    ("PostgreSQL", "fsync"): ("on",),
+    ("PostgreSQL", "full_page_writes"): ("on",),
+    ("PostgreSQL", "synchronous_commit"): ("on", "local", "remote_write", "remote_apply"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found. `check` never changes its meaning; `fix` is empty where nothing is wrong."""
+
+    check: str
+    level: Level
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A worker that said it runs, and has not been heard since."""
+
+    id: str
+    seen_at: datetime
+    running: int
+
+
+def judge_store(condition: Condition) -> Iterator[Finding]:
+    """Its version, its settings, and what it drags along."""
+    version = ".".join(map(str, condition.version))
+    if condition.engine == "SQLite" and condition.version < FIXED_SQLITE:
+        fixed = ".".join(map(str, FIXED_SQLITE))
+        yield Finding("version", "problem", f"SQLite {version} may lose commits", f"pip install -U apsw, for {fixed}")
+    else:
+        yield Finding("version", "ok", f"{condition.engine} {version}, schema {condition.schema_version}")
+    for name, said in condition.settings.items():
+        good = _DURABLE.get((condition.engine, name))
+        if good is not None and said not in good:
+            found = f"{name} is {said}: what was acknowledged may be lost in a crash"
+            yield Finding(name, "problem", found, f"set {name} to {good[0]}")
+        else:
+            yield Finding(name, "ok", f"{name} is {said}")
+    yield from _judge_bloat(condition)
+    if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
+        yield Finding("disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "make room on the disk")
+
+
+def _judge_bloat(condition: Condition) -> Iterator[Finding]:
+    held = condition.held_for is not None and condition.held_for > LONG_HELD
+    if held and condition.held_for is not None:
+        found = f"{condition.held_by} holds a snapshot for {_span(condition.held_for)}: nothing old is swept away"
+        yield Finding("snapshots", "problem", found, "end that transaction, or set idle_in_transaction_session_timeout")
+    if condition.log_size is not None and condition.log_size > LARGE_LOG:
+        found = f"its log has grown to {_size(condition.log_size)}: somebody reads in one transaction for long"
+        yield Finding("log", "warning", found, "look for a process that holds a read transaction open, and end it")
+    littered = [name for name, rows in condition.tables.items() if rows.dead > max(MANY_DEAD_ROWS, rows.live)]
+    for name in littered:
+        rows = condition.tables[name]
+        found = f"{name} has {rows.dead:,} dead rows beside {rows.live:,} live ones"
+        yield Finding("bloat", "warning", found, f"let autovacuum run more often, or VACUUM {name}")
+    if condition.unused > max(LARGE_WASTE, condition.size // 2):
+        found = f"{_size(condition.unused)} of {_size(condition.size)} hold nothing any more"
+        yield Finding("bloat", "warning", found, "stop everything and VACUUM the file, if the disk needs the room")
+    elif not littered and not held:
+        yield Finding("bloat", "ok", f"{_size(condition.size)}, little of it wasted")
+
+
+def judge_clock(machine: datetime, store: datetime) -> Finding:
+    """Whether this machine and the store agree on the time: the store's clock judges, people read this one."""
+    skew = abs(machine - store)
+    if skew <= MOST_SKEW:
+        return Finding("clock", "ok", f"this machine and the store differ by {skew.total_seconds():.1f} s at most")
+    ahead = "ahead of" if machine > store else "behind"
+    found = f"this machine is {_span(skew)} {ahead} the store"
+    return Finding("clock", "problem", found, "keep both by a time server (chrony, systemd-timesyncd)")
+
+
+def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datetime) -> Iterator[Finding]:
+    """Workers that have fallen silent, and whether any is left."""
+    for worker in silent:
+        held = f", with {worker.running} jobs" if worker.running else ""
+        found = f"{worker.id} was last heard of {_span(now - worker.seen_at)} ago{held}"
+        fix = "look whether its process hangs or its machine is cut off; its jobs come back when their leases end"
+        yield Finding("workers", "problem" if worker.running else "warning", found, fix)
+    if alive or not waiting:
+        yield Finding("workers", "ok", f"{alive} workers were heard of in the last {HEARD_WITHIN.seconds} s")
+    else:
+        yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", "longshore worker")
+
+
+def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Finding]:
+    """Schedules that nobody fires, or that stopped by themselves."""
+    for one in schedules:
+        if one.paused and one.error:
+            found = f"{one.id} paused itself: {one.error}"
+            yield Finding("schedules", "problem", found, f"put it right, then: longshore schedule resume {one.id}")
+    late = [one for one in schedules if not one.paused and one.next_run_at and now - one.next_run_at > OVERDUE]
+    if late:
+        names = ", ".join(one.id for one in late[:5])
+        found = f"{len(late)} schedules were to fire and have not: {names}"
+        yield Finding("schedules", "problem", found, "no scheduler runs: longshore scheduler")
+    else:
+        yield Finding("schedules", "ok", f"{len(schedules)} schedules, none of them overdue")
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:,.0f} {unit}"
+        count //= 1024
+    return f"{count:,} GiB"
+
+
+def _span(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )
