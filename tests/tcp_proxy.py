@@ -28,7 +28,8 @@ class TcpProxy:
         assert behind.port is not None
         self._behind = (behind.hostname, behind.port)
         self._door = socket.create_server(("127.0.0.1", 0))
-        self.url = behind._replace(netloc=f"{behind.username}@127.0.0.1:{self._door.getsockname()[1]}").geturl()
+        user = f"{behind.username}@" if behind.username else ""
+        self.url = behind._replace(netloc=f"{user}127.0.0.1:{self._door.getsockname()[1]}").geturl()
         self.delay = 0.0
         """Seconds by which everything the server says comes later."""
         self.lost_request: bytes | None = None

@@ -5,6 +5,7 @@ from longshore.core.errors import (
     CursorExpired,
     DuplicateJob,
     Fatal,
+    Forbidden,
     InvalidArgument,
     InvalidTransition,
     JobCancelled,
@@ -19,6 +20,7 @@ from longshore.core.errors import (
     ScheduleNotFound,
     Snooze,
     TokenNotFound,
+    Unauthenticated,
 )
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "CursorExpired",
     "DuplicateJob",
     "Fatal",
+    "Forbidden",
     "InvalidArgument",
     "InvalidTransition",
     "JobCancelled",
@@ -40,4 +43,5 @@ __all__ = [
     "ScheduleNotFound",
     "Snooze",
     "TokenNotFound",
+    "Unauthenticated",
 ]

@@ -14,8 +14,9 @@ from longshore.backends.postgres.session import OwnSession
 from longshore.backends.sql.columns import Row
 from longshore.testing.conformance.fixtures import BreakableClock, WorkDone, backend, clock, open_backend
 from tests.postgres_server import connect as connect_to
+from tests.remote_server import RemoteServer
 
-__all__ = ["backend", "clock", "connect_store", "open_backend", "work_done"]
+__all__ = ["backend", "clock", "connect_store", "open_backend", "remote_server", "work_done"]
 
 STEPS_PER_COUNT = 10
 ROWS_TOUCHED = """
@@ -24,14 +25,27 @@ FROM pg_class WHERE relnamespace = 'longshore'::regnamespace
 """
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def connect_store(request: pytest.FixtureRequest, tmp_path: Path, clock: BreakableClock) -> Callable[[], Backend]:
+@pytest.fixture(params=["memory", "sqlite", "postgres", "remote"])
+def connect_store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: BreakableClock
+) -> Iterator[Callable[[], Backend]]:
     """Opens one more backend on the test's store; each memory:// is a store of its own."""
-    if request.param == "postgres":
-        url = str(request.getfixturevalue("postgres_url"))
-    else:
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
-    return lambda: connect(url, clock=clock)
+    file = f"sqlite:///{tmp_path / 'jobs.db'}"
+    if request.param == "remote":  # the clock is the store's, and that is the server's
+        server: RemoteServer = request.getfixturevalue("remote_server")
+        with server.serving(connect(file, clock=clock)) as address:
+            yield lambda: connect(address)
+        return
+    url = {"memory": "memory://", "sqlite": file}.get(request.param) or str(request.getfixturevalue("postgres_url"))
+    yield lambda: connect(url, clock=clock)
+
+
+@pytest.fixture(scope="session")
+def remote_server() -> Iterator[RemoteServer]:
+    """One server for all tests of this process; each brings its own store."""
+    server = RemoteServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -42,7 +56,11 @@ def work_done(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     else:
         counting = _steps_made()
     with counting as work:
-        yield work
+        if "remote" in request.node.name:
+            server: RemoteServer = request.getfixturevalue("remote_server")
+            yield lambda: server.at_rest() or work()
+        else:
+            yield work
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from longshore import Job, Queue, connect
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = {
@@ -23,6 +26,7 @@ PROGRAMS = {
     "nightly_pipeline": "nightly_pipeline.py",
     "tenant_limits": "tenants.py",
     "http_jobs": "http_jobs.py",
+    "remote_worker": "remote_worker.py",
     "fastapi_app": "app.py",
     "django_view": "shop.py",
     "spark_jobs": "spark_jobs.py",
@@ -201,3 +205,42 @@ def test_jobs_over_http(tmp_path: Path) -> None:
         "one that cannot succeed: DEAD, ValueError: pier.png cannot be 0 pixels wide\n"
         "dead letters that could be retried: 1\n"
     )
+
+
+def test_a_worker_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    example = Example("remote_worker", tmp_path)
+    source = (example.folder / example.program).read_text(encoding="utf-8")
+    imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
+    assert imported <= sys.stdlib_module_names
+    assert len([line for line in source.splitlines() if line.strip()]) < 70
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.processes.api_hand", url, "0", ""],
+        cwd=EXAMPLES.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+
+        async def submit() -> None:
+            async with connect(address) as far:
+                queue = Queue(far)
+                await queue.add("shout", {"text": "land ho"}, job_id="good")
+                await queue.add("whisper", {"text": "land ho"}, job_id="bad")
+
+        asyncio.run(submit())
+        assert 'shout: "LAND HO!"' in example.run(address, "2")
+
+        async def look() -> tuple[Job, Job]:
+            async with connect(url) as store:
+                return await store.get_job("good"), await store.get_job("bad")
+
+        good, bad = asyncio.run(look())
+        assert (good.status, good.data, good.result) == ("COMPLETED", {"text": "land ho"}, b'"LAND HO!"')
+        assert (bad.status, "nothing that this worker can do" in bad.error_message) == ("DEAD", True)
+    finally:
+        server.terminate()
+        server.wait(30)
+        server.stdout.close()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 
 from longshore.backends.contract import Backend
+from longshore.backends.remote.protocol import CHANGES, VERBS
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.server.access import Caller, GuardedRoute, Scope, needs
@@ -84,8 +85,9 @@ async def test_every_route_and_method_refuses_whoever_lacks_its_scope(memory: Ba
 
 async def test_whoever_may_only_read_can_change_nothing(memory: Backend) -> None:
     changing = {"POST", "PUT", "PATCH", "DELETE"}
-    # it takes a rule in its body, and stores nothing; a session begins and ends
-    looking = {"/v1/schedules/preview", "/sign-in", "/sign-out"}
+    # these take what they ask for in their body, and store nothing; a session begins and ends
+    looking = {"/v1/schedules/preview", "/sign-in", "/sign-out", CHANGES}
+    looking |= {verb.path for verb in VERBS.values() if verb.looks}
     for method, path, scope in routes_of(create_app(memory)):
         if method in changing and path not in looking:
             assert scope in (Scope.SUBMIT, Scope.WORK, Scope.ADMIN), f"{method} {path} changes something for {scope}"

@@ -8,12 +8,16 @@ import threading
 from abc import abstractmethod
 from concurrent.futures import Future
 
+from longshore.backends.bell import Bell
+from longshore.backends.contract import Backend
 from longshore.backends.token_keeping import TokenKeepingBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 
 
-class OneProcessBackend(TokenKeepingBackend):
-    """Refuses whoever comes after its end, or from a process that forked. A store says what it lets go."""
+class OfOneProcess(Backend):
+    """Refuses whoever comes after its end, or from a process that forked. A backend says what it lets go."""
+
+    _bell: Bell
 
     def __init__(self) -> None:
         self._closed = False
@@ -61,3 +65,7 @@ class OneProcessBackend(TokenKeepingBackend):
     @abstractmethod
     def _let_go(self) -> None:
         """Ends its threads and closes its connections, once what was handed in is done."""
+
+
+class OneProcessBackend(OfOneProcess, TokenKeepingBackend):
+    """A store that lives so."""

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from longshore import settings
 from longshore.backends.contract import Backend
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.moments import SECOND, check_duration
+from longshore.core.numbers import check_number
 
-_KNOWN = "sqlite:///jobs.db (sqlite:////… for an absolute path), postgresql://user@host/database or memory://"
+_KNOWN = (
+    "sqlite:///jobs.db (sqlite:////… for an absolute path), postgresql://user@host/database, https://host of a "
+    "Longshore server, or memory://"
+)
 
+_REMOTE_OPTIONS = ("token", "ca_file", "wait_seconds", "answer_seconds", "connections")
 _POSTGRES_OPTIONS = ("schema", "pool_size", "wait_seconds", "answer_seconds", "poll_seconds", "create")
 
 
@@ -20,7 +27,9 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
     other writers, and `create=True`, whether to make the file if there is none. PostgreSQL has `schema="longshore"`,
     `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for the answer to one statement),
-    `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`.
+    `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`. A server has `token`
+    (or LONGSHORE_TOKEN in the environment), `ca_file` (whom to trust, instead of the usual), `wait_seconds=10` (how
+    long to go on asking one that does not answer), `answer_seconds=60` (for one answer) and `connections=10`.
     """
     if not isinstance(url, str):
         raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
@@ -49,7 +58,44 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
                 raise
             raise BackendUnavailable('PostgreSQL needs an extra: pip install "longshore[postgres]"') from error
         return PostgresBackend(url, clock=clock, **options)
+    if scheme in ("http", "https"):
+        _refuse_unknown(options, _REMOTE_OPTIONS)
+        return _remote(url, clock, **options)
     raise InvalidArgument("url", f"{scheme or url!r} is no backend known here; use {_KNOWN}")
+
+
+def _remote(
+    url: str,
+    clock: Clock | None,
+    token: str | None = None,
+    ca_file: str | None = None,
+    wait_seconds: float = 10,
+    answer_seconds: float = 60,
+    connections: int = 10,
+) -> Backend:
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:  # whose words are not repeated here
+        raise InvalidArgument("url", "must hold no user and no password; give connect(url, token=…) or LONGSHORE_TOKEN")
+    if not parts.hostname or parts.query or parts.fragment:
+        raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
+    if clock is not None:
+        raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
+    if token is not None and (
+        not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token
+    ):
+        raise InvalidArgument("token", "must be the text of an API token, and nothing else")
+    from longshore.backends.remote.backend import RemoteBackend
+    from longshore.backends.remote.calls import Server
+
+    server = Server(
+        f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
+        token if token is not None else settings.token(),
+        ca_file,
+        check_duration("wait_seconds", wait_seconds, positive=False) / SECOND,
+        check_duration("answer_seconds", answer_seconds) / SECOND,
+        check_number("connections", connections, least=2),
+    )
+    return RemoteBackend(server)
 
 
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:

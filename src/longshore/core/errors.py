@@ -114,6 +114,14 @@ class MissingExtra(LongshoreError, ImportError):
         self.extra = extra
 
 
+class Unauthenticated(LongshoreError):
+    """A server does not know who is calling: the token is missing, wrong, expired or revoked."""
+
+
+class Forbidden(LongshoreError):
+    """A server knows who is calling, and they may not do this; the message names the scope or queue that is missing."""
+
+
 class MoveRefused(LongshoreError):
     """Moving one store to another would lose or double something, or did not end as it should; the message says how."""
 

@@ -18,6 +18,7 @@ _LARGEST_INTEGER = 2**63 - 1
 _SMALLEST_INTEGER = -(2**63)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CUT = re.compile(r"… \[cut: \d{1,20} characters in all\]")
 _RAW = b"\x00"
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -125,6 +126,6 @@ def clean_text(field: str, value: object) -> str:
     """
     if not isinstance(value, str):
         raise InvalidArgument(field, f"must be text, not {type(value).__name__}")
-    if len(value) > LONGEST_TEXT:
+    if len(value) > LONGEST_TEXT and not _CUT.fullmatch(value, LONGEST_TEXT):  # one that was cut is not cut again
         value = f"{value[:LONGEST_TEXT]}… [cut: {len(value)} characters in all]"
     return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)

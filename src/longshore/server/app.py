@@ -36,6 +36,7 @@ from longshore.server.routes import (
     schedules,
     sign_in,
     status_page,
+    store,
     submission,
     tokens,
 )
@@ -53,6 +54,7 @@ ROUTERS: Sequence[APIRouter] = (
     flows.router,
     figures.router,
     tokens.router,
+    store.router,
 )
 """In the order in which an address is looked for: what has a name of its own comes before what is named by an id."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import Request
@@ -28,3 +29,26 @@ def _strict(body: bytes) -> Any:
         if isinstance(error.__context__, ValueError):  # it could not be read at all
             raise NotJson("body", error.problem) from None
         raise InvalidArgument(error.field.removeprefix("body."), error.problem) from None
+
+
+def read_body(body: bytes) -> Any:
+    """The JSON of a request whose values the store judges: as strict about its form, and not about what is in it."""
+    try:
+        return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
+    except RecursionError:
+        raise InvalidArgument("body", "is nested too deeply") from None
+    except InvalidArgument:
+        raise
+    except ValueError as error:
+        raise NotJson("body", f"is not JSON: {error}") from None
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InvalidArgument("body", "has the same key twice")
+    return found
+
+
+def _no_such_number(word: str) -> Any:
+    raise InvalidArgument("body", f"holds {word}, which JSON does not have")

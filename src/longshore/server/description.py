@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import JSONResponse
 
+from longshore.backends.remote.records import SCHEMAS
 from longshore.server.access import Scope, needs
 from longshore.server.models.problems import Problem, refusals
 
@@ -48,7 +49,8 @@ def described(app: FastAPI) -> None:
 def _written(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+    components.setdefault("schemas", {}).update(SCHEMAS)
+    components["schemas"]["Problem"] = Problem.model_json_schema()
     components["securitySchemes"] = {
         "token": {
             "type": "http",

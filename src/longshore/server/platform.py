@@ -15,9 +15,12 @@ from longshore.core.job import Job
 from longshore.runtime.job_queue import Queue
 from longshore.server.accepting import SubmissionDesk
 from longshore.server.access import Caller
+from longshore.server.changes import Changes
+from longshore.server.floods import Notes
 from longshore.server.metrics import Figures
 from longshore.server.options import ServerOptions
 from longshore.server.refusals import ShuttingDown, TooMany
+from longshore.server.replays import Replays
 from longshore.server.tail import Tail
 
 
@@ -35,6 +38,9 @@ class Platform:
         self.desk = SubmissionDesk(backend)
         self.figures = Figures()
         self.tail = Tail(backend, self.figures.heard)
+        self.changes = Changes(backend)
+        self.replays = Replays(self.changes.server)
+        self.notes = Notes()
         self._streams = 0
         self._closing: asyncio.Event | None = None
 
@@ -50,6 +56,7 @@ class Platform:
         finally:
             self.begin_to_close()
             await self.desk.close()
+            await self.changes.close()
             await self.tail.close()
             await self.harbor.close()
             await self.queue.close()

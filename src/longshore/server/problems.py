@@ -12,9 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from longshore.backends.remote.problems import carried
+from longshore.backends.remote.protocol import ANSWER_LOST
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
-from longshore.server import refusals
+from longshore.server import refusals, replays
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -41,6 +43,7 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     errors.JobNotInflight: Kind(409, "job-not-inflight", "Nobody holds the job"),
     errors.LeaseLost: Kind(409, "lease-lost", "The lease is no longer the job's"),
     errors.MoveRefused: Kind(409, "move-refused", "Refused"),
+    replays.AnswerLost: Kind(409, ANSWER_LOST, "The answer is lost"),
     errors.CursorExpired: Kind(410, "cursor-expired", "The place in the log is gone"),
     refusals.TooLarge: Kind(413, "too-large", "The request is too large"),
     refusals.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
@@ -57,8 +60,6 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
 
 _RETRY_AFTER = 1
 """Seconds after which it may be worth trying a store again that cannot be used."""
-_TOLD = ("field", "job_id", "job_ids", "schedule_id", "token_id", "reason")
-"""What errors carry that a program may want, besides their words."""
 
 
 def kind_of(error: type[LongshoreError]) -> Kind:
@@ -69,9 +70,7 @@ def kind_of(error: type[LongshoreError]) -> Kind:
 def problem(error: LongshoreError, request_id: str = "") -> Response:
     """The answer to a request that ended with this error."""
     kind = kind_of(type(error))
-    told: dict[str, Any] = {name: value for name in _TOLD if (value := getattr(error, name, None)) is not None}
-    if isinstance(error, errors.InvalidTransition):
-        told |= {"status_of_job": str(error.status), "target": str(error.target)}
+    told = carried(error)
     detail = str(error) if kind.status != HTTPStatus.INTERNAL_SERVER_ERROR else _NOT_TOLD
     return _response(kind.status, kind.name, kind.title, detail, request_id, told, _headers(error, kind))
 

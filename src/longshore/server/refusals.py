@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.errors import Forbidden, InvalidArgument, LongshoreError, Unauthenticated
 
-
-class Unauthenticated(LongshoreError):
-    """Nobody knows who is calling: the credential is missing, wrong, expired or revoked."""
-
-
-class Forbidden(LongshoreError):
-    """The caller is known, and may not do this; the message names the scope or queue that is missing."""
+__all__ = [
+    "Forbidden",
+    "KeyReused",
+    "NotJson",
+    "ShuttingDown",
+    "TooLarge",
+    "TooMany",
+    "TooSlow",
+    "Unauthenticated",
+    "WrongMediaType",
+]
 
 
 class NotJson(InvalidArgument):

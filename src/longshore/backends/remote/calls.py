@@ -1,0 +1,204 @@
+"""Requests to a server: sent from a thread with a loop of its own, repeated while that is safe, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeVar
+
+import longshore
+from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
+from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
+from longshore.backends.remote.protocol import ANSWER_LOST, KEY, MARK, SENT_TO
+from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+from longshore.core.names import new_id
+
+R = TypeVar("R")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_CLOSED_WITHIN = 5.0
+
+
+class AnswerLost(LongshoreError):
+    """The request may have been carried out, and nobody can tell any more: its server is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where it is, and how to speak to it. The token is shown to nobody else."""
+
+    address: str
+    token: str | None
+    ca_file: str | None
+    wait_seconds: float
+    """How long a request is repeated before the server counts as unavailable."""
+    answer_seconds: float
+    """How long one answer may take."""
+    connections: int
+
+    def __repr__(self) -> str:
+        return f"Server({self.address!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    body: bytes
+    mark: str
+
+
+class Caller:
+    """Sends requests for any thread and loop. It begins with the first, and ends once."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._connections: Connections | None = None
+        self._known = ""
+        """The server that answered last: which of many, or which life of one."""
+        self._closed = False
+
+    # -- its thread
+
+    def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        """Starts the work on its loop; the future tells its outcome to any thread."""
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise BackendUnavailable("the connection to the server was closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="longshore-remote", daemon=True
+                )
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(_ended(self._connections))
+            loop.close()
+
+    def close(self) -> None:
+        """Breaks off whatever is under way, and waits for its thread."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_CLOSED_WITHIN)
+
+    # -- on its loop
+
+    async def ask(self, path: str, body: bytes, *, repeatable: bool, patience: float | None = None) -> Answer:
+        """The answer, or the error that it tells of; repeated while nothing answers, up to `wait_seconds`.
+
+        What may not be done twice goes under a key of its own. Whoever repeats it tells which server it was sent to:
+        that one knows the key; another one says so, and AnswerLost is raised.
+        """
+        headers = {} if repeatable else {KEY: new_id()}
+        deadline = monotonic() + self._server.wait_seconds
+        pause = _FIRST_PAUSE
+        sent_to = self._known
+        while True:
+            lost = False
+            try:
+                response = await self._send(path, body, headers, patience or 0.0)
+            except (NotSent, Lost) as error:
+                lost = isinstance(error, Lost)
+                trouble, wait = str(error), pause
+            else:
+                mark = response.headers.get(MARK.lower(), "")
+                self._known = mark.partition(".")[0] or self._known
+                if response.status < 300:
+                    return Answer(response.body, mark)
+                trouble, wait = _refusal(self._server.address, response, pause)
+                lost = response.status in (502, 504)
+            if lost and not repeatable:
+                headers.setdefault(SENT_TO, sent_to or "unknown")
+            if monotonic() + wait > deadline:
+                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}")
+            await asyncio.sleep(wait * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _send(self, path: str, body: bytes, headers: dict[str, str], patience: float) -> Response:
+        if self._connections is None:
+            self._connections = _connections(self._server)
+        seconds = self._server.answer_seconds
+        connect_within = min(max(self._server.wait_seconds, _FIRST_PAUSE), seconds)
+        return await self._connections.post(
+            path, headers, body, connect_within=connect_within, answer_within=seconds + patience
+        )
+
+
+def _connections(server: Server) -> Connections:
+    headers = {
+        "User-Agent": f"longshore/{longshore.__version__}",
+        "Accept": "application/json",
+        "Content-Type": "application/json",
+    }
+    if server.token is not None:
+        headers["Authorization"] = f"Bearer {server.token}"
+    return Connections(server.address, headers, _tls(server), server.connections)
+
+
+def _tls(server: Server) -> ssl.SSLContext | None:
+    if not server.address.startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=server.ca_file)
+    except OSError as error:
+        raise InvalidArgument("ca_file", f"{server.ca_file} cannot be used: {error}") from None
+
+
+async def _ended(connections: Connections | None) -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    if connections is not None:
+        connections.close()
+
+
+def _refusal(address: str, response: Response, pause: float) -> tuple[str, float]:
+    """Raises what the answer tells of; of one that may be another in a moment, its words and when to try again."""
+    status = response.status
+    problem = _problem(response.body)
+    name = str(problem.get("type", "")).removeprefix(PREFIX)
+    words = str(problem.get("detail") or f"it answered {status}")
+    if name == ANSWER_LOST:
+        raise AnswerLost(words)
+    if status in (429, 502, 504) or (status == 503 and name != "store-unavailable"):
+        told = response.headers.get("retry-after", "")
+        return words, max(pause, float(told)) if told.isdigit() else pause
+    if status == 413:
+        raise InvalidArgument("request", f"{words}; send less at once")
+    if name in KNOWN:
+        raise error_in(problem)
+    if status in (301, 302, 307, 308, 404, 405) or not name:
+        raise BackendUnavailable(
+            f"{address} answered {status}, as no Longshore server does; is it the address of one, and of a version "
+            "that this one knows?"
+        )
+    raise BackendUnavailable(f"the server failed: {words} (request {problem.get('request_id', 'unknown')})")
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

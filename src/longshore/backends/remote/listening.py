@@ -1,0 +1,83 @@
+"""Hearing of changes: one long request for all who wait, begun anew as long as somebody does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from time import monotonic
+
+from longshore.backends.bell import Bell
+from longshore.backends.remote.calls import Caller
+from longshore.backends.remote.protocol import CHANGES
+from longshore.core.errors import LongshoreError
+
+_PATIENCE = 20.0
+"""Seconds one request waits for a change: proxies cut a silent connection after 60."""
+_LINGERS = 60.0
+"""Seconds it goes on when nobody waits, so that whoever comes back soon has missed nothing."""
+_PAUSE = 1.0
+
+
+class Ear:
+    """Rings the bell when the server tells of a change. `listen` and what it starts run on the caller's loop."""
+
+    def __init__(self, caller: Caller, bell: Bell) -> None:
+        self._caller = caller
+        self._bell = bell
+        self._mark = ""
+        self._beginning: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._wanted_at = 0.0
+        self._first_seen = ""
+
+    @property
+    def listening(self) -> bool:
+        """Whether every change from now on will be heard."""
+        return self._work is not None and not self._work.done() and bool(self._mark)
+
+    def saw(self, mark: str) -> None:
+        """What an answer told; the first one counts, for whoever waits later must not miss what came after it."""
+        if not self._first_seen:
+            self._first_seen = mark
+
+    def still_wanted(self) -> None:
+        """Somebody waits."""
+        self._wanted_at = monotonic()
+
+    def begin(self, *, sure: bool) -> Future[None]:
+        """Listens from now on. Unless the caller is `sure` by other means, the bell rings if anything has changed since
+        it last listened, or was first told of the store."""
+        return self._caller.submit(self._begin(sure))
+
+    async def _begin(self, sure: bool) -> None:
+        if self.listening:
+            return
+        if self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.ensure_future(self._find_the_mark(sure))
+        await asyncio.shield(self._beginning)
+
+    async def _find_the_mark(self, sure: bool) -> None:
+        before = self._mark or self._first_seen
+        self._mark, _ = await self._ask("", 0)
+        if before and before != self._mark and not sure:
+            self._bell.ring()
+        self._work = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        while self._bell.awaited or monotonic() - self._wanted_at < _LINGERS:
+            try:
+                mark, changed = await self._ask(self._mark, _PATIENCE)
+            except LongshoreError:  # whoever waits had better look: the server may be back, and much may have changed
+                self._bell.ring()
+                await asyncio.sleep(_PAUSE)
+                continue
+            self._mark = mark
+            if changed:
+                self._bell.ring()
+
+    async def _ask(self, mark: str, patience: float) -> tuple[str, bool]:
+        body = json.dumps({"mark": mark, "timeout": patience}).encode()
+        answer = await self._caller.ask(CHANGES, body, repeatable=True, patience=patience)
+        told = json.loads(answer.body)
+        return told["mark"], told["changed"]

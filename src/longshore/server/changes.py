@@ -1,0 +1,91 @@
+"""How often the store has changed, as far as this server knows: what remote workers wait for, without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from time import monotonic
+
+from longshore.backends.contract import Backend
+from longshore.core.errors import QueueClosed
+from longshore.core.names import new_id
+
+_PATIENCE = 60.0
+_UNASKED = 120.0
+"""Seconds without anybody asking, after which it stops to look: a server without remote workers pays nothing."""
+_PAUSE = 1.0
+
+_log = logging.getLogger("longshore.server")
+
+
+class Changes:
+    """Counts changes from the first time somebody asks. A mark tells server and count; every server has a name."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._count = 0
+        self._asked_at = 0.0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._work: asyncio.Task[None] | None = None
+        self.server = new_id()
+
+    async def mark(self) -> str:
+        """Where it stands now: every change from here on makes it another one."""
+        self._asked_at = monotonic()
+        if self._work is None or self._work.done():
+            self._count += 1  # nobody looked, so that it may have changed
+            self._work = asyncio.create_task(self._follow())
+            for _ in range(2):  # it begins, and then its first wait does
+                await asyncio.sleep(0)
+        return self._told()
+
+    async def after(self, mark: str, timeout: float) -> str:
+        """Waits until the mark is another one, or the time is over; returns what it is then."""
+        if await self.mark() == mark:
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(woken)
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await woken
+            finally:
+                self._waiting.discard(woken)
+                self._asked_at = monotonic()
+        return self._told()
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def _told(self) -> str:
+        return f"{self.server}.{self._count}"
+
+    async def _follow(self) -> None:
+        waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
+        try:
+            while self._waiting or monotonic() - self._asked_at < _UNASKED:
+                try:
+                    changed = await waiting
+                except QueueClosed:
+                    return
+                except Exception as error:  # whatever it is may pass; whoever waits had better look
+                    _log.warning("changes cannot be waited for now, trying again: %s", error)
+                    await asyncio.sleep(_PAUSE)
+                    changed = True
+                # the next wait begins before anybody is told, so that no change falls in between
+                waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
+                if changed:
+                    self._tell()
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    def _tell(self) -> None:
+        self._count += 1
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
+        self._waiting.clear()

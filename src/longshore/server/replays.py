@@ -1,0 +1,104 @@
+"""Answers kept for a while, so that a request whose answer was lost can be repeated and is carried out once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+from longshore.core.errors import LongshoreError
+from longshore.server.refusals import KeyReused
+
+_KEPT = 120.0
+"""Seconds: longer than any client of ours goes on repeating."""
+_MOST = 100_000
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class AnswerLost(LongshoreError):
+    """A repeated request that another server got first, or another life of this one: nobody knows what became of it."""
+
+    def __init__(self) -> None:
+        super().__init__("the server that got this request first is gone, and with it the answer")
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    began: float
+    body: bytes
+    """Its digest."""
+    answer: bytes | None = None
+    """None: not there yet, or no longer kept."""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    failed: bool = False
+
+
+class Replays:
+    """Requests by caller and key. What failed is forgotten at once: to repeat it is to try again."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
+        self._bytes = 0
+        self._forgot_until = 0.0
+        """As long as requests may be repeated that were forgotten before their time."""
+
+    async def once(
+        self, caller: str, key: str, sent_to: str, body: bytes, carry_out: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
+        """The answer to this request, carried out now unless it was before; AnswerLost where nobody can tell."""
+        self._forget_the_old()
+        name, digest = (caller, key), hashlib.blake2b(body, digest_size=16).digest()
+        while (known := self._requests.get(name)) is not None:
+            if known.body != digest:
+                raise KeyReused(key, "")
+            await known.done.wait()
+            if not known.failed:
+                if known.answer is None:
+                    raise AnswerLost
+                return known.answer
+        if sent_to and (sent_to != self._server or monotonic() < self._forgot_until):
+            raise AnswerLost
+        request = self._requests[name] = _Request(monotonic(), digest)
+        try:
+            request.answer = await carry_out()
+        except BaseException:
+            request.failed = True
+            del self._requests[name]
+            raise
+        else:
+            self._bytes += len(request.answer)
+            self._keep_within_bounds()
+            return request.answer
+        finally:
+            request.done.set()
+
+    def _forget_the_old(self) -> None:
+        long_ago = monotonic() - _KEPT
+        while self._requests:
+            name, request = next(iter(self._requests.items()))
+            if request.began > long_ago or not request.done.is_set():
+                return
+            self._forget(name)
+
+    def _keep_within_bounds(self) -> None:
+        if self._bytes > _MOST_BYTES:  # the answers go before the keys: whoever repeats one is told
+            for request in self._requests.values():
+                if request.answer is not None and request.done.is_set():
+                    self._bytes -= len(request.answer)
+                    request.answer = None
+                if self._bytes <= _MOST_BYTES // 2:
+                    break
+        while len(self._requests) > _MOST:
+            name, request = next(iter(self._requests.items()))
+            if not request.done.is_set():
+                return
+            self._forgot_until = max(self._forgot_until, request.began + _KEPT)
+            self._forget(name)
+
+    def _forget(self, name: tuple[str, str]) -> None:
+        answer = self._requests.pop(name).answer
+        self._bytes -= len(answer or b"")

@@ -1,0 +1,353 @@
+"""The verbs of the contract for a caller who is bound to some queues: nothing of others is touched or even seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
+from longshore.core.cron import Schedule
+from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError, ScheduleNotFound
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent, JobStats, Lease
+from longshore.core.lifecycle import JobStatus
+from longshore.core.names import check_name, check_names
+from longshore.server.access import Caller
+
+Arguments = dict[str, Any]
+_AT_ONCE = 1_000
+
+
+async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments) -> Any:
+    """The verb, within the caller's queues."""
+    if caller.queues is None:
+        return await getattr(backend, verb)(**arguments)
+    return await _GUARDS.get(verb, _for_all_queues)(_Bound(backend, caller, verb, arguments))
+
+
+class _Bound:
+    """One call of such a caller."""
+
+    def __init__(self, backend: Backend, caller: Caller, verb: str, arguments: Arguments) -> None:
+        self.backend = backend
+        self.caller = caller
+        self.verb = verb
+        self.arguments = arguments
+
+    @property
+    def queues(self) -> list[str]:
+        """Theirs."""
+        return sorted(self.caller.queues or ())
+
+    async def go(self, **changes: Any) -> Any:
+        """Carries it out, with these arguments changed."""
+        return await getattr(self.backend, self.verb)(**{**self.arguments, **changes})
+
+    async def own(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """Of these jobs those that are in their queues."""
+        wanted = list(dict.fromkeys(job_ids))
+        found: dict[str, Job] = {}
+        for first in range(0, len(wanted), _AT_ONCE):
+            ids = wanted[first : first + _AT_ONCE]
+            page = await self.backend.list_jobs(JobFilter(ids=ids, queues=self.queues), limit=len(ids))
+            found |= {job.id: job for job in page.items}
+        return found
+
+    async def check_jobs(self, job_ids: Iterable[str]) -> None:
+        """JobNotFound for one that is not theirs, as for one that is not there."""
+        wanted = list(job_ids)
+        found = await self.own(wanted)
+        for job_id in wanted:
+            if job_id not in found:
+                raise JobNotFound(job_id)
+
+
+async def _for_all_queues(call: _Bound) -> Any:
+    call.caller.check_everywhere()
+    return await call.go()  # pragma: no cover - whoever comes here is bound
+
+
+async def _as_it_is(call: _Bound) -> Any:
+    return await call.go()
+
+
+async def _of_one_job(call: _Bound) -> Any:
+    await call.check_jobs([check_name("job_id", call.arguments["job_id"])])
+    return await call.go()
+
+
+async def _of_one_queue(call: _Bound) -> Any:
+    queue = call.arguments.get("queue")
+    if queue is None:
+        return await _for_all_queues(call)
+    call.caller.check_queue(check_name("queue", queue))
+    return await call.go()
+
+
+# -- jobs come in
+
+
+def _check_new(call: _Bound, jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        call.caller.check_queue(check_name("queue", job.queue))
+
+
+async def _enqueue_job(call: _Bound) -> Any:
+    _check_new(call, [call.arguments["job"]])
+    return await call.go()
+
+
+async def _enqueue_jobs(call: _Bound) -> Any:
+    _check_new(call, call.arguments["jobs"])
+    return await call.go()
+
+
+async def _add_jobs(call: _Bound) -> Any:
+    """One that is known by its id may be in another queue, and is then none of theirs."""
+    _check_new(call, call.arguments["jobs"])
+    known = [job.id for job in call.arguments["jobs"]]
+    elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
+    for job in elsewhere.items if elsewhere else ():
+        if not call.caller.sees(job.queue):
+            raise InvalidArgument("id", f"{job.id!r} cannot be used here; choose another")
+    return await call.go()
+
+
+async def _of_many_jobs(call: _Bound) -> Any:
+    await call.check_jobs(check_names("job_ids", call.arguments["job_ids"]))
+    return await call.go()
+
+
+# -- a worker
+
+
+def _claimed_queues(call: _Bound) -> list[str]:
+    wanted = call.arguments.get("queues")
+    return (
+        call.queues if wanted is None else [call.caller.check_queue(queue) for queue in check_names("queues", wanted)]
+    )
+
+
+async def _dequeue(call: _Bound) -> Any:
+    return await call.go(queues=_claimed_queues(call))
+
+
+async def _extend(call: _Bound) -> dict[str, Lease]:
+    found = await call.own(check_names("leases", call.arguments["leases"]))
+    held = {job_id: lease for job_id, lease in call.arguments["leases"].items() if job_id in found}
+    answer: dict[str, Lease] = await call.go(leases=held)
+    return answer
+
+
+async def _own_outcomes(call: _Bound) -> tuple[list[Outcome], dict[str, LongshoreError]]:
+    outcomes: Sequence[Outcome] = call.arguments["outcomes"]
+    found = await call.own(check_name("job_id", outcome.job_id) for outcome in outcomes)
+    refused: dict[str, LongshoreError] = {
+        outcome.job_id: JobNotFound(outcome.job_id) for outcome in outcomes if outcome.job_id not in found
+    }
+    return [outcome for outcome in outcomes if outcome.job_id in found], refused
+
+
+async def _settle(call: _Bound) -> SettleReport:
+    outcomes, refused = await _own_outcomes(call)
+    report: SettleReport = await call.go(outcomes=outcomes)
+    return dataclasses.replace(report, refused={**report.refused, **refused})
+
+
+async def _turn(call: _Bound) -> tuple[SettleReport, list[Job]]:
+    queues = _claimed_queues(call)
+    outcomes, refused = await _own_outcomes(call)
+    report, jobs = await call.go(outcomes=outcomes, queues=queues)
+    return dataclasses.replace(report, refused={**report.refused, **refused}), jobs
+
+
+async def _heartbeat(call: _Bound) -> Any:
+    worker: WorkerInfo = call.arguments["worker"]
+    named = check_names("worker.queues", worker.queues)
+    queues = tuple(call.caller.check_queue(queue) for queue in named) or tuple(call.queues)
+    return await call.go(worker=dataclasses.replace(worker, queues=queues))
+
+
+async def _worker_event(call: _Bound) -> Any:
+    queue = call.arguments.get("queue", "")
+    if queue == "" and len(call.queues) == 1:
+        queue = call.queues[0]
+    return await call.go(queue=call.caller.check_queue(queue) if queue else "")
+
+
+async def _visible_jobs(call: _Bound) -> list[Job]:
+    """What is done for all, because it is due; told are only their own."""
+    return [job for job in await call.go() if call.caller.sees(job.queue)]
+
+
+# -- somebody calls it off, or removes it
+
+
+async def _cancel(call: _Bound) -> tuple[list[str], list[str]]:
+    named = check_names("job_ids", call.arguments.get("job_ids", ()))
+    found = await call.own(named)
+    unknown = [job_id for job_id in named if job_id not in found]
+    queue = call.arguments.get("queue")
+    queues = call.queues if queue is None else [call.caller.check_queue(check_name("queue", queue))]
+    cancelled: list[str] = []
+    for one in queues:
+        ids = [job_id for job_id in named if job_id in found and found[job_id].queue == one]
+        if ids or call.arguments.get("tags"):
+            done, others = await call.go(job_ids=ids, queue=one)
+            cancelled += done
+            unknown += others
+    unknown += [job_id for job_id, job in found.items() if job.queue not in queues]
+    return cancelled, list(dict.fromkeys(unknown))
+
+
+async def _delete(call: _Bound) -> Any:
+    named = check_names("job_ids", call.arguments.get("job_ids", ()))
+    found = await call.own(named)
+    queue = call.arguments.get("queue")
+    if call.arguments.get("tags"):
+        queue = call.queues[0] if queue is None and len(call.queues) == 1 else queue
+        if queue is None:
+            raise InvalidArgument("queue", f"must be named: one of {', '.join(call.queues)}")
+    if queue is not None:
+        call.caller.check_queue(check_name("queue", queue))
+    return (
+        await call.go(job_ids=[job_id for job_id in named if job_id in found], queue=queue)
+        if (found or call.arguments.get("tags"))
+        else None
+    )
+
+
+# -- somebody looks
+
+
+async def _list(call: _Bound) -> Any:
+    wanted: JobFilter = call.arguments["filter"]
+    queues = call.caller.queues_among(check_names("filter.queues", wanted.queues))
+    return await call.go(filter=dataclasses.replace(wanted, queues=queues))
+
+
+async def _next_due(call: _Bound) -> Any:
+    return await call.go(queues=_claimed_queues(call))
+
+
+async def _stats(call: _Bound) -> JobStats:
+    if call.arguments.get("queue") is not None:
+        found: JobStats = await _of_one_queue(call)
+        return found
+    parts: list[JobStats] = [await call.go(queue=queue) for queue in call.queues]
+    names = [field.name for field in dataclasses.fields(JobStats) if field.name != "tags"]
+    return JobStats(parts[0].tags, **{name: sum(getattr(part, name) for part in parts) for name in names})
+
+
+async def _counts(call: _Bound) -> dict[JobStatus, int]:
+    if call.arguments.get("queue") is not None:
+        found: dict[JobStatus, int] = await _of_one_queue(call)
+        return found
+    parts: list[dict[JobStatus, int]] = [await call.go(queue=queue) for queue in call.queues]
+    return {status: sum(part.get(status, 0) for part in parts) for status in JobStatus}
+
+
+async def _delayed(call: _Bound) -> int:
+    if call.arguments.get("queue") is not None:
+        found: int = await _of_one_queue(call)
+        return found
+    return sum([await call.go(queue=queue) for queue in call.queues])
+
+
+async def _events(call: _Bound) -> list[JobEvent]:
+    """As many as asked for, however many of other queues lie between."""
+    job_id, queue = call.arguments.get("job_id"), call.arguments.get("queue")
+    if queue is not None:
+        call.caller.check_queue(check_name("queue", queue))
+    if job_id is not None:
+        await call.check_jobs([check_name("job_id", job_id)])
+    if queue is None and len(call.queues) == 1:
+        queue = call.queues[0]
+    limit, after = call.arguments.get("limit", _AT_ONCE), call.arguments.get("after")
+    mine: list[JobEvent] = []
+    while True:
+        events: list[JobEvent] = await call.go(after=after, queue=queue)
+        mine += [event for event in events if call.caller.sees(event.queue)]
+        if len(events) < limit or len(mine) >= limit:
+            return mine[:limit]
+        after = events[-1].cursor
+
+
+async def _queue_list(call: _Bound) -> Any:
+    return [info for info in await call.go() if call.caller.sees(info.name)]
+
+
+async def _worker_list(call: _Bound) -> Any:
+    return [worker for worker in await call.go() if worker.queues and set(worker.queues) <= set(call.queues)]
+
+
+# -- schedules
+
+
+async def _put_schedule(call: _Bound) -> Any:
+    given: Schedule = call.arguments["schedule"]
+    call.caller.check_queue(check_name("queue", given.job.queue))
+    known = [one for one in await call.backend.get_schedules() if one.id == given.id]
+    if known and not call.caller.sees(known[0].job.queue):
+        raise InvalidArgument("schedule.id", f"{given.id!r} cannot be used here; choose another")
+    return await call.go()
+
+
+async def _of_one_schedule(call: _Bound) -> Any:
+    schedule_id = check_name("schedule_id", call.arguments["schedule_id"])
+    if not call.caller.sees((await call.backend.get_schedule(schedule_id)).job.queue):
+        raise ScheduleNotFound(schedule_id)
+    return await call.go()
+
+
+async def _remove_schedule(call: _Bound) -> Any:
+    try:
+        return await _of_one_schedule(call)
+    except ScheduleNotFound:
+        return False
+
+
+async def _schedule_list(call: _Bound) -> Any:
+    return [schedule for schedule in await call.go() if call.caller.sees(schedule.job.queue)]
+
+
+_ONE_JOB = (
+    *("release_lease", "set_progress", "append_log", "save_checkpoint", "complete_job", "fail_job", "bury_job"),
+    *("stop_job", "stop_job_with_retry", "mark_job_unknown_stopped", "update_job_status", "acknowledge_cancellation"),
+    *("get_job", "facts_about", "read_logs", "retry_job", "promote_job"),
+)
+_ONE_QUEUE = (
+    *("reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs", "set_retention"),
+)
+_GUARDS: dict[str, Callable[[_Bound], Awaitable[Any]]] = {
+    **dict.fromkeys(_ONE_JOB, _of_one_job),
+    **dict.fromkeys(_ONE_QUEUE, _of_one_queue),
+    **dict.fromkeys(("now", "end_of_events", "wait_for_change"), _as_it_is),
+    **dict.fromkeys(("get_schedule", "pause_schedule", "resume_schedule", "run_schedule"), _of_one_schedule),
+    "enqueue_job": _enqueue_job,
+    "enqueue_jobs": _enqueue_jobs,
+    "add_jobs": _add_jobs,
+    "accept_jobs": _of_many_jobs,
+    "dequeue_jobs": _dequeue,
+    "extend_leases": _extend,
+    "settle_jobs": _settle,
+    "settle_and_dequeue": _turn,
+    "heartbeat_worker": _heartbeat,
+    "record_worker_event": _worker_event,
+    "reclaim_expired_leases": _visible_jobs,
+    "cancel_jobs": _cancel,
+    "delete_jobs": _delete,
+    "list_jobs": _list,
+    "next_due": _next_due,
+    "get_job_stats": _stats,
+    "count_jobs": _counts,
+    "count_delayed": _delayed,
+    "read_events": _events,
+    "list_queues": _queue_list,
+    "list_workers": _worker_list,
+    "put_schedule": _put_schedule,
+    "get_schedules": _schedule_list,
+    "remove_schedule": _remove_schedule,
+}
+"""For every verb that such a caller may use; all others are for callers who may use all queues."""

@@ -1,0 +1,385 @@
+"""The remote backend on a network that loses answers, before a server that dies: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longshore import Job, JobStatus, Outcome, Queue, connect
+from longshore.backends.contract import Backend
+from longshore.backends.remote.problems import KNOWN, error_in, told_of
+from longshore.core import errors
+from longshore.core.errors import (
+    BackendUnavailable,
+    DuplicateJob,
+    InvalidArgument,
+    InvalidTransition,
+    JobNotInflight,
+    LeaseLost,
+    LongshoreError,
+    Unauthenticated,
+)
+from longshore.runtime.running_job import RunningJob
+from longshore.server.access import Caller, Scope
+from longshore.server.problems import TABLE, kind_of
+from longshore.server.replays import Replays
+from longshore.testing.conformance.staging import audit, claim, history, lease_of, new_job
+from tests.remote_server import RemoteServer
+from tests.runtime.working import Gate, all_come_to, comes_to, until, working
+from tests.tcp_proxy import TcpProxy
+
+S = JobStatus
+ANSWERED = b"HTTP/1.1 200"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RemoteServer]:
+    opened = RemoteServer()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Backend]:
+    """What the server serves, looked at without it."""
+    async with connect(f"sqlite:///{tmp_path / 'jobs.db'}") as opened:
+        keeper = Queue(opened)
+        yield opened
+        await audit(opened)
+        assert not keeper.closed
+
+
+@pytest.fixture
+def proxy(server: RemoteServer, store: Backend) -> Iterator[TcpProxy]:
+    """A network before the server."""
+    with server.serving(store) as address, TcpProxy(address) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def remote(proxy: TcpProxy) -> AsyncIterator[Backend]:
+    async with connect(proxy.url, wait_seconds=10) as opened:
+        yield opened
+
+
+@contextmanager
+def dying(server: RemoteServer) -> Iterator[None]:
+    """The next request is carried out, and then the server is another one that remembers nothing."""
+    platform = server.platform
+    before = platform.replays
+
+    class LastWords(Replays):
+        async def once(self, *arguments: Any) -> bytes:
+            answer = await before.once(*arguments)
+            platform.changes.server = "another life"
+            platform.replays = Replays("another life")
+            return answer
+
+    platform.replays = LastWords("one life")
+    yield
+
+
+# -- an answer that was lost, and a server that remembers it
+
+
+async def test_an_enqueue_whose_answer_was_lost_is_repeated_and_stored_once(remote: Backend, proxy: TcpProxy) -> None:
+    # F08
+    await remote.count_jobs()
+    proxy.lost_answer = ANSWERED
+    assert await remote.enqueue_jobs([new_job("a"), new_job("b")]) == ["a", "b"]
+    assert proxy.lost_answer is None
+    proxy.lost_answer = ANSWERED
+    assert await remote.enqueue_job(new_job("c")) == "c"
+    assert len(await history(remote, "a")) == 1
+    with pytest.raises(DuplicateJob):  # it is not that nobody is told any more
+        await remote.enqueue_job(new_job("a"))
+
+
+async def test_a_claim_whose_answer_was_lost_gives_the_same_jobs_again(remote: Backend, proxy: TcpProxy) -> None:
+    # F08
+    await remote.enqueue_jobs([new_job(f"j{number}") for number in range(5)])
+    proxy.lost_answer = ANSWERED
+    jobs = await remote.dequeue_jobs("w", limit=3)
+    assert [(job.id, job.epoch) for job in jobs] == [("j0", 1), ("j1", 1), ("j2", 1)]
+    proxy.lost_answer = ANSWERED
+    outcomes = [Outcome(job.id, job.lease) for job in jobs]
+    report, more = await remote.settle_and_dequeue(outcomes, "w", limit=5)
+    assert (list(report.settled.values()), report.refused) == ([S.COMPLETED] * 3, {})
+    assert [job.id for job in more] == ["j3", "j4"]
+
+
+async def test_a_request_that_never_arrived_is_sent_again(remote: Backend, proxy: TcpProxy) -> None:
+    await remote.count_jobs()
+    proxy.lost_request = b"POST /v1/store/enqueue_job"
+    assert await remote.enqueue_job(new_job("a")) == "a"
+    proxy.reset()
+    assert (await remote.get_job("a")).status is S.INITIAL_PENDING
+
+
+# -- an answer that was lost together with the server
+
+
+async def test_an_enqueue_is_found_again_by_what_it_stored(
+    remote: Backend, proxy: TcpProxy, server: RemoteServer
+) -> None:
+    # F08 F02
+    await remote.count_jobs()
+    with dying(server):
+        proxy.lost_answer = ANSWERED
+        batch = [new_job("a", payload=b"1", tags=["x"]), new_job("b")]
+        assert await remote.enqueue_jobs(batch) == ["a", "b"]
+    assert len(await history(remote, "a")) == 1
+
+
+async def test_another_job_of_the_same_id_is_still_in_the_way(
+    remote: Backend, store: Backend, proxy: TcpProxy, server: RemoteServer
+) -> None:
+    await remote.count_jobs()
+    with dying(server):
+        proxy.lost_request = b"POST /v1/store/enqueue_job"
+        platform = server.platform
+        platform.changes.server = "another life"
+        platform.replays = Replays("another life")
+        await store.enqueue_job(new_job("a", payload=b"somebody else's"))
+        with pytest.raises(DuplicateJob) as caught:
+            await remote.enqueue_job(new_job("a", payload=b"mine"))
+    assert caught.value.job_ids == ["a"]
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "bury", "stop", "release"])
+async def test_a_settlement_is_found_again_by_its_lease(
+    remote: Backend, proxy: TcpProxy, server: RemoteServer, verb: Any
+) -> None:
+    # F08
+    await remote.enqueue_jobs([new_job("a"), new_job("b")])
+    jobs = await remote.dequeue_jobs("w", limit=2)
+    with dying(server):
+        proxy.lost_answer = ANSWERED
+        report = await remote.settle_jobs([Outcome(job.id, job.lease, verb, error="x") for job in jobs])
+    assert (set(report.settled), report.refused, report.freed) == ({"a", "b"}, {}, {"w": 2})
+
+
+async def test_an_ending_of_one_job_is_found_again_too(remote: Backend, proxy: TcpProxy, server: RemoteServer) -> None:
+    # F08
+    await remote.enqueue_job(new_job("a"))
+    job = await claim(remote, "w")
+    with dying(server):
+        proxy.lost_answer = ANSWERED
+        assert await remote.complete_job("a", b"done", lease=lease_of(job)) == {"w": 1}
+    with pytest.raises(JobNotInflight):  # to somebody else it is over
+        await remote.complete_job("a", b"done", lease=lease_of(job))
+
+
+async def test_what_nobody_can_tell_is_said_so(remote: Backend, proxy: TcpProxy, server: RemoteServer) -> None:
+    await remote.enqueue_job(new_job("a"))
+    with dying(server):
+        proxy.lost_answer = ANSWERED
+        with pytest.raises(BackendUnavailable, match="look before you repeat"):
+            await remote.dequeue_jobs("w")
+
+
+# -- a server that is not there
+
+
+async def test_a_server_that_is_not_there_is_told_after_a_bounded_time() -> None:
+    async with connect("http://127.0.0.1:9", wait_seconds=0.2, token="very secret") as remote:
+        with pytest.raises(BackendUnavailable) as caught:
+            await remote.count_jobs()
+        assert "127.0.0.1:9" in str(caught.value)
+        for told in (str(caught.value), repr(caught.value), repr(remote), repr(vars(remote))):
+            assert "very secret" not in told
+
+
+async def test_what_is_no_longshore_server_is_told(server: RemoteServer) -> None:
+    async with connect(f"{server.address}/nowhere") as remote:
+        with pytest.raises(BackendUnavailable, match="no Longshore server"):
+            await remote.count_jobs()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "field"),
+    [
+        ("http://ada:secret@host", {}, "url"),
+        ("http://", {}, "url"),
+        ("http://host?token=secret", {}, "url"),
+        ("http://host", {"token": "two\nlines"}, "token"),
+        ("http://host", {"token": ""}, "token"),
+        ("http://host", {"clock": object()}, "clock"),
+        ("http://host", {"schema": "x"}, "schema"),
+        ("http://host", {"wait_seconds": -1}, "wait_seconds"),
+        ("http://host", {"connections": 1}, "connections"),
+    ],
+)
+def test_an_address_that_cannot_be_right_is_refused_without_its_secrets(
+    url: str, options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        connect(url, **options)
+    assert caught.value.field == field
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_token_comes_from_the_environment_too(
+    server: RemoteServer, store: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OneToken:
+        authenticates = True
+
+        async def admit(self, request: Any) -> Caller:
+            if request.headers.get("authorization") != "Bearer good":
+                raise Unauthenticated("send a token that is known here")
+            return Caller("ada", frozenset({Scope.READ}))
+
+    with server.serving(store) as address, server.behind(OneToken()):
+        monkeypatch.setenv("LONGSHORE_TOKEN", "good")
+        async with connect(address) as known, connect(address, token="bad") as unknown:
+            assert (await known.count_jobs())[S.COMPLETED] == 0
+            with pytest.raises(Unauthenticated):
+                await unknown.count_jobs()
+            with pytest.raises(errors.Forbidden, match="scope submit"):
+                await known.enqueue_job(new_job())
+
+
+# -- errors are the same on both sides
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidArgument("limit", "must be less"),
+        errors.JobNotFound("a"),
+        errors.ScheduleNotFound("nightly"),
+        DuplicateJob(["a", "b"]),
+        InvalidTransition("a", S.COMPLETED, S.RUNNING, "it is over"),
+        InvalidTransition("a", S.COMPLETED, "removed"),
+        JobNotInflight("a", S.DEAD, S.COMPLETED),
+        LeaseLost("a", "expired"),
+        LeaseLost("a", "mismatch"),
+        errors.MoveRefused("no"),
+        errors.CursorExpired("gone"),
+        BackendUnavailable("locked"),
+        Unauthenticated("who?"),
+        errors.Forbidden("not you"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_crosses_with_its_class_its_words_and_what_it_carries(error: LongshoreError) -> None:
+    read = error_in(told_of(error))
+    assert (type(read), str(read), vars(read)) == (type(error), str(error), vars(error))
+    assert KNOWN[kind_of(type(error)).name] is type(error)
+
+
+def test_every_error_of_the_table_is_known_on_the_other_side_or_the_servers_own() -> None:
+    for kind, row in TABLE.items():
+        assert KNOWN.get(row.name, kind) is kind or kind.__module__.startswith("longshore.server"), kind
+
+
+# -- a worker far away
+
+
+async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, store: Backend) -> None:
+    gate, told = Gate(), list[str]()
+
+    async def process(job: RunningJob) -> str:
+        await job.update_progress(0.5)
+        await job.log("at work")
+        await job.save_checkpoint(b"\x00page 3")
+        await gate(job)
+        return f"{job.data} done"
+
+    queue = Queue(remote)
+    queue.on("job.completed", lambda event: told.append(str(event.job_id)))
+    async with working(queue, process, concurrency=4):
+        await Queue(store).add("x", {"n": 1}, job_id="a")  # from elsewhere: the worker is woken over the wire
+        await gate.has_begun()
+        running = await store.get_job("a")
+        assert (running.progress, running.checkpoint) == (0.5, b"\x00page 3")
+        assert [line.message for line in await remote.read_logs("a")] == ["at work"]
+        gate.open.set()
+        assert (await comes_to(store, "a", S.COMPLETED)).result == b"\"{'n': 1} done\""
+        await until(lambda: told == ["a"])
+
+
+async def test_a_job_called_off_elsewhere_is_stopped_far_away(remote: Backend, store: Backend) -> None:
+    gate = Gate()
+    async with working(Queue(remote), gate, lock_duration=2, lock_renew_time=0.2):
+        await store.enqueue_job(new_job("a"))
+        await gate.has_begun()
+        await store.cancel_jobs(job_ids=["a"])
+        assert (await comes_to(store, "a", S.STOPPED)).executions == 1
+
+
+async def test_a_worker_outlives_a_network_that_fails_again_and_again(
+    proxy: TcpProxy, store: Backend, server: RemoteServer
+) -> None:
+    # F08 M-WRK-11
+    await store.enqueue_jobs([new_job(f"job {number}") for number in range(60)])
+
+    async def process(job: RunningJob) -> str:
+        await asyncio.sleep(0.001)
+        return job.id
+
+    async with (
+        connect(proxy.url, wait_seconds=2, answer_seconds=2) as remote,
+        working(Queue(remote), process, concurrency=6, lock_duration=3),
+    ):
+        for blow in (proxy.reset, proxy.cut):
+            before = (await store.count_jobs())[S.COMPLETED]
+            proxy.lost_answer = ANSWERED
+            await until(lambda: proxy.lost_answer is None)
+            blow()
+
+            async def goes_on(since: int = before) -> bool:
+                return (await store.count_jobs())[S.COMPLETED] > since or since == 60
+
+            await until(goes_on)
+        await all_come_to(store, S.COMPLETED, count=60)
+    for number in range(60):
+        told = [event.event for event in await history(store, f"job {number}")]
+        assert told.count("job.completed") == 1
+        assert told.count("job.failed") == 0
+
+
+async def test_a_server_that_is_gone_for_a_while_is_waited_for(store: Backend, server: RemoteServer) -> None:
+    gate = Gate()
+    with TcpProxy(server.address) as proxy:
+        with server.serving(store):
+            remote = connect(proxy.url, wait_seconds=0.3)
+            worker = working(Queue(remote), gate, lock_duration=2, concurrency=2)
+            await worker.__aenter__()
+            await store.enqueue_job(new_job("a"))
+            await gate.has_begun()
+        # another life of the server, on the same store
+        with server.serving(store):
+            gate.open.set()
+            assert (await comes_to(store, "a", S.COMPLETED)).executions == 1
+            await store.enqueue_job(new_job("b"))
+            await comes_to(store, "b", S.COMPLETED)
+            await worker.__aexit__(None, None, None)
+            await remote.close()
+
+
+async def test_whoever_waits_hears_of_a_change_at_once_and_after_the_network_broke(
+    remote: Backend, store: Backend, proxy: TcpProxy
+) -> None:
+    await remote.wait_for_change(0)
+    for number in range(3):
+        waiting = asyncio.create_task(remote.wait_for_change(25))
+        await asyncio.sleep(0)
+        await store.enqueue_job(new_job(f"j{number}"))
+        assert await waiting is True
+        proxy.cut()
+
+
+def test_a_backend_far_away_joins_no_transaction() -> None:
+    async def refused() -> None:
+        async with connect("http://127.0.0.1:9") as remote:
+            await remote.add_jobs([Job(type="x")], connection=object())
+
+    with pytest.raises(InvalidArgument, match="idempotency_key"):
+        asyncio.run(refused())

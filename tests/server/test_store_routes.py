@@ -1,0 +1,230 @@
+"""Work over HTTP, as a stranger's worker does it: claims, leases, fences, and what a hostile one is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from longshore.backends.contract import Backend
+from longshore.backends.remote.protocol import VERBS
+from longshore.core.cron import Repeat, Schedule
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.server.access import Caller, Scope
+from longshore.server.within_queues import _GUARDS
+from tests.server.conftest import Serve
+from tests.server.test_access import NameGate, as_caller
+
+S = JobStatus
+WORKER = Caller("worker", frozenset({Scope.WORK}))
+MAILER = Caller("mailer", frozenset({Scope.WORK, Scope.READ, Scope.SUBMIT}), frozenset({"mail"}))
+MAIL_ADMIN = Caller("mail-admin", frozenset({Scope.ADMIN}), frozenset({"mail"}))
+READER = Caller("reader", frozenset({Scope.READ}))
+ADMIN = Caller("admin", frozenset({Scope.ADMIN}))
+
+
+async def asked(client: httpx.AsyncClient, path: str, caller: Caller | None = None, /, **body: Any) -> httpx.Response:
+    headers = {} if caller is None else as_caller(caller)
+    return await client.post(f"/v1/{path}", json=body, headers=headers)
+
+
+@pytest.fixture
+async def guarded(memory: Backend, serve: Serve) -> httpx.AsyncClient:
+    """A server that asks who is calling, on a store with a job in each of two queues."""
+    await memory.enqueue_jobs([Job(id="m", type="x", queue="mail"), Job(id="b", type="x", queue="bills")])
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(WORKER, MAILER, MAIL_ADMIN, READER, ADMIN))
+    return client
+
+
+# -- a worker in any language
+
+
+async def test_a_stranger_claims_renews_and_settles(client: httpx.AsyncClient, backend: Backend) -> None:
+    await backend.enqueue_job(Job(id="a", type="mail", payload=b'{"to": "ada"}'))
+    [job] = (await asked(client, "work/claim", assignee_id="w", limit=5)).json()["jobs"]
+    assert (job["id"], job["payload"], job["status"]) == ("a", '{"to": "ada"}', "RUNNING")
+    renewed = await asked(client, "work/renew", leases={"a": job["lease"], "gone": job["lease"]}, duration=60)
+    assert list(renewed.json()["leases"]) == ["a"]
+    for path, more in (("progress", {"value": 0.5}), ("log", {"message": "half"}), ("checkpoint", {"data": [1]})):
+        assert (await asked(client, f"work/{path}", job_id="a", lease=job["lease"], **more)).status_code == 204
+    assert (await asked(client, "work/heartbeat", worker={"id": "w"})).status_code == 204
+    outcome = {"job_id": "a", "lease": job["lease"], "result": '{"sent": true}'}
+    report = (await asked(client, "work/settle-and-claim", outcomes=[outcome], assignee_id="w")).json()
+    assert report == {"settled": {"a": "COMPLETED"}, "refused": {}, "freed": {"w": 1}, "jobs": []}
+    again = (await asked(client, "work/settle", outcomes=[outcome])).json()["refused"]["a"]
+    assert (again["type"], again["status_of_job"]) == ("urn:longshore:job-not-inflight", "COMPLETED")
+    done = await backend.get_job("a")
+    assert (done.result, done.progress, done.checkpoint) == (b'{"sent": true}', 0.5, [1])
+
+
+async def test_a_claim_waits_for_a_job_and_for_its_time(client: httpx.AsyncClient, backend: Backend) -> None:
+    waiting = asyncio.create_task(asked(client, "work/claim", assignee_id="w", wait=25))
+    await asyncio.sleep(0.05)
+    await backend.enqueue_job(Job(id="a", type="x", delay=0.1))
+    assert [job["id"] for job in (await waiting).json()["jobs"]] == ["a"]
+    assert (await asked(client, "work/claim", assignee_id="w", wait=0.01)).json() == {"jobs": []}
+
+
+async def test_the_same_key_claims_once_and_another_body_is_refused(quick: httpx.AsyncClient, memory: Backend) -> None:
+    # F59
+    await memory.enqueue_jobs([Job(id=f"j{number}", type="x") for number in range(3)])
+    key = {"Idempotency-Key": "k"}
+    body = {"assignee_id": "w", "limit": 1}
+    first, second = await asyncio.gather(*(quick.post("/v1/work/claim", json=body, headers=key) for _ in range(2)))
+    assert first.json() == second.json()
+    assert (await memory.count_jobs())[S.RUNNING] == 1
+    other = await quick.post("/v1/work/claim", json={**body, "limit": 2}, headers=key)
+    assert (other.status_code, other.json()["type"]) == (422, "urn:longshore:idempotency-key-reused")
+    strange = await quick.post("/v1/work/claim", json=body, headers={**key, "Longshore-Sent-To": "another"})
+    assert strange.json() == first.json()  # it is known here, whoever else got it
+    lost = await quick.post(
+        "/v1/work/claim", json=body, headers={"Idempotency-Key": "k2", "Longshore-Sent-To": "another"}
+    )
+    assert (lost.status_code, lost.json()["type"]) == (409, "urn:longshore:answer-lost")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("work/claim", {}, "assignee_id"),
+        ("work/claim", {"assignee_id": "w", "limits": 3}, "limits"),
+        ("work/claim", {"assignee_id": "w", "wait": -1}, "wait"),
+        ("work/claim", {"assignee_id": "w", "lease": "soon"}, "lease"),
+        ("work/settle", {"outcomes": [{"job_id": "a", "lease": {"token": 1}}]}, "outcomes[0].lease"),
+        ("work/settle", {"outcomes": [{"job_id": "a", "lase": None}]}, "outcomes[0].lase"),
+        ("store/enqueue_job", {"job": {"id": "a", "type": "x", "payload": {"base64": "?"}}}, "payload"),
+        ("store/enqueue_job", {"job": {"type": "x"}}, "job.id"),
+        ("store/enqueue_jobs", {"jobs": [{"id": "a", "type": "x", "run_at": "soon"}]}, "run_at"),
+        ("store/list_jobs", {"filter": {"statuses": ["DONE"]}}, "filter.statuses"),
+        ("store/put_schedule", {"schedule": {"id": "s", "job": {"id": "s", "type": "x"}, "repeat": {}}}, "repeat"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_by_name(
+    quick: httpx.AsyncClient, path: str, body: dict[str, Any], field: str
+) -> None:
+    refused = await asked(quick, path, **body)
+    assert (refused.status_code, refused.json().get("field")) == (422, field), refused.text
+
+
+async def test_a_body_that_is_no_json_or_says_a_thing_twice_is_refused(quick: httpx.AsyncClient) -> None:
+    for body, status in ((b"{", 400), (b'{"assignee_id":"a","assignee_id":"b"}', 422), (b"[1]", 422), (b"NaN", 422)):
+        assert (await quick.post("/v1/work/claim", content=body)).status_code == status
+
+
+# -- who may do what
+
+
+async def test_without_a_lease_it_is_for_operators(guarded: httpx.AsyncClient) -> None:
+    # F60
+    [job] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["mail"])).json()["jobs"]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("store/complete_job", {"job_id": "m"}),
+        ("work/progress", {"job_id": "m", "value": 1}),
+        ("work/settle", {"outcomes": [{"job_id": "m"}]}),
+        ("work/settle-and-claim", {"outcomes": [{"job_id": "m"}], "assignee_id": "w"}),
+    ]
+    for path, body in calls:
+        refused = await asked(guarded, path, WORKER, **body)
+        assert (refused.status_code, "scope admin" in refused.json()["detail"]) == (403, True), path
+    kept = await asked(guarded, "work/progress", WORKER, job_id="m", value=1, lease=job["lease"])
+    assert kept.status_code == 204
+    assert (await asked(guarded, "store/complete_job", ADMIN, job_id="m")).status_code == 200
+
+
+async def test_a_worker_bound_to_a_queue_has_nothing_to_do_with_others(
+    guarded: httpx.AsyncClient, memory: Backend
+) -> None:
+    # F60
+    await memory.put_schedule(Schedule(id="s", job=Job(type="x", queue="bills"), repeat=Repeat(every=60)))
+    assert (await asked(guarded, "work/claim", MAILER, assignee_id="w", queues=["bills"])).status_code == 403
+    [theirs] = (await asked(guarded, "work/claim", ADMIN, assignee_id="other", queues=["bills"])).json()["jobs"]
+    [mine] = (await asked(guarded, "work/claim", MAILER, assignee_id="w", limit=10)).json()["jobs"]
+    assert (mine["id"], theirs["id"]) == ("m", "b")
+    stolen = {"b": theirs["lease"]}
+    assert (await asked(guarded, "work/renew", MAILER, leases=stolen, duration=30)).json() == {"leases": {}}
+    outcomes = [{"job_id": one["id"], "lease": one["lease"]} for one in (mine, theirs)]
+    report = (await asked(guarded, "work/settle", MAILER, outcomes=outcomes)).json()
+    assert (list(report["settled"]), report["refused"]["b"]["type"]) == (["m"], "urn:longshore:job-not-found")
+    for path, body in (
+        ("work/progress", {"job_id": "b", "value": 1, "lease": theirs["lease"]}),
+        ("store/get_job", {"job_id": "b"}),
+        ("store/facts_about", {"job_id": "b"}),
+        ("store/read_logs", {"job_id": "b"}),
+        ("store/accept_jobs", {"job_ids": ["b"]}),
+        ("store/get_schedule", {"schedule_id": "s"}),
+    ):
+        assert (await asked(guarded, path, MAILER, **body)).status_code == 404, path
+    for path, body in (
+        ("store/enqueue_job", {"job": {"id": "n", "type": "x", "queue": "bills"}}),
+        ("store/list_jobs", {"filter": {"queues": ["bills"]}}),
+        ("store/count_jobs", {"queue": "bills"}),
+        ("work/heartbeat", {"worker": {"id": "w", "queues": ["bills"]}}),
+    ):
+        assert (await asked(guarded, path, MAILER, **body)).status_code == 403, path
+    assert (await asked(guarded, "store/cancel_jobs", MAILER, job_ids=["b", "m"])).json()["unknown"] == ["b", "m"]
+    assert [event["job_id"] for event in (await asked(guarded, "store/read_events", MAILER)).json()["events"]] == (
+        ["m"] * 3
+    )
+    counts = (await asked(guarded, "store/count_jobs", MAILER)).json()["counts"]
+    assert (counts["COMPLETED"], counts["RUNNING"]) == (1, 0)
+    assert (await asked(guarded, "store/get_job_stats", MAILER)).json()["total_jobs"] == 1
+    assert (await asked(guarded, "store/get_schedules", MAILER)).json() == {"schedules": []}
+    assert [one["name"] for one in (await asked(guarded, "store/list_queues", MAILER)).json()["queues"]] == ["mail"]
+    assert (await asked(guarded, "work/heartbeat", MAILER, worker={"id": "w"})).status_code == 204
+    assert (await memory.list_workers())[0].queues == ("mail",)
+    assert (await memory.get_job("b")).status is S.RUNNING
+
+
+async def test_an_operator_of_one_queue_acts_on_no_other_and_on_nothing_for_all(guarded: httpx.AsyncClient) -> None:
+    # F60
+    assert (await asked(guarded, "store/pause_queue", MAIL_ADMIN, queue="mail")).status_code == 204
+    assert (await asked(guarded, "store/pause_queue", MAIL_ADMIN, queue="bills")).status_code == 403
+    for verb, body in (
+        ("reset_running_jobs", {}),
+        ("apply_retention", {}),
+        ("mark_worker_unresponsive", {"assignee_id": "w"}),
+        ("fire_due_schedules", {}),
+    ):
+        assert (await asked(guarded, f"store/{verb}", MAIL_ADMIN, **body)).status_code == 403, verb
+    assert (await asked(guarded, "store/delete_jobs", MAIL_ADMIN, job_ids=["b"])).status_code == 204
+
+
+def test_every_verb_has_a_rule_for_callers_of_some_queues_or_is_for_all() -> None:
+    everywhere = {
+        *("mark_worker_unresponsive", "time_out_cancellations", "next_firing", "fire_due_schedules"),
+        *("announce_due_jobs", "apply_retention"),
+    }
+    assert set(VERBS) - set(_GUARDS) == everywhere
+
+
+async def test_the_proof_of_a_lease_is_shown_to_workers_only(guarded: httpx.AsyncClient, memory: Backend) -> None:
+    # F60
+    [job] = await memory.dequeue_jobs("w", queues=["mail"])
+    assert job.lease is not None
+    for path, body in (("get_job", {"job_id": "m"}), ("list_jobs", {"filter": {}}), ("facts_about", {"job_id": "m"})):
+        assert job.lease.token not in (await asked(guarded, f"store/{path}", READER, **body)).text, path
+        assert job.lease.token in (await asked(guarded, f"store/{path}", ADMIN, **body)).text, path
+
+
+async def test_whoever_acts_is_on_record_by_the_name_the_gate_knows(
+    guarded: httpx.AsyncClient, memory: Backend
+) -> None:
+    await memory.dequeue_jobs("w", queues=["mail"])
+    await memory.bury_job("m", "hopeless")
+    assert (await asked(guarded, "store/retry_job", ADMIN, job_id="m", actor="somebody else")).status_code == 204
+    assert [event.actor for event in await memory.read_events(job_id="m")][-1] == "admin"
+
+
+async def test_a_flood_of_notes_is_held_up_and_others_go_on(guarded: httpx.AsyncClient) -> None:
+    # F60
+    [job] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["mail"])).json()["jobs"]
+    [other] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["bills"])).json()["jobs"]
+    for _ in range(3_000):
+        answer = await asked(guarded, "work/progress", WORKER, job_id="m", value=1, lease=job["lease"])
+        if answer.status_code == 429:
+            break
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert (await asked(guarded, "work/progress", WORKER, job_id="b", value=1, lease=other["lease"])).status_code == 204
