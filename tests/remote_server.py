@@ -52,12 +52,12 @@ class RemoteServer:
         before = self.platform
         platform = Platform(backend, before.options)
         opened: AbstractAsyncContextManager[None] = platform.within()
-        self.do(opened.__aenter__())  # type: ignore[arg-type]  # a coroutine as any
+        self.do(opened.__aenter__())
         self.app.state.platform = platform
         try:
             yield self.address
         finally:
-            self.do(opened.__aexit__(None, None, None))  # type: ignore[arg-type]  # as above
+            self.do(opened.__aexit__(None, None, None))
             self.app.state.platform = before
 
     @contextmanager
@@ -67,7 +67,7 @@ class RemoteServer:
         yield
         self.app.state.gate = before
 
-    def at_rest(self) -> None:
+    def comes_to_rest(self) -> None:
         """Returns when the server has read the log to its end, which it does in its own time."""
 
         async def reads_on() -> None:

@@ -58,7 +58,12 @@ def work_done(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     with counting as work:
         if "remote" in request.node.name:
             server: RemoteServer = request.getfixturevalue("remote_server")
-            yield lambda: server.at_rest() or work()
+
+            def at_rest() -> int:
+                server.comes_to_rest()
+                return work()
+
+            yield at_rest
         else:
             yield work
 

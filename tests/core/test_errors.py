@@ -12,6 +12,7 @@ from longshore.core.errors import (
     CursorExpired,
     DuplicateJob,
     Fatal,
+    Forbidden,
     InvalidArgument,
     InvalidTransition,
     JobCancelled,
@@ -26,6 +27,7 @@ from longshore.core.errors import (
     ScheduleNotFound,
     Snooze,
     TokenNotFound,
+    Unauthenticated,
 )
 from longshore.core.lifecycle import JobStatus
 
@@ -46,6 +48,8 @@ EACH: list[tuple[LongshoreError, dict[str, object]]] = [
     (BackendUnavailable("locked"), {}),
     (CursorExpired("pruned"), {}),
     (Fatal("no such customer"), {}),
+    (Unauthenticated("send a token"), {}),
+    (Forbidden("this needs the scope admin"), {}),
     (MoveRefused("workers are alive"), {}),
     (Snooze(30, "the other side is busy"), {"reason": "the other side is busy"}),
     (JobFailed("j1", "ValueError: no address"), {"job_id": "j1", "error": "ValueError: no address"}),
@@ -113,8 +117,10 @@ def test_an_error_comes_whole_out_of_another_process(error: LongshoreError, attr
 def test_users_import_every_error_from_one_place() -> None:
     promised = {
         "LongshoreError",
-        "MissingExtra",
+        "Forbidden",
         "InvalidArgument",
+        "MissingExtra",
+        "Unauthenticated",
         "JobCancelled",
         "JobFailed",
         "JobNotFound",

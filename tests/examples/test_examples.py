@@ -242,5 +242,4 @@ def test_a_worker_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
         assert (bad.status, "nothing that this worker can do" in bad.error_message) == ("DEAD", True)
     finally:
         server.terminate()
-        server.wait(30)
-        server.stdout.close()
+        server.communicate(timeout=30)

@@ -116,14 +116,14 @@ def test_a_route_without_the_guard_is_not_taken_in(memory: Backend) -> None:
 async def test_more_routes_can_be_hung_behind_the_same_gate(memory: Backend, serve: Serve) -> None:
     router = APIRouter(route_class=GuardedRoute)
 
-    @router.post("/v1/work/claim")
+    @router.post("/v1/more/claim")
     @needs(Scope.WORK)
     async def claim() -> dict[str, str]:
         return {"claimed": "nothing"}
 
     client: httpx.AsyncClient = await serve(memory, gate=NameGate(*ROLES), routers=[router])
-    assert (await client.post("/v1/work/claim", headers=as_caller(WORKER))).json() == {"claimed": "nothing"}
-    assert (await client.post("/v1/work/claim", headers=as_caller(SUBMITTER))).status_code == 403
+    assert (await client.post("/v1/more/claim", headers=as_caller(WORKER))).json() == {"claimed": "nothing"}
+    assert (await client.post("/v1/more/claim", headers=as_caller(SUBMITTER))).status_code == 403
 
 
 async def test_a_caller_bound_to_a_queue_sees_and_touches_no_other(memory: Backend, serve: Serve) -> None:

@@ -37,6 +37,7 @@ from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
 from longshore.core.moments import SECOND, Duration, Moment, check_duration
+from longshore.core.numbers import check_number
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -272,7 +273,7 @@ class RemoteBackend(OfOneProcess):
         lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
         good, refused = _sorted_out(outcomes)
-        most = min(limit, wire.MOST_AT_ONCE) if type(limit) is int else limit
+        most = min(check_number("limit", limit), wire.MOST_AT_ONCE)
         claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
         report, jobs = await self._call(wire.SETTLE_AND_DEQUEUE, outcomes=good, limit=most, **claim)
         if most < limit and len(jobs) == most:

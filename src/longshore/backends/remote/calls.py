@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
-import longshore
 from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
 from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
 from longshore.backends.remote.protocol import ANSWER_LOST, KEY, MARK, SENT_TO
@@ -146,7 +145,7 @@ class Caller:
 
 def _connections(server: Server) -> Connections:
     headers = {
-        "User-Agent": f"longshore/{longshore.__version__}",
+        "User-Agent": "longshore",
         "Accept": "application/json",
         "Content-Type": "application/json",
     }

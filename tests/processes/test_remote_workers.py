@@ -1,0 +1,97 @@
+"""Workers on other machines, in real processes: they and their server are killed. Nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from longshore import Job, JobStatus
+from tests.processes.crew import ROOT, Crew
+from tests.processes.test_workers import add, checked, hear, hire, many, until_all_are
+
+LINE_ENDS = 30
+
+
+class Served:
+    """A server on a file, killed and started again on the same port."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.port = "0"
+        self.address = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        command = [sys.executable, "-m", "tests.processes.api_hand", self.url, self.port, ""]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().strip()
+        self.port = self.address.rpartition(":")[2]
+        assert self.port.isdigit(), self.address
+
+    def kill(self) -> None:
+        """As the kernel would: no goodbye."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate(timeout=LINE_ENDS)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    opened = Served(f"sqlite:///{tmp_path / 'jobs.db'}")
+    opened.start()
+    yield opened
+    opened.kill()
+
+
+@pytest.mark.prove
+def test_remote_workers_and_their_server_are_killed_and_every_job_is_done(
+    server: Served, seed: int, proving: bool
+) -> None:
+    """F01 F02 F08."""
+    kills, jobs = (12, 2_000) if proving else (2, 120)
+    chance = Random(seed)
+    add(server.url, many(jobs))
+    with Crew(server.address) as crew:
+        hire(crew, "w0")
+        hire(crew, "w1")
+        for number in range(kills):
+            patience = chance.randint(5, 25)
+            while patience > 0:
+                hand, what, _ = crew.next_line()
+                assert what != "over" or hand.process.returncode is not None, hand.errors
+                patience -= what == "started"
+            if number % 2:
+                crew.hands[-1].kill()
+                hire(crew, f"w{number + 2}")
+            else:
+                server.kill()
+                server.start()
+            add(server.url, many(jobs // 4, f"slow {number}"))
+        until_all_are(server.url, {JobStatus.COMPLETED})
+        stored, _ = checked(server.url)
+        started = Counter((job_id, epoch) for job_id, epoch in crew.heard("started"))
+    assert max(started.values()) == 1  # no claim was run twice, whatever became of its answer
+    assert len(stored) == jobs + kills * (jobs // 4)
+    assert all(job.retry_count == 0 for job in stored.values())
+
+
+def test_what_a_killed_remote_worker_held_comes_back_with_its_lease(server: Served) -> None:
+    """F01."""
+    add(server.url, [Job(id="a", type="until killed")])
+    with Crew(server.address) as crew:
+        first = hire(crew, "first")
+        hear(crew, lambda _, what: what == "started")
+        first.kill()
+        hire(crew, "second")
+        until_all_are(server.url, {JobStatus.COMPLETED})
+        stored, _ = checked(server.url)
+    job = stored["a"]
+    assert (job.executions, job.crashes) == (2, 1)
