@@ -29,6 +29,7 @@ from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, 
 from benchmarks.scenarios_limits import limited_drain, postgres_limited_drain
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
+from benchmarks.scenarios_remote import remote_drain
 from benchmarks.scenarios_schedules import postgres_schedules, schedules
 from benchmarks.scenarios_server import post_jobs
 from benchmarks.scenarios_singles import single_enqueues
@@ -62,6 +63,7 @@ SQLITE = _named(
     schedules,
     keys,
     post_jobs,
+    remote_drain,
 )
 """In the order they run: those that only look come before those that write on the shared file."""
 POSTGRES = _named(

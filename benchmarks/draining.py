@@ -30,10 +30,10 @@ _PER_CALL = 1_000
 _BETWEEN_LOOKS = 0.005
 _PATIENCE = 120
 
-_PRODUCT = ("benchmarks.workers", "drain")
+PRODUCT = ("benchmarks.workers", "drain")
 _PEER = ("benchmarks.pgqueuer_peer",)
 
-_FINISHED = "SELECT sum(jobs) FROM queue_counts WHERE status = 'COMPLETED'"
+DONE_ON_SQLITE = "SELECT sum(jobs) FROM queue_counts WHERE status = 'COMPLETED'"
 _FINISHED_ON_POSTGRES = "SELECT count(*) FROM longshore.jobs WHERE status = 'COMPLETED'"
 
 
@@ -76,9 +76,9 @@ def on_sqlite(databases: Databases, jobs: int, terms: Terms = FREE) -> Iterator[
         with bare_sql.open_file(path) as observer:
 
             def done() -> int:
-                return sum(count or 0 for (count,) in observer.execute(_FINISHED))
+                return sum(count or 0 for (count,) in observer.execute(DONE_ON_SQLITE))
 
-            yield Line((*_PRODUCT, url), jobs, done, dict)
+            yield Line((*PRODUCT, url), jobs, done, dict)
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def on_postgres(postgres: PostgresDatabases, jobs: int, terms: Terms = FREE) -> 
     """The product's, on the server."""
     with postgres.new() as url:
         asyncio.run(fill(connect(url), jobs, terms))
-        with _observed(postgres, url, _PRODUCT, jobs, _FINISHED_ON_POSTGRES) as line:
+        with _observed(postgres, url, PRODUCT, jobs, _FINISHED_ON_POSTGRES) as line:
             yield line
 
 

@@ -38,7 +38,7 @@ class Served(Sample):
 
 def post_jobs(databases: Databases) -> list[Finding]:
     """POST /v1/jobs over 32 connections beside a route that does nothing, and 1,000 jobs per request beside one."""
-    with databases.scratch() as path, _serving(f"sqlite:///{path}") as server:
+    with databases.scratch() as path, serving(f"sqlite:///{path}") as server:
         single, nothing, bulk = alternate(
             databases.scale.rounds,
             lambda: _served(server, "/v1/jobs", json.dumps(_JOB), _REQUESTS),
@@ -114,7 +114,8 @@ class Process:
 
 
 @contextmanager
-def _serving(url: str) -> Iterator[Process]:
+def serving(url: str) -> Iterator[Process]:
+    """A server on this store, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.api_process", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -111,7 +111,8 @@ async def test_what_cannot_be_meant_is_refused_by_name(
 
 async def test_a_body_that_is_no_json_or_says_a_thing_twice_is_refused(quick: httpx.AsyncClient) -> None:
     for body, status in ((b"{", 400), (b'{"assignee_id":"a","assignee_id":"b"}', 422), (b"[1]", 422), (b"NaN", 422)):
-        assert (await quick.post("/v1/work/claim", content=body)).status_code == status
+        json = {"content-type": "application/json"}
+        assert (await quick.post("/v1/work/claim", content=body, headers=json)).status_code == status
 
 
 # -- who may do what
