@@ -68,7 +68,7 @@ def test_no_block_escapes_being_run_or_told_why_not() -> None:
             strays.append(f"{block.place}: {block.language or 'no language'}; write python, sh, or text for output")
     # four spaces make a block, too, which nobody would run
     indented = re.compile(r"(?: {4,}|\t)(?:python|pip|longshore|curl|make|import|from|async) ")
-    for page in set(PAGES) - SPARK_PAGES:
+    for page in PAGES:
         strays += [
             f"{name_of(page)}: indented code, fence it: {line.strip()}"
             for before, line in pairwise(["", *prose_of(page)])
