@@ -17,7 +17,7 @@ from tests.house.stage import Stage
 WITH_SPARK = [ROOT / "docs" / f"{name}.md" for name in ("audit", "pipeline", "report")]
 """tests/spark runs what these pages tell of; their commands would start Spark a dozen times, so here they are read."""
 ELSEWHERE = {*WITH_SPARK, ROOT / "examples" / "nightly_pipeline" / "README.md", ROOT / "docs" / "cli.md"}
-"""The example needs Spark, and tests/examples runs its commands; those of the last are many, and tests/cli runs them."""
+"""The example needs Spark, and tests/examples runs its commands; the last has many, and tests/cli runs them."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and commands_of(page)], ids=name_of)

@@ -181,6 +181,22 @@ def test_the_command_is_there(environment: Environment) -> None:
     assert output_of(environment.longshore, "--version", cwd=environment.room) == f"longshore {version}\n"
 
 
+def test_the_command_line_needs_no_extra_on_sqlite(environment: Environment) -> None:
+    room = environment.room.with_name("shell")
+    room.mkdir()
+
+    def say(*words: str) -> str:
+        return output_of(environment.longshore, *words, cwd=room)
+
+    say("migrate")
+    job_id = say("enqueue", "echo", '{"say": "hello"}', "-q").strip()
+    say("worker", "--until-empty")
+    assert json.loads(say("show", job_id, "--json"))["job"]["result"] == {"say": "hello"}
+    assert job_id in say("list", "--json")
+    for command in (["explain", job_id], ["stats", "--json"], ["queues", "--json"], ["schedule", "list", "--json"]):
+        say(*command)
+
+
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
