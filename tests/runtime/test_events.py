@@ -456,7 +456,7 @@ def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     }
     assert written - set(events_room.EVENTS) == set()
     assert {"job.waiting_children", "job.dependencies_completed"} <= written
-    assert len(events_room.EVENTS) == 25
+    assert len(events_room.EVENTS) == 30
 
 
 async def test_a_job_in_every_status_was_told_of(queue: Queue, backend: Backend) -> None:

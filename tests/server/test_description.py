@@ -126,5 +126,5 @@ get_progress get_queue get_schedule get_stats health list_dead_letters list_jobs
 metrics pause_queue pause_schedule preview_repeat preview_schedule promote_job put_schedule read_events readiness
 remove_schedule rerun_flow resume_queue resume_schedule retry_dead_letters retry_flow retry_job run_schedule set_limits
 stream_events stream_job submit_job submit_jobs
-create_token list_tokens revoke_token
+create_token list_tokens read_audit revoke_token
 """

@@ -397,7 +397,7 @@ class StoredBackend(Backend):
         return await self._write(schedules.run_schedule, check_name("schedule_id", schedule_id))
 
     async def remove_schedule(self, schedule_id: str) -> bool:
-        return await self._write(_remove_schedule, check_name("schedule_id", schedule_id))
+        return await self._write(schedules.remove_schedule, check_name("schedule_id", schedule_id))
 
     async def next_firing(self) -> datetime | None:
         return await self._read(looking.next_firing)
@@ -490,7 +490,3 @@ def _workers(view: View) -> list[WorkerInfo]:
 
 def _record_worker_event(tx: Transaction, event: str, worker_id: str, queue: str, detail: str | None) -> None:
     tx.write_event(EventRow(None, None, 0, queue, None, event, None, None, 0, 0, worker_id, "", tx.now, detail))
-
-
-def _remove_schedule(tx: Transaction, schedule_id: str) -> bool:
-    return tx.remove_schedule(schedule_id)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
+from longshore.core.change import note
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.moments import Duration, from_micros
 from longshore.core.token import Issued, Scope, Token, hash_of
@@ -125,18 +126,30 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
         hash=hash_of(new.secret),
     )
     rows.put_token(token)
+    _sign(tx, token, "token.created")
     return Issued(token, new.secret)
 
 
 def revoke_token(tx: Transaction, token_id: str) -> Token:
     """Marked, not removed: whose name stands in the log can still be looked up."""
     rows = _rows(tx)
-    if rows.token(token_id) is None:
+    known = rows.token(token_id)
+    if known is None:
         raise TokenNotFound(token_id)
     rows.revoke_token(token_id)
+    if known.revoked_at is None:
+        _sign(tx, known, "token.revoked")
     revoked = rows.token(token_id)
     assert revoked is not None  # it was there a moment ago, in this transaction
     return revoked
+
+
+def _sign(tx: Transaction, token: Token, event: str) -> None:
+    """Recorded whoever did it."""
+    detail: dict[str, Any] = {"token_id": token.id, "name": token.name, "scopes": sorted(token.scopes)}
+    if token.queues is not None:
+        detail["queues"] = sorted(token.queues)
+    tx.write_event(note("", event, tx.now, detail))
 
 
 def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:

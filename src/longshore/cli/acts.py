@@ -14,7 +14,7 @@ from longshore.cli.bars import progress
 from longshore.cli.completion import complete_job
 from longshore.cli.exits import Exit, exit_code_of, gravest
 from longshore.cli.output import ask, complain, say, say_id, say_model, somebody_is_there
-from longshore.cli.store import AsJson, Quiet, Store
+from longshore.cli.store import AsJson, Quiet, Store, actor
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
@@ -122,16 +122,6 @@ def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[Non
         await queue.retry_job(job_id, reset=reset, actor=actor())
 
     return {"cancel": cancel, "delete": delete, "retry": retry, "promote": queue.promote_job}[what]
-
-
-def actor() -> str:
-    """Who acts, for the record."""
-    import getpass
-
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user without a name, as containers have them
-        return "cli"
 
 
 # -- by filter

@@ -67,7 +67,20 @@ class Store:
 
         import asyncio
 
-        return asyncio.run(opened())
+        from longshore.core.acting import acting
+
+        with acting(actor()):
+            return asyncio.run(opened())
+
+
+def actor() -> str:
+    """Who acts, for the record."""
+    import getpass
+
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user without a name, as containers have them
+        return "cli"
 
 
 def a_store(url: Url = HERE, schema: Schema = None) -> Store:

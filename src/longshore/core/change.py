@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from longshore.core.acting import actor as acting_now
 from longshore.core.errors import InvalidTransition, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
 from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
@@ -29,6 +30,14 @@ class EventRow(NamedTuple):
     actor: str
     occurred_at: int
     detail: str | None
+
+
+def note(
+    queue: str, event: str, now: int, detail: Mapping[str, Any] | None = None, type_: str | None = None
+) -> EventRow:
+    """An event that is no job's, signed by whoever is acting."""
+    told = None if detail is None else json.dumps(detail, ensure_ascii=False)
+    return EventRow(None, None, 0, queue, type_, event, None, None, 0, 0, None, acting_now(), now, told)
 
 
 class Change:
@@ -116,7 +125,7 @@ def event_of(
         record.epoch,
         record.executions,
         record.assignee_id,
-        actor,
+        actor or acting_now(),
         now,
         None if detail is None else json.dumps(detail, ensure_ascii=False),
     )

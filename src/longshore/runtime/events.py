@@ -42,8 +42,13 @@ EVENTS = (
     "job.updated",
     "queue.paused",
     "queue.resumed",
+    "queue.changed",
     "schedule.paused",
     "schedule.resumed",
+    "schedule.changed",
+    "schedule.removed",
+    "token.created",
+    "token.revoked",
     "worker.error",
     "worker.drained",
 )

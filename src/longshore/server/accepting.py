@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longshore.backends.contract import Backend
+from longshore.core.acting import acting, actor
 from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
@@ -51,6 +52,7 @@ class Answer(NamedTuple):
 class _Submission:
     jobs: Sequence[Job]
     answered: asyncio.Future[list[Answer]]
+    actor: str
 
     @property
     def is_batch(self) -> bool:
@@ -70,7 +72,7 @@ class SubmissionDesk:
         """Stores and accepts all of them or none; each was made to be held (CREATED)."""
         if len(jobs) == 1:  # what comes along with others must not spoil it for them; a batch has a turn of its own
             record_of(jobs[0], 0)
-        submission = _Submission(jobs, asyncio.get_running_loop().create_future())
+        submission = _Submission(jobs, asyncio.get_running_loop().create_future(), actor())
         self._waiting.append(submission)
         self._begin_turns()
         return await submission.answered
@@ -91,21 +93,24 @@ class SubmissionDesk:
         self._begin_turns()
 
     def _next(self) -> list[_Submission]:
-        """A batch, or as many single jobs that wait as fit into one transaction."""
-        size = taken = 0
-        for submission in self._waiting[:_JOBS_PER_TURN]:
-            size += len(submission.jobs[0].payload)
-            if taken and (submission.is_batch or size > _BYTES_PER_TURN):
-                break
-            taken += 1
-            if submission.is_batch:
-                break
-        chosen, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        """A batch, or as many single jobs of one actor that wait as fit into one transaction."""
+        first = self._waiting[0]
+        chosen, size = [first], len(first.jobs[0].payload)
+        if not first.is_batch:
+            for submission in self._waiting[1:_JOBS_PER_TURN]:
+                size += len(submission.jobs[0].payload)
+                if submission.is_batch or size > _BYTES_PER_TURN:
+                    break
+                if submission.actor == first.actor:  # a transaction is signed by one
+                    chosen.append(submission)
+        taken = set(map(id, chosen))
+        self._waiting = [submission for submission in self._waiting if id(submission) not in taken]
         return chosen
 
     async def _take_turn(self, submissions: Sequence[_Submission]) -> None:
         try:
-            await self._serve(submissions)
+            with acting(submissions[0].actor):
+                await self._serve(submissions)
         except (InvalidArgument, DuplicateJob) as error:  # one of them is refused: which one, each finds out alone
             if len(submissions) == 1:
                 _tell(submissions[0], error)

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from longshore.core.acting import acting
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.job import Job
 from longshore.core.token import EVERYTHING as EVERYTHING
@@ -165,7 +166,12 @@ class GuardedRoute(APIRoute):
                 request.state.caller = caller
             if changes and not takes_form:
                 check_media_type(request)
-            return await handle(StrictRequest(request.scope, request.receive))
+            strict = StrictRequest(request.scope, request.receive)
+            # a worker is known by the jobs it holds; whoever else changes anything signs for it
+            if not changes or scope in (Scope.PUBLIC, Scope.WORK):
+                return await handle(strict)
+            with acting(request.state.caller.name):
+                return await handle(strict)
 
         return guarded
 

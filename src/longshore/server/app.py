@@ -26,6 +26,7 @@ from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
 from longshore.server.refusals import Unauthenticated
 from longshore.server.routes import (
+    audit,
     bulk,
     events,
     figures,
@@ -48,6 +49,7 @@ ROUTERS: Sequence[APIRouter] = (
     submission.router,
     bulk.router,
     events.router,
+    audit.router,
     jobs.router,
     queues.router,
     schedules.router,

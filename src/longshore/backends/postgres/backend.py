@@ -36,6 +36,7 @@ from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.claiming import dequeue_jobs
 from longshore.backends.verbs.turnover import settle_and_dequeue
 from longshore.backends.view import View
+from longshore.core.acting import on_behalf
 from longshore.core.clock import Clock
 from longshore.core.condition import Condition
 from longshore.core.errors import LongshoreError
@@ -127,8 +128,9 @@ class PostgresBackend(ArchivingBackend):
         holds: Sequence[str] | None = (),
     ) -> R:
         abandoned = threading.Event()
+        signed = on_behalf(verb)
         try:
-            return await self._in_thread(threads, lambda: self._performer.perform(verb, abandoned, holds))
+            return await self._in_thread(threads, lambda: self._performer.perform(signed, abandoned, holds))
         except asyncio.CancelledError:
             abandoned.set()  # what is not committed yet never will be
             raise

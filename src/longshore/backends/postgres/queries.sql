@@ -923,7 +923,7 @@ COPY {schema}.job_events ({event_row}) FROM STDIN
 -- name: insert_added_events
 -- The first event of every job of the batch, in one statement.
 INSERT INTO {schema}.job_events ({event_row})
-SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', $2::bigint,
+SELECT uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, $3::text, $2::bigint,
     CASE WHEN concurrency_key IS NOT NULL OR schedule_id IS NOT NULL OR parent_id IS NOT NULL THEN json_strip_nulls(
         json_build_object('key', concurrency_key, 'schedule_id', schedule_id, 'parent_id', parent_id)
     )::text END

@@ -16,6 +16,7 @@ from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone
 from longshore.backends.view import View
+from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow, belongings
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
@@ -112,10 +113,11 @@ class PostgresTransaction(PostgresLine):
             return
         if self._careful or len(records) < _WORTH_A_COPY:
             self._insert_carefully(records)
-            self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now)
+            self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now, actor())
         else:
+            signed = actor()
             self._session.copy(self._sql.copy_jobs, map(inserted_row, records))
-            self._session.copy(self._sql.copy_events, (_added_row(record, self.now) for record in records))
+            self._session.copy(self._sql.copy_events, (_added_row(record, self.now, signed) for record in records))
         self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
         self._append(events)
         self._came(Counter((record.queue, record.status) for record in records))
@@ -326,12 +328,12 @@ class PostgresTransaction(PostgresLine):
         return super().prune_events(queue, moment, limit, through) if alone else 0
 
 
-def _added_row(record: Record, now: int) -> Row:
+def _added_row(record: Record, now: int, signed: str) -> Row:
     """The first event of a new job, as `insert_added_events` would write it."""
     uid, status = record.uid, record.status
     told = belongings(record)
     detail = None if told is None else json.dumps(told, ensure_ascii=False)
-    return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, "", now, detail)
+    return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, signed, now, detail)
 
 
 def _as_json(row: Row) -> Iterator[Any]:

@@ -28,6 +28,7 @@ from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
+from longshore.core.acting import on_behalf
 from longshore.core.clock import Clock, micros_of
 from longshore.core.condition import Condition
 from longshore.core.errors import InvalidArgument
@@ -84,14 +85,14 @@ class SQLiteBackend(ArchivingBackend):
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._refuse_if_closed()
-        answer: R = await self._writer.run(lambda tx: verb(tx, *args, **kwargs))
+        answer: R = await self._writer.run(on_behalf(lambda tx: verb(tx, *args, **kwargs)))
         return answer
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         self._refuse_if_closed()
-        answer: R = await self._writer.run(lambda tx: verb(tx, *args, **kwargs), urgent=True)
+        answer: R = await self._writer.run(on_behalf(lambda tx: verb(tx, *args, **kwargs)), urgent=True)
         return answer
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:

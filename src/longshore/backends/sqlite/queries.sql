@@ -486,7 +486,7 @@ INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: insert_added_events
 -- The first event of every job of the batch, in one statement; the batch is all that has its uid or a later one.
 INSERT INTO job_events
-SELECT ?1 + uid - ?2, uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, '', ?3,
+SELECT ?1 + uid - ?2, uid, id, 1, queue, type, 'job.added', NULL, status, 0, 0, NULL, ?4, ?3,
     CASE WHEN concurrency_key IS NOT NULL OR schedule_id IS NOT NULL OR parent_id IS NOT NULL THEN json_patch(
         '{}', json_object('key', concurrency_key, 'schedule_id', schedule_id, 'parent_id', parent_id)
     ) END

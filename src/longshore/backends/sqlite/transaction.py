@@ -26,6 +26,7 @@ from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.line import SQLiteLine
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended
+from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
@@ -104,7 +105,7 @@ class SQLiteTransaction(SQLiteLine):
             return
         self._insert_rows(records)
         self._many(SQL.insert_tag, (row for record in records if record.tags for row in tag_rows(record)))
-        self._connection.execute(SQL.insert_added_events, (self._next_event, records[0].uid, self.now))
+        self._connection.execute(SQL.insert_added_events, (self._next_event, records[0].uid, self.now, actor()))
         self._next_event += len(records)
         self._append(events)
         counts = Counter((record.queue, record.status) for record in records)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from longshore.backends.contract import UNCHANGED, Unchanged
 from longshore.backends.transaction import QueueState, Transaction
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
-from longshore.core.change import EventRow
+from longshore.core.acting import actor
+from longshore.core.change import note
 from longshore.core.limits import Rate, Window
+from longshore.core.moments import SECOND
 
 
 def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
@@ -32,7 +36,7 @@ def set_paused(tx: Transaction, name: str, paused: bool) -> None:
         state.paused = paused
         tx.put_queue(state)
         event = "queue.paused" if paused else "queue.resumed"
-        tx.write_event(EventRow(None, None, 0, name, None, event, None, None, 0, 0, None, "", tx.now, None))
+        tx.write_event(note(name, event, tx.now))
 
 
 def set_limits(
@@ -55,6 +59,8 @@ def set_limits(
     tx.put_queue(state)
     if (state.per_key, state.rate_per_key) != before:
         tx.recount_keys(state, new_windows=_other_windows(before[1], state.rate_per_key))
+    given = {"running": running, "per_key": per_key, "rate": rate, "rate_per_key": rate_per_key}
+    _sign(tx, name, given)
 
 
 def set_retention(
@@ -70,6 +76,18 @@ def set_retention(
     state.keep_dead = state.keep_dead if dead is UNCHANGED else dead
     state.keep_events = state.keep_events if events is UNCHANGED else events
     tx.put_queue(state)
+    _sign(tx, name, {"keep_finished": finished, "keep_dead": dead, "keep_events": events})
+
+
+def _sign(tx: Transaction, name: str, given: Mapping[str, int | Rate | Unchanged | None]) -> None:
+    """Settings leave no trace by themselves: who changed them is told if somebody says who they are."""
+    if actor():
+        told = {what: _plain(value) for what, value in given.items() if value is not UNCHANGED}
+        tx.write_event(note(name, "queue.changed", tx.now, told))
+
+
+def _plain(value: int | Rate | Unchanged | None) -> object:
+    return {"count": value.count, "per": value.per_micros / SECOND} if isinstance(value, Rate) else value
 
 
 def _other_windows(before: Rate | None, after: Rate | None) -> bool:

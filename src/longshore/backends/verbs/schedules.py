@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from itertools import count
 from typing import NamedTuple
 
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.submission import store_records
 from longshore.core import schedule as plans
-from longshore.core.change import EventRow
+from longshore.core.acting import actor
+from longshore.core.change import note
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.job import Job
 from longshore.core.missed_runs import MOST_MADE_UP
@@ -60,6 +60,7 @@ def put_schedule(tx: Transaction, schedule: Schedule, keep_pause: bool) -> Sched
     tx.put_schedules([kept])
     if kept.paused is not (known is not None and known.paused):
         _tell(tx, kept)
+    _sign(tx, kept, "schedule.changed")
     return kept
 
 
@@ -101,9 +102,21 @@ def _keep(tx: Transaction, schedule: Schedule) -> Schedule:
 def _tell(tx: Transaction, schedule: Schedule) -> None:
     event = "schedule.paused" if schedule.paused else "schedule.resumed"
     detail = {"schedule_id": schedule.id} | ({"error": schedule.error} if schedule.error else {})
-    queue, type_ = str(schedule.job.queue), schedule.job.type
-    told = json.dumps(detail, ensure_ascii=False)
-    tx.write_event(EventRow(None, None, 0, queue, type_, event, None, None, 0, 0, None, "", tx.now, told))
+    tx.write_event(note(str(schedule.job.queue), event, tx.now, detail, schedule.job.type))
+
+
+def _sign(tx: Transaction, schedule: Schedule, event: str) -> None:
+    """That a schedule is there or gone leaves no trace by itself: it is told if somebody says who they are."""
+    if actor():
+        detail = {"schedule_id": schedule.id}
+        tx.write_event(note(str(schedule.job.queue), event, tx.now, detail, schedule.job.type))
+
+
+def remove_schedule(tx: Transaction, schedule_id: str) -> bool:
+    """False if there was none."""
+    for schedule in tx.schedules([schedule_id]):
+        _sign(tx, schedule, "schedule.removed")
+    return tx.remove_schedule(schedule_id)
 
 
 def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
