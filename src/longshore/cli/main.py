@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -43,6 +44,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _shown_in_full = False
+_ROOM = 58
+"""Characters beside the longest name, on a terminal that is as narrow as terminals are."""
 
 
 def _tell_version(asked: bool) -> None:
@@ -109,7 +112,19 @@ app.add_typer(pipeline.pipeline, name="pipeline")
 @cache
 def command() -> Any:
     """The whole tree, as it is run."""
-    return typer.main.get_command(app)
+    tree = typer.main.get_command(app)
+    _tell_in_short(tree)
+    return tree
+
+
+def _tell_in_short(tree: Any) -> None:
+    """Has every list of commands say of each what is whole without the rest, rather than cut it off with dots."""
+    for child in getattr(tree, "commands", {}).values():
+        told = " ".join((child.help or "").partition("\n\n")[0].split()).partition(". ")[0]
+        for parting in (r"[:;] .*", r", [^,]*$", r", [^,]*$"):
+            told = re.sub(parting, "", told) if len(told) > _ROOM else told
+        child.short_help = told.removesuffix(".")
+        _tell_in_short(child)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from longshore.cli.authentication import NO_TOKEN_YET, AllowedHosts, Auth, Sessi
 from longshore.cli.gathering import gathered
 from longshore.cli.output import flush, say, say_json
 from longshore.cli.store import Store, a_store, without_password
-from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.errors import LongshoreError
 
 if TYPE_CHECKING:
     from longshore.backends.contract import Backend
@@ -115,19 +115,13 @@ def serving(
     import asyncio
 
     from longshore.cli.together import Together
+    from longshore.server.app import create_app  # an extra, that other commands do without
+    from longshore.server.options import ServerOptions
+    from longshore.server.serving import ApiServer, is_loopback, settle_in
+    from longshore.server.token_gate import TokenGate
 
-    try:
-        from longshore.server.app import create_app  # an extra, that other commands do without
-        from longshore.server.options import ServerOptions
-        from longshore.server.serving import ApiServer, is_loopback, settle_in
-        from longshore.server.token_gate import TokenGate
-
-        if tracing:
-            import opentelemetry.trace  # noqa: F401 - to tell now, and not to the first client, that it is missing
-    except ImportError as error:
-        raise InvalidArgument(
-            "install", f"the server needs what longshore[server] brings (and --tracing longshore[otel]): {error}"
-        ) from None
+    if tracing:
+        import longshore.app.tracing  # noqa: F401 - to tell now, and not to the first client, that it is missing
     asks = asks_for_tokens(host, auth, loopback=is_loopback(host))
     options = ServerOptions(access_log=access_log, tracing=tracing, allowed_hosts=tuple(allowed_hosts))
     app = create_app(backend, options=options, gate=TokenGate(backend, session_key=key) if asks else None)
