@@ -14,7 +14,7 @@ from longshore.backends.contract import Backend
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.core.lifecycle import JobStatus
-from longshore.server import problems, refusals
+from longshore.server import problems, refusals, replays
 from longshore.server.access import GuardedRoute, Scope, needs
 from longshore.server.envelope import Envelope
 from longshore.server.hosts import Hosts
@@ -180,7 +180,7 @@ def test_every_error_there_is_has_its_row_in_the_table() -> None:
     never_raised_here = {errors.Fatal, errors.Snooze, errors.JobFailed, errors.JobCancelled, errors.MissingExtra}
     declared = {
         value
-        for module in (errors, refusals)
+        for module in (errors, refusals, replays)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, LongshoreError)
     }
