@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import re
+import subprocess
 import unicodedata
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jsonschema_rs
@@ -15,7 +18,7 @@ import pytest
 from longshore.cli.exits import Exit
 from longshore.cli.shapes import SHAPES
 from tests.cli.scene import Names, Scene
-from tests.cli.terminal import leaves, longshore, on_a_terminal
+from tests.cli.terminal import PROGRAM, leaves, longshore, on_a_terminal
 from tests.postgres_run import Clones
 
 LEAVES = dict(leaves())
@@ -42,17 +45,37 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J")
 """What we send to a terminal ourselves: colours, and the order to begin again at its top."""
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+NOT_OVER_HTTP = {"backup", "migrate", "token create", "token list", "token revoke"}
+"""They are about the store itself, and say so."""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "http"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One store for all commands, each of which finds what it needs."""
     folder = tmp_path_factory.mktemp("store")
     if request.param == "sqlite":
         yield _prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder))
         return
+    if request.param == "http":
+        with serving(_prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder))) as scene:
+            yield scene
+        return
     clones: Clones = request.getfixturevalue("postgres_clones")
     url = clones.add()
     yield _prepared(Scene(url, folder))
     clones.drop(url)
+
+
+@contextmanager
+def serving(scene: Scene) -> Iterator[Scene]:
+    """The same store, behind a server."""
+    command = [*PROGRAM, "serve", "--url", scene.url, "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield dataclasses.replace(scene, url=json.loads(server.stdout.readline())["address"])
+        finally:
+            server.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +114,9 @@ def test_every_command_does_what_it_is_for(command: str, store: Scene, monkeypat
     if command == "backup" and store.url.startswith("postgres"):
         assert done.code == Exit.USAGE
         assert "your database's own tools" in done.err
+        return
+    if command in NOT_OVER_HTTP and store.url.startswith("http"):
+        assert (done.code, done.out, done.err.count("\n")) == (Exit.USAGE, "", 1)
         return
     if command == "doctor" and store.url.startswith("postgres"):  # whose server is made for tests, and is not durable
         assert done.code == Exit.FAILED

@@ -196,6 +196,7 @@ def test_the_page_has_the_table_of_codes() -> None:
         ("sqlite:///{}/missing/jobs.db", Exit.UNREACHABLE, "does not exist"),
         ("sqlite:///{}/typo.db", Exit.UNREACHABLE, "longshore migrate"),
         ("postgresql://nobody@127.0.0.1:1/none", Exit.UNREACHABLE, "cannot be reached"),
+        ("http://127.0.0.1:1", Exit.UNREACHABLE, "the server at http://127.0.0.1:1 cannot be used now"),
         ("redis://localhost", Exit.USAGE, "'redis' is no backend known here"),
         ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "no backend known here"),
     ],

@@ -95,6 +95,22 @@ def test_a_server_tells_its_address_and_answers_there(command: str, url: str, tm
         assert process.wait(50) == 0
 
 
+def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = f"sqlite:///{tmp_path / 'jobs.db'}"
+    with running("serve", "--url", store, "--port", "0", "--auth", "on", "--json") as process:
+        assert process.stdout is not None
+        monkeypatch.setenv("LONGSHORE_URL", json.loads(process.stdout.readline())["address"])
+        refused = longshore("list")
+        assert (refused.code, refused.err.count("\n")) == (Exit.NOT_ALLOWED, 1)
+        assert "longshore token create" in refused.err
+        secret = longshore("token", "create", "me", "--scope", "read", "--url", store).out.strip()
+        monkeypatch.setenv("LONGSHORE_TOKEN", secret)
+        assert longshore("list").code == 0
+        assert longshore("enqueue", "t").code == Exit.NOT_ALLOWED
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

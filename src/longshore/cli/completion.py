@@ -69,7 +69,7 @@ def _looked(ctx: typer.Context, look: Look) -> list[str]:
 
     from longshore.cli.store import HERE, Store
 
-    store = Store(ctx.params.get("url") or HERE, ctx.params.get("schema"))
+    store = Store(ctx.params.get("url") or HERE, ctx.params.get("schema"), hurried=True)
 
     async def in_time(queue: Queue) -> list[str]:
         async with asyncio.timeout(_PATIENCE):

@@ -18,6 +18,7 @@ class Exit(IntEnum):
     NOT_FOUND = 4
     CONFLICT = 5
     TOO_LATE = 6
+    NOT_ALLOWED = 7
     INTERNAL = 70
     INTERRUPTED = 130
     PIPE_CLOSED = 141
@@ -31,6 +32,7 @@ MEANING: Mapping[Exit, str] = {
     Exit.NOT_FOUND: "no such job, schedule, token or place in the log",
     Exit.CONFLICT: "refused as things are: not possible from the status of the job, an id in use, something missing",
     Exit.TOO_LATE: "what was waited for did not happen in time; it goes on without you",
+    Exit.NOT_ALLOWED: "a server does not know who is calling, or does not let them; `LONGSHORE_TOKEN` has the token",
     Exit.INTERNAL: "a defect of Longshore; `longshore --traceback …` shows where",
     Exit.INTERRUPTED: "stopped with Ctrl-C",
     Exit.PIPE_CLOSED: "whoever read the output stopped reading, as `head` does",
@@ -47,6 +49,8 @@ TABLE: Mapping[type[BaseException], Exit] = {
     errors.DuplicateJob: Exit.CONFLICT,
     errors.InvalidTransition: Exit.CONFLICT,
     errors.LeaseLost: Exit.CONFLICT,
+    errors.Unauthenticated: Exit.NOT_ALLOWED,
+    errors.Forbidden: Exit.NOT_ALLOWED,
     errors.JobFailed: Exit.FAILED,
     errors.JobCancelled: Exit.FAILED,
     errors.LongshoreError: Exit.CONFLICT,

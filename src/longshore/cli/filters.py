@@ -14,7 +14,8 @@ from longshore.core.lifecycle import JobStatus
 
 
 def _statuses(_ctx: typer.Context, incomplete: str) -> list[str]:
-    return [status.value for status in JobStatus if status.value.startswith(incomplete.upper())]
+    names = [status.value.lower() if incomplete.islower() else status.value for status in JobStatus]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 Statuses = Annotated[

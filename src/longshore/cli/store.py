@@ -19,6 +19,16 @@ R = TypeVar("R")
 HERE = "sqlite:///longshore.db"
 """Where the jobs are if nothing is said: where `longshore up` puts them."""
 
+_AT_A_SERVER: dict[str, Any] = {"wait_seconds": 3}
+"""Whoever sits at a terminal wants to hear soon that a server is not there; a worker is more patient."""
+_SHORTEST_TIMEOUT = 2
+"""Seconds: PostgreSQL's library takes anything less for this."""
+_HASTE: dict[str, dict[str, Any]] = {
+    "sqlite:": {"busy_seconds": 0.5},
+    "postgres": {"wait_seconds": 1, "answer_seconds": 1},
+    "http": {"wait_seconds": 1, "answer_seconds": 1},
+}
+
 Url = Annotated[
     str,
     typer.Option(
@@ -44,6 +54,8 @@ class Store:
 
     url: str
     schema: str | None = None
+    hurried: bool = False
+    """Whether a store that does not answer soon is not waited for."""
 
     def backend(self, *, create: bool = False) -> Backend:
         """The backend, not opened yet. Unless `create`, a mistyped address makes no empty store to report on."""
@@ -52,9 +64,19 @@ class Store:
         options: dict[str, Any] = {}
         if self.url.startswith(("sqlite:", "postgres")):
             options["create"] = create
+        elif not create:
+            options |= _AT_A_SERVER if self.url.startswith("http") else {}
         if self.schema is not None:
             options["schema"] = self.schema
-        return connect(self.url, **options)
+        if self.hurried:
+            options |= next((haste for kind, haste in _HASTE.items() if self.url.startswith(kind)), {})
+        return connect(self._address, **options)
+
+    @property
+    def _address(self) -> str:
+        if not (self.hurried and self.url.startswith("postgres")):
+            return self.url
+        return f"{self.url}{'&' if '?' in self.url else '?'}connect_timeout={_SHORTEST_TIMEOUT}"
 
     def within(self, use: Callable[[Queue], Awaitable[R]], *, queue: str | None = None, create: bool = False) -> R:
         """Runs it with a queue of this name, or of all jobs, and closes everything behind it."""
