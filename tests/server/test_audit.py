@@ -157,3 +157,14 @@ async def test_one_call_looks_through_so_much_of_the_log_and_the_cursor_leads_on
         assert page["next_cursor"] != cursor
         found, cursor, calls = page["items"], page["next_cursor"], calls + 1
     assert calls == (4 if looks == 1 else 2)
+
+
+async def test_through_the_contract_only_whoever_is_known_by_name_signs(memory: Backend, serve: Serve) -> None:
+    _, ada = await keeper(memory).issue_token("ada", ["admin"])
+    end = await memory.end_of_events()
+    for gate, headers in ((None, {}), (TokenGate(memory), bearer(ada))):
+        client: httpx.AsyncClient = await serve(memory, gate=gate)
+        for verb in ("pause_queue", "resume_queue"):
+            answered = await client.post(f"/v1/store/{verb}", json={"queue": "mail"}, headers=headers)
+            assert answered.status_code == 204, answered.text
+    assert [event.actor for event in await memory.read_events(end)] == ["", "", "ada", "ada"]

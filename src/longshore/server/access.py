@@ -109,6 +109,7 @@ LOCAL = Caller(NOBODY, EVERYTHING)
 
 _SCOPE = "__longshore_scope__"
 _TAKES_FORM = "__longshore_takes_form__"
+_AS_THE_STORE = "__longshore_as_the_store__"
 
 
 def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
@@ -130,6 +131,12 @@ def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
 def takes_form(endpoint: Endpoint) -> Endpoint:
     """Declares that this route is sent a form by a page of ours; every other one that changes anything takes JSON."""
     setattr(endpoint, _TAKES_FORM, True)
+    return endpoint
+
+
+def as_the_store(endpoint: Endpoint) -> Endpoint:
+    """Declares that this route does what a program beside the store would: signed only by whoever is known by name."""
+    setattr(endpoint, _AS_THE_STORE, True)
     return endpoint
 
 
@@ -156,6 +163,7 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
         scope = self.scope
         takes_form = getattr(self.endpoint, _TAKES_FORM, False)
+        as_the_store = getattr(self.endpoint, _AS_THE_STORE, False)
 
         async def guarded(request: Request) -> Response:
             changes = request.method not in SAFE
@@ -169,6 +177,8 @@ class GuardedRoute(APIRoute):
             strict = StrictRequest(request.scope, request.receive)
             # a worker is known by the jobs it holds; whoever else changes anything signs for it
             if not changes or scope in (Scope.PUBLIC, Scope.WORK):
+                return await handle(strict)
+            if as_the_store and not request.app.state.gate.authenticates:
                 return await handle(strict)
             with acting(request.state.caller.name):
                 return await handle(strict)

@@ -19,7 +19,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 from longshore.core.names import check_name
-from longshore.server.access import Caller, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, GuardedRoute, Scope, as_the_store, needs
 from longshore.server.bodies import read_body
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Platform
@@ -280,7 +280,7 @@ def _add(verb: Verb[Any]) -> None:
     told: dict[int | str, dict[str, Any]] = refusals(404, 409, 410)
     if not verb.says_nothing:
         told[200] = {"description": "Done.", "content": {"application/json": {"schema": verb.answers}}}
-    endpoint = needs(Scope(verb.scope))(_serving(verb))
+    endpoint = needs(Scope(verb.scope))(as_the_store(_serving(verb)))
     router.add_api_route(
         verb.path,
         endpoint,
