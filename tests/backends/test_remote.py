@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from longshore import Job, JobStatus, Outcome, Queue, connect
+from longshore import Harbor, Job, JobStatus, Outcome, Queue, connect
 from longshore.backends.contract import Backend
 from longshore.backends.remote.problems import KNOWN, error_in, told_of
+from longshore.backends.tokens import KeepsTokens
+from longshore.cli.exits import Exit
 from longshore.core import errors
 from longshore.core.errors import (
     BackendUnavailable,
@@ -28,7 +30,9 @@ from longshore.runtime.running_job import RunningJob
 from longshore.server.access import Caller, Scope
 from longshore.server.problems import TABLE, kind_of
 from longshore.server.replays import Replays
+from longshore.server.token_gate import TokenGate
 from longshore.testing.conformance.staging import audit, claim, history, lease_of, new_job
+from tests.cli.terminal import longshore
 from tests.remote_server import RemoteServer
 from tests.runtime.working import Gate, all_come_to, comes_to, until, working
 from tests.tcp_proxy import TcpProxy
@@ -243,6 +247,80 @@ async def test_a_token_comes_from_the_environment_too(
                 await unknown.count_jobs()
             with pytest.raises(errors.Forbidden, match="scope submit"):
                 await known.enqueue_job(new_job())
+
+
+async def test_a_worker_with_a_token_works_in_its_queues_until_the_token_is_revoked(
+    server: RemoteServer, store: Backend
+) -> None:
+    # F53 F59 F60
+    assert isinstance(store, KeepsTokens)
+    token, secret = await store.issue_token("mailer", ["work", "read"], queues=["mail"])
+    gate = Gate()
+    with server.serving(store) as address, server.behind(TokenGate(store)):
+        await store.enqueue_jobs([new_job("mine", queue="mail"), new_job("not mine", queue="bills")])
+        async with connect(address, token=secret) as remote:
+            async with working(Queue(remote, "mail"), gate):
+                gate.open.set()
+                await comes_to(store, "mine", S.COMPLETED)
+            with pytest.raises(errors.Forbidden, match="scope submit"):
+                await remote.enqueue_job(new_job(queue="mail"))
+            with pytest.raises(errors.JobNotFound):
+                await remote.get_job("not mine")
+            assert await remote.dequeue_jobs("w", limit=10) == []
+            await store.revoke_token(token.id)
+
+            async def refusal() -> str:
+                while True:  # it is believed for a second more
+                    try:
+                        await remote.count_jobs("mail")
+                    except Unauthenticated as error:
+                        return str(error)
+
+            assert secret not in await asyncio.wait_for(refusal(), 25)
+    assert (await store.get_job("not mine")).status is S.INITIAL_PENDING
+
+
+def test_blocking_code_and_tasks_reach_a_server_too(server: RemoteServer, tmp_path: Path) -> None:
+    with server.serving(connect(f"sqlite:///{tmp_path / 'jobs.db'}")) as address:
+        queue = Queue(connect(address))
+        job = queue.sync.add("x", {"n": 1})
+        assert queue.sync.get_job(job.id).data == {"n": 1}
+        queue.sync.close()
+
+        async def run() -> str:
+            harbor = Harbor(address)
+
+            @harbor.task
+            async def greet(name: str) -> str:
+                return f"hello {name}"
+
+            async with harbor:
+                handle = await greet.enqueue("Ada")
+                worker = harbor.worker()
+                try:
+                    return await handle.result(timeout=25)
+                finally:
+                    await worker.close()
+
+        assert asyncio.run(run()) == "hello Ada"
+
+
+def test_commands_reach_a_server_and_say_so_if_they_may_not(
+    server: RemoteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = connect(f"sqlite:///{tmp_path / 'jobs.db'}")
+    assert isinstance(store, KeepsTokens)
+    with server.serving(store) as address:
+        monkeypatch.setenv("LONGSHORE_URL", address)
+        added = longshore("enqueue", "shout", "--job-id", "a")
+        assert added.code == 0, added
+        assert longshore("list", "-q").out == "a\n"
+        with server.behind(TokenGate(store)):
+            assert longshore("list").code == Exit.UNREACHABLE
+            monkeypatch.setenv("LONGSHORE_TOKEN", server.do(store.issue_token("reader", ["read"]))[1])
+            assert longshore("list", "-q").out == "a\n"
+            refused = longshore("cancel", "a")
+            assert (refused.code, "scope submit" in refused.err) == (Exit.UNREACHABLE, True), refused
 
 
 # -- errors are the same on both sides

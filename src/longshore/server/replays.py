@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+from longshore.backends.remote.protocol import REMEMBERED
 from longshore.core.errors import LongshoreError
 from longshore.server.refusals import KeyReused
 
-_KEPT = 120.0
-"""Seconds: longer than any client of ours goes on repeating."""
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -77,7 +76,7 @@ class Replays:
             request.done.set()
 
     def _forget_the_old(self) -> None:
-        long_ago = monotonic() - _KEPT
+        long_ago = monotonic() - REMEMBERED
         while self._requests:
             name, request = next(iter(self._requests.items()))
             if request.began > long_ago or not request.done.is_set():
@@ -96,7 +95,7 @@ class Replays:
             name, request = next(iter(self._requests.items()))
             if not request.done.is_set():
                 return
-            self._forgot_until = max(self._forgot_until, request.began + _KEPT)
+            self._forgot_until = max(self._forgot_until, request.began + REMEMBERED)
             self._forget(name)
 
     def _forget(self, name: tuple[str, str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
 from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
-from longshore.backends.remote.protocol import ANSWER_LOST, KEY, MARK, SENT_TO
+from longshore.backends.remote.protocol import ANSWER_LOST, KEY, MARK, REMEMBERED, SENT_TO
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 from longshore.core.names import new_id
 
@@ -23,6 +23,10 @@ R = TypeVar("R")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _CLOSED_WITHIN = 5.0
+_LAST_WORDS = 2.0
+"""Seconds that requests under way have to be answered when it is closed."""
+_AGE = REMEMBERED - 20
+"""Seconds after which a request is not repeated any more: its key may be forgotten when it arrives."""
 
 
 class AnswerLost(LongshoreError):
@@ -66,6 +70,7 @@ class Caller:
         self._known = ""
         """The server that answered last: which of many, or which life of one."""
         self._closed = False
+        self._asking: set[asyncio.Task[Any]] = set()
 
     # -- its thread
 
@@ -92,30 +97,47 @@ class Caller:
             loop.close()
 
     def close(self) -> None:
-        """Breaks off whatever is under way, and waits for its thread."""
+        """Lets what is under way be answered, breaks off the rest, and waits for its thread."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            asyncio.run_coroutine_threadsafe(self._wind_down(), loop)
             thread.join(_CLOSED_WITHIN)
+
+    async def _wind_down(self) -> None:
+        """Whatever was handed in may be answered; whoever only listens is not waited for."""
+        if self._asking:
+            await asyncio.wait(set(self._asking), timeout=_LAST_WORDS)
+        asyncio.get_running_loop().stop()
 
     # -- on its loop
 
-    async def ask(self, path: str, body: bytes, *, repeatable: bool, patience: float | None = None) -> Answer:
+    async def ask(self, path: str, body: bytes, *, repeatable: bool) -> Answer:
+        """The answer, waited for even by whoever closes."""
+        task = asyncio.current_task()
+        assert task is not None  # it runs on a loop
+        self._asking.add(task)
+        try:
+            return await self.ask_patiently(path, body, repeatable=repeatable)
+        finally:
+            self._asking.discard(task)
+
+    async def ask_patiently(self, path: str, body: bytes, *, repeatable: bool, patience: float = 0.0) -> Answer:
         """The answer, or the error that it tells of; repeated while nothing answers, up to `wait_seconds`.
 
         What may not be done twice goes under a key of its own. Whoever repeats it tells which server it was sent to:
         that one knows the key; another one says so, and AnswerLost is raised.
         """
         headers = {} if repeatable else {KEY: new_id()}
-        deadline = monotonic() + self._server.wait_seconds
+        began = monotonic()
+        deadline: float | None = None
         pause = _FIRST_PAUSE
         sent_to = self._known
         while True:
             lost = False
             try:
-                response = await self._send(path, body, headers, patience or 0.0)
+                response = await self._send(path, body, headers, patience)
             except (NotSent, Lost) as error:
                 lost = isinstance(error, Lost)
                 trouble, wait = str(error), pause
@@ -128,7 +150,11 @@ class Caller:
                 lost = response.status in (502, 504)
             if lost and not repeatable:
                 headers.setdefault(SENT_TO, sent_to or "unknown")
-            if monotonic() + wait > deadline:
+            now = monotonic()
+            deadline = now + self._server.wait_seconds if deadline is None else deadline
+            if SENT_TO in headers and now + wait - began > _AGE:
+                raise AnswerLost(f"no answer came from {self._server.address}: {trouble}")
+            if now + wait > deadline or self._closed:
                 raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}")
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -78,6 +78,6 @@ class Ear:
 
     async def _ask(self, mark: str, patience: float) -> tuple[str, bool]:
         body = json.dumps({"mark": mark, "timeout": patience}).encode()
-        answer = await self._caller.ask(CHANGES, body, repeatable=True, patience=patience)
+        answer = await self._caller.ask_patiently(CHANGES, body, repeatable=True, patience=patience)
         told = json.loads(answer.body)
         return told["mark"], told["changed"]

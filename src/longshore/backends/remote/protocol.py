@@ -58,6 +58,9 @@ SENT_TO = "Longshore-Sent-To"
 ANSWER_LOST = "answer-lost"
 """The problem of a request whose answer nobody remembers."""
 
+REMEMBERED = 120.0
+"""Seconds for which a server remembers a key: whoever repeats a request does so within them."""
+
 CHANGES = "/v1/store/changes"
 """Where the next change is waited for."""
 MOST_AT_ONCE = 1_000
