@@ -316,11 +316,11 @@ def test_commands_reach_a_server_and_say_so_if_they_may_not(
         assert added.code == 0, added
         assert longshore("list", "-q").out == "a\n"
         with server.behind(TokenGate(store)):
-            assert longshore("list").code == Exit.UNREACHABLE
+            assert longshore("list").code == Exit.NOT_ALLOWED
             monkeypatch.setenv("LONGSHORE_TOKEN", server.do(store.issue_token("reader", ["read"]))[1])
             assert longshore("list", "-q").out == "a\n"
             refused = longshore("cancel", "a")
-            assert (refused.code, "scope submit" in refused.err) == (Exit.UNREACHABLE, True), refused
+            assert (refused.code, "scope submit" in refused.err) == (Exit.NOT_ALLOWED, True), refused
 
 
 # -- errors are the same on both sides

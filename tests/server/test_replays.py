@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from longshore.backends.remote.protocol import REMEMBERED
 from longshore.server import replays
 from longshore.server.refusals import KeyReused
 from longshore.server.replays import AnswerLost, Replays
@@ -106,5 +107,5 @@ async def test_what_is_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     work = Work()
     ask = asking(Replays("here"), work)
     await ask()
-    now += replays.REMEMBERED + 1
+    now += REMEMBERED + 1
     assert await ask() == b"answer 2"

@@ -42,8 +42,6 @@ TABLE: Mapping[type[BaseException], Exit] = {
     errors.InvalidArgument: Exit.USAGE,
     errors.BackendUnavailable: Exit.UNREACHABLE,
     errors.QueueClosed: Exit.UNREACHABLE,
-    errors.Unauthenticated: Exit.UNREACHABLE,
-    errors.Forbidden: Exit.UNREACHABLE,
     errors.JobNotFound: Exit.NOT_FOUND,
     errors.ScheduleNotFound: Exit.NOT_FOUND,
     errors.TokenNotFound: Exit.NOT_FOUND,
