@@ -21,11 +21,13 @@ from benchmarks.postgres_claims import postgres_finished, postgres_snapshot, pos
 from benchmarks.postgres_wakeups import postgres_wakeups
 from benchmarks.reporting import Finding
 from benchmarks.scale import FULL, QUICK
+from benchmarks.scenarios_audit import spark_audit
 from benchmarks.scenarios_batches import enqueue, life
 from benchmarks.scenarios_callers import callers
 from benchmarks.scenarios_claims import crowded, keys, tag, waiting
 from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
 from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, postgres_future
+from benchmarks.scenarios_lake import spark_lake
 from benchmarks.scenarios_limits import limited_drain, postgres_limited_drain
 from benchmarks.scenarios_looks import looks
 from benchmarks.scenarios_memory import memory
@@ -34,6 +36,8 @@ from benchmarks.scenarios_schedules import postgres_schedules, schedules
 from benchmarks.scenarios_server import post_jobs
 from benchmarks.scenarios_singles import single_enqueues
 from benchmarks.scenarios_sleepers import sleeping
+from benchmarks.scenarios_spark import spark_circumstances, spark_follow, spark_read, spark_write
+from benchmarks.scenarios_spark_jobs import spark_jobs
 from benchmarks.scenarios_starts import postgres_start_latency, start_latency
 from benchmarks.table import Section
 
@@ -83,6 +87,9 @@ POSTGRES = _named(
     postgres_wakeups,
 )
 
+SPARK = _named(spark_read, spark_write, spark_follow, spark_lake, spark_audit, spark_jobs)
+"""With both stores; each in a Java of its own."""
+
 
 def main() -> int:
     """Runs what was asked for. The exit code says whether it ran, not whether the targets were met."""
@@ -94,7 +101,7 @@ def main() -> int:
         if _lies_in_memory(Path(folder)):
             print("these databases lie in memory, where commits cost nothing: name a folder on a disk with --directory")
         with closing(Databases(Path(folder), scale)) as databases:
-            sections = measured(databases, arguments.only or [*SQLITE, *POSTGRES])
+            sections = measured(databases, arguments.only or [*SQLITE, *POSTGRES, *SPARK])
     print(f"\n{table.plain(sections)}")
     if arguments.json:
         arguments.json.write_text(json.dumps(table.data(sections), indent=2, ensure_ascii=False) + "\n")
@@ -112,6 +119,8 @@ def measured(databases: Databases, names: Sequence[str]) -> list[Section]:
     if on_postgres := [POSTGRES[name] for name in names if name in POSTGRES]:
         check_postgres_agreement(databases.postgres)
         sections.append(Section("PostgreSQL", databases.postgres.circumstances, *_found(databases, on_postgres)))
+    if on_spark := [SPARK[name] for name in names if name in SPARK]:
+        sections.append(Section("Spark", spark_circumstances(), *_found(databases, on_spark)))
     return sections
 
 
@@ -140,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: 50,000 jobs instead of 1,000,000")
     parser.add_argument(
-        "--only", action="append", choices=[*SQLITE, *POSTGRES], help="one scenario; may be given again"
+        "--only", action="append", choices=[*SQLITE, *POSTGRES, *SPARK], help="one scenario; may be given again"
     )
     parser.add_argument("--rounds", type=int, help="how often the sides of a comparison take turns")
     parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk, not in memory")

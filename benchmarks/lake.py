@@ -15,9 +15,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.lake_duckdb import asked
 from benchmarks.lake_synthetic import land_synthetic
+from longshore.spark.audit.reading import from_history
+from longshore.spark.audit.report import audit
 from longshore.spark.lake.bronze import Receipt
 from longshore.spark.lake.lake import Lake
+from longshore.spark.lake.tables import EVENTS
 from longshore.spark.pipeline import refresh_lake
 from longshore.spark.pipeline_session import pipeline_session
 
@@ -26,16 +30,25 @@ _NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
 def main(folder: str, events: int) -> None:
-    """The whole history, and then one hundredth more."""
+    """The whole history, its audit, and then one hundredth more; at last, what people ask of it."""
     begun = perf_counter()
     spark = pipeline_session()
     started = perf_counter() - begun
     files = Lake.open_or_new(folder, spark).files
     whole = land_synthetic(spark, files, events, batch=0, days=DAYS)
     full = _refreshed(spark, folder, whole)
+    audited = _audited(spark, folder)
     little = land_synthetic(spark, files, events // 100, batch=1, days=0.25, since=DAYS - 0.3)
     more = _refreshed(spark, folder, little)
-    found = {"started": started, "events": whole.rows, "full": full, "more": more, "peak_bytes": peak_bytes(spark)}
+    found = {
+        "started": started,
+        "events": whole.rows,
+        "full": full,
+        "audited": audited,
+        "more": more,
+        "peak_bytes": peak_bytes(spark),
+    }
+    found["asked"] = asked(spark, folder)
     spark.stop()
     print(json.dumps(found))
 
@@ -51,6 +64,14 @@ def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, 
     lake = Lake.open_or_new(folder, spark)
     refresh_lake(spark, lake, [receipt], form="parquet", log="synthetic", made_at=_NOW, told=tell)
     return {"seconds": perf_counter() - begun, "events": receipt.rows, "steps": steps}
+
+
+def _audited(spark: SparkSession, folder: str) -> float:
+    """Seconds for an audit of all that landed."""
+    begun = perf_counter()
+    report = audit(from_history(Lake.open(folder, spark).table(spark, EVENTS)))
+    assert report.clean, report.listed(5)
+    return perf_counter() - begun
 
 
 def peak_bytes(spark: SparkSession) -> int:

@@ -37,6 +37,7 @@ class Scale:
     """Jobs that fall due at one instant."""
     watched_seconds: int = 8
     lake_events: int = 10_000_000
+    written_rows: int = 300_000
     many: int = 1_000_000
     few: int = 1_000
 
@@ -64,5 +65,6 @@ QUICK = Scale(
     due=20_000,
     watched_seconds=3,
     lake_events=200_000,
+    written_rows=30_000,
     many=50_000,
 )

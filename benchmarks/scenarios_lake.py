@@ -25,6 +25,7 @@ def spark_lake(databases: Databases) -> list[Finding]:
     shown = f"{events:,} events"
     return [
         _seconds(f"{shown} from bronze to gold", found["full"]["seconds"]),
+        _seconds("their audit", found["audited"]),
         _increment(found),
         Finding(
             f"the most memory of the driver, {shown}",
@@ -32,7 +33,20 @@ def spark_lake(databases: Databases) -> list[Finding]:
             Spread.of([found["peak_bytes"] / 1e6]),
             target=Target("<", 2000, "MB"),
         ),
+        *(_beside_duckdb(name, *seconds) for name, seconds in found["asked"].items()),
     ]
+
+
+def _beside_duckdb(name: str, by_spark: float, by_duckdb: float) -> Finding:
+    """For information: on one machine it is no match."""
+    return Finding(
+        f"{name}, asked of the same files",
+        "s",
+        Spread.of([by_spark]),
+        compared_with="DuckDB",
+        reference=Spread.of([by_duckdb]),
+        ratio=Spread.of([by_spark / by_duckdb]),
+    )
 
 
 def _increment(found: dict[str, Any]) -> Finding:

@@ -16,7 +16,7 @@ from time import perf_counter
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.measuring import Sample, alternate
-from longshore.backends.bulk import COLUMNS
+from longshore.backends.bulk import COLUMNS, Kind
 from longshore.core.names import new_id
 from longshore.spark.options import Address
 from longshore.spark.session import session
@@ -27,7 +27,7 @@ _JARS = {"postgresql": _DEBIAN / "postgresql.jar", "sqlite": _DEBIAN / "sqlite-j
 _JNI = "/usr/lib/x86_64-linux-gnu/jni:/usr/lib/aarch64-linux-gnu/jni:/usr/lib/jni"
 """Where Debian puts the native half of SQLite's driver."""
 _FETCHED_AT_ONCE = "10000"
-_STORED_AS = {"postgresql": {"xid": "xid::text::bigint", "number": "n"}, "sqlite": {"xid": "NULL", "number": "n"}}
+_STORED_AS = {"postgresql": {"xid": "xid::text::bigint", "number": "n"}, "sqlite": {"number": "n"}}
 
 
 def main(url: str, rounds: int, jar: Path | None) -> None:
@@ -73,7 +73,9 @@ def _by_the_source(spark: SparkSession, url: str) -> DataFrame:
 
 def _by_jdbc(spark: SparkSession, url: str, kind: str, last: int) -> DataFrame:
     """The same columns, in parts of as many rows."""
-    columns = ", ".join(f"{_STORED_AS[kind].get(name, name)} AS {name}" for name in COLUMNS["events"])
+    names = [name for name in COLUMNS["events"] if kind == "postgresql" or name != "xid"]  # SQLite has no transactions
+    columns = ", ".join(f"{_STORED_AS[kind].get(name, name)} AS {name}" for name in names)
+    numbers = [name for name in names if COLUMNS["events"][name] in (Kind.INTEGER, Kind.MOMENT)]
     table = "longshore.job_events" if kind == "postgresql" else "job_events"
     options = {
         "url": _jdbc_address(url, kind),
@@ -84,6 +86,7 @@ def _by_jdbc(spark: SparkSession, url: str, kind: str, last: int) -> DataFrame:
         "upperBound": str(last),
         "numPartitions": str(PARTS),
         "fetchsize": _FETCHED_AT_ONCE,
+        "customSchema": ", ".join(f"{name} BIGINT" for name in numbers),  # SQLite's driver takes them for 32 bits
     }
     return spark.read.format("jdbc").options(**options).load()
 
