@@ -6,8 +6,10 @@ import contextlib
 import io
 import os
 import pty
+import re
 import sys
 import threading
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -67,3 +69,21 @@ def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from longshore.cli.main import run; run()"]
 """The command as a process of its own."""
+
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J|\x1b\[\?25[lh]|\x1b\[[12]K|\x1b\[1A")
+"""What we send to a terminal ourselves: colours, the order to begin again at its top, and what draws a bar."""
+
+
+_ORDERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def check_inert(seen: str) -> None:
+    """Nothing that a terminal was sent is an order, but for ours; and no line is a user's."""
+    left = OURS.sub("", seen)
+    orders = {letter for letter in left if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {
+        "\r",
+        "\n",
+    }
+    assert not orders, (sorted(map(hex, map(ord, orders))), seen)
+    assert "\r" not in left.replace("\r\n", ""), "a line was written over"
+    assert not any(line.startswith("[bold]fake line") for line in left.splitlines()), "a line was made up"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import re
 import subprocess
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +16,7 @@ import pytest
 from longshore.cli.exits import Exit
 from longshore.cli.shapes import SHAPES
 from tests.cli.scene import Names, Scene
-from tests.cli.terminal import PROGRAM, leaves, longshore, on_a_terminal
+from tests.cli.terminal import PROGRAM, check_inert, leaves, longshore, on_a_terminal
 from tests.postgres_run import Clones
 
 LEAVES = dict(leaves())
@@ -41,10 +39,6 @@ NASTY = Names(
     suffix=" [red]x[/red] ]8;;http://evil \u202egnp.exe \u200b:smile: 'q\" $(id)",
     text="\x1b[31mred\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\ \r\n[bold]fake line[/bold] \x07\x9b2J\u2066\u202e\x7f",
 )
-OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J")
-"""What we send to a terminal ourselves: colours, and the order to begin again at its top."""
-
-
 NOT_OVER_HTTP = {"backup", "migrate", "token create", "token list", "token revoke"}
 """They are about the store itself, and say so."""
 
@@ -163,20 +157,6 @@ def test_nothing_that_a_user_wrote_reaches_a_terminal_as_an_order(
             json.loads(line)
 
 
-_ORDERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def check_inert(seen: str) -> None:
-    left = OURS.sub("", seen)
-    orders = {letter for letter in left if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {
-        "\r",
-        "\n",
-    }
-    assert not orders, (sorted(map(hex, map(ord, orders))), seen)
-    assert "\r" not in left.replace("\r\n", ""), "a line was written over"
-    assert not any(line.startswith("[bold]fake line") for line in left.splitlines()), "a line was made up"
-
-
 def test_what_a_user_wrote_is_shown_as_they_wrote_it(nasty_store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGSHORE_URL", nasty_store.url)
     monkeypatch.setenv("COLUMNS", "400")
@@ -184,13 +164,3 @@ def test_what_a_user_wrote_is_shown_as_they_wrote_it(nasty_store: Scene, monkeyp
     assert "shown [red]x[/red] ]8;;http://evil \\u202egnp.exe \\u200b:smile:" in seen
     _, seen = on_a_terminal("list", "--status", "dead")
     assert "[red]x[/red]" in seen
-
-
-@pytest.mark.parametrize("columns", ["20", "60", "100", "250"])
-def test_an_id_is_whole_however_narrow_the_terminal(
-    columns: str, store: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LONGSHORE_URL", store.url)
-    monkeypatch.setenv("COLUMNS", columns)
-    _, seen = on_a_terminal("list", "--status", "DEAD", "--status", "COMPLETED")
-    assert store.names.name("shown") in seen.replace("\r\n", "\n").split()

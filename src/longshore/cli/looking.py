@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,11 +31,13 @@ JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_job,
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="Jobs to show.")]
 Cursor = Annotated[str | None, typer.Option(help="Go on from here: the cursor that the page before ended with.")]
 All = Annotated[bool, typer.Option("--all", help="All that match, page after page.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", autocompletion=complete_job, help="With one of these ids.")]
 
 
 @gathered(where=a_filter, store=a_store)
 def list_jobs(
     *,
+    ids: Ids = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     everything: All = False,
@@ -44,7 +47,8 @@ def list_jobs(
     store: Store,
 ) -> None:
     """Lists jobs that match every condition given, newest first."""
-    show_jobs(store, where, limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
+    wanted = dataclasses.replace(where, ids=tuple(ids or ()))
+    show_jobs(store, wanted, limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
 
 
 def show_jobs(

@@ -82,8 +82,10 @@ class Store:
         """Runs it with a queue of this name, or of all jobs, and closes everything behind it."""
 
         async def opened() -> R:
+            from longshore.runtime import logs
             from longshore.runtime.job_queue import Queue
 
+            logs.make_inert()
             async with Queue(self.backend(create=create), queue) as found:
                 return await use(found)
 

@@ -56,6 +56,10 @@ class JsonLines(logging.Formatter):
         return without_secrets(json.dumps(told, default=str))
 
 
+def _shown(line: str) -> str:
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in line)
+
+
 class TextLines(logging.Formatter):
     """For people; line ends and other control characters inside a message are shown, not sent to the terminal."""
 
@@ -63,12 +67,18 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: ", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and a traceback below it."""
+        """The line, and a traceback below it, set in so that none of its lines can be taken for one of the log's."""
         record.asctime = self.formatTime(record, self.datefmt)
         told = "".join(f" {name}={value}" for name, value in context().items())
         line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{told}"
-        shown = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in line)
-        return without_secrets(f"{shown}\n{self.formatException(record.exc_info)}" if record.exc_info else shown)
+        below = self.formatException(record.exc_info).splitlines() if record.exc_info else []
+        return without_secrets("\n".join([_shown(line), *(f"    {_shown(one)}" for one in below)]))
+
+
+def make_inert() -> None:
+    """Has what a process logs that set up nothing go to its standard error as people can read it."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(TextLines())
 
 
 def set_up(form: LogFormat, level: int = logging.INFO) -> None:
