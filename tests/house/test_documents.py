@@ -110,6 +110,15 @@ def test_every_page_can_be_reached_from_the_readme_by_following_links() -> None:
     assert [name_of(page) for page in PAGES if page not in seen and page.parent not in numbered] == []
 
 
+def test_every_guide_and_every_example_stands_in_its_index() -> None:
+    guides, examples = ROOT / "docs" / "README.md", ROOT / "examples" / "README.md"
+    wanted = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert wanted - set(links_of(guides)) == set()
+    assert {f"{page.parent.name}/README.md" for page in PAGES if page.parent.parent == examples.parent} - set(
+        links_of(examples)
+    ) == set()
+
+
 # --- decision records ---
 
 
