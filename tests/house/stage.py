@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -96,12 +98,18 @@ class Stage:
         }
         forgotten = [word for name in NOT_HEARD for word in ("-u", name)]
         surroundings = [f"{name}={value}" for name, value in told.items()]
-        done = subprocess.run(
+        with subprocess.Popen(
             ["env", *forgotten, *surroundings, *command],
             cwd=self.folder,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
+            start_new_session=True,
+        ) as running:
+            try:
+                printed, complained = running.communicate()
+            finally:  # should the test run out of time, what the page left running must not outlive it
+                with suppress(ProcessLookupError):
+                    os.killpg(running.pid, signal.SIGKILL)
+        assert running.returncode == 0, f"{printed}\n{complained}"
+        return printed

@@ -15,6 +15,7 @@ ELSEWHERE = {*WITH_SPARK, ROOT / "examples" / "nightly_pipeline" / "README.md", 
 """The example needs Spark, and tests/examples runs its commands; the last has many, and tests/cli runs them."""
 
 
+@pytest.mark.timeout(180)  # a page starts servers and programs, one after the other
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and commands_of(page)], ids=name_of)
 def test_the_commands_on_a_page_run_one_after_the_other(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest

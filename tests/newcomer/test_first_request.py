@@ -18,6 +18,7 @@ curl -s "http://127.0.0.1:8470/v1/jobs/$id?wait=30"
 """
 
 
+@pytest.mark.timeout(180)
 def test_the_request_that_make_run_prints_is_run_to_its_end(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     shown = Stage(tmp_path, request).run_shell([Block(ROOT / "README.md", 1, "sh", PASTED)], [])
     job = json.loads(shown)

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from tests.house.pages import ROOT, blocks_of
 
+pytestmark = pytest.mark.timeout(180)  # environments are made here, and a type checker reads the libraries
 FEW = 20
 HEAVY = {"fastapi", "httpx", "jinja2", "numpy", "pandas", "psycopg", "pyarrow", "pyspark", "starlette", "uvicorn"}
 
