@@ -15,6 +15,7 @@ import pytest
 
 from longshore import Job, Queue, connect
 from longshore.cli.exits import Exit
+from longshore.cli.logs import look
 from longshore.runtime.logs import TextLines
 from tests.cli.terminal import PROGRAM, check_inert, longshore
 
@@ -132,3 +133,14 @@ def test_events_go_on_from_a_cursor(url: str) -> None:
     assert [json.loads(line)["job_id"] for line in rest] == ["j2", "j3", "j4"]
     assert longshore("events", "--job", "j3").out.count("\n") == 1
     assert longshore("events", "--after", "nonsense").code in (Exit.USAGE, Exit.NOT_FOUND)
+
+
+async def test_who_follows_one_queue_is_not_kept_awake_by_others() -> None:
+    async with Queue(connect("memory://")) as queue:
+        place = await queue.backend.end_of_events()
+        await queue.enqueue_jobs([Job(type="t", queue="other") for _ in range(3)])
+        seen, reached = await look(queue, place, "mine", None)
+        assert (seen, reached) == ([], await queue.backend.end_of_events())
+        await queue.enqueue_job(Job(id="j", type="t", queue="mine"))
+        seen, reached = await look(queue, reached, "mine", None)
+        assert ([event.job_id for event in seen], reached) == (["j"], seen[-1].cursor)

@@ -299,6 +299,38 @@ def test_help_loads_neither_stores_nor_pydantic_nor_rich() -> None:
     assert not loaded & {"pydantic", "apsw", "psycopg", "rich", "asyncio", "fastapi", "pyspark", "cronsim", "logging"}
 
 
+def test_every_list_and_show_works_where_no_extra_is_installed(url: str) -> None:
+    program = """
+import sys
+EXTRAS = {"fastapi", "starlette", "uvicorn", "httpx", "jinja2", "prometheus_client", "psycopg", "pyspark", "pyarrow"}
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(name, name=name.partition(".")[0])
+sys.meta_path.insert(0, Missing())
+from longshore.cli.main import main
+for command in sys.argv[1:]:
+    code = main(command.split())
+    assert code == 0, command
+"""
+    uses = [
+        "list",
+        "show j1",
+        "explain j1",
+        "logs j1",
+        "events",
+        "stats",
+        "queues",
+        "workers",
+        "limits mail",
+        "dlq list",
+    ]
+    uses += ["schedule list", "token list", "enqueue t", "cancel j1", "migrate"]
+    command = [sys.executable, "-W", "error", "-c", program, *(f"{use} --json" for use in uses)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # -- copies
 
 

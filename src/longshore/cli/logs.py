@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PATIENCE = 1.0
 """Seconds between two looks when nothing is heard."""
+_PAUSE = 0.05
+"""Seconds between two looks at a store that is busy with other things."""
 _AT_ONCE = 500
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")]
@@ -47,7 +49,7 @@ def logs(job_id: JobId, *, follow: Follow = False, after: AfterLine = 0, as_json
             flush()
             if over or not follow:
                 return
-            await queue.wait_for_change(_PATIENCE)
+            await _something_new(queue)
 
     store.within(read)
 
@@ -87,7 +89,7 @@ def events(
             place = await found.backend.end_of_events()
         told = 0
         while follow or told < limit:
-            some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+            some, reached = await look(found, place, queue, job)
             for one in some:
                 if follow or told < limit:
                     place = one.cursor
@@ -98,10 +100,31 @@ def events(
             if len(some) < _AT_ONCE:
                 if not follow:
                     return
-                await found.wait_for_change(_PATIENCE, after=place)
+                place = reached
+                await _something_new(found, place)
         complain(f"more, perhaps: --after {place}")
 
     store.within(read)
+
+
+async def look(
+    found: Queue, place: str | None, queue: str | None, job: str | None
+) -> tuple[list[JobEvent], str | None]:
+    """The next events, and up to where the log was looked through for them."""
+    some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+    if some:
+        return some, some[-1].cursor
+    # what others did is behind us from now on, or it would wake us again and again
+    end = await found.backend.end_of_events()
+    some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+    return some, some[-1].cursor if some else end
+
+
+async def _something_new(queue: Queue, after: str | None = None) -> None:
+    import asyncio
+
+    await queue.wait_for_change(_PATIENCE, after)
+    await asyncio.sleep(_PAUSE)
 
 
 def _tell_event(event: JobEvent, as_json: bool) -> None:

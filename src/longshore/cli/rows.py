@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from longshore.core.limits import Rate
 
 _LONGEST_NOTE = 200
+_LONGEST_IN_A_LIST = 80
+"""Letters of an error that a row has room for; `show` has all of it."""
 
 JOBS = (
     Column("ID", whole=True),
@@ -70,7 +72,7 @@ def _note(job: Job, now: datetime) -> str:
         return f"by {job.assignee_id}{progress}"
     if job.status.eligible and isinstance(job.run_at, datetime) and job.run_at > now:
         return f"due {ago(job.run_at, now)}"
-    return shortened(job.error_message.partition("\n")[0])
+    return shortened(job.error_message.partition("\n")[0], _LONGEST_IN_A_LIST)
 
 
 def queue_row(queue: QueueInfo) -> list[str]:
