@@ -107,6 +107,16 @@ def test_what_cannot_be_done_to_some_is_told_and_done_to_the_others(url: str) ->
     assert longshore("delete", "j0").out == "j0 deleted\n"
 
 
+def test_who_brought_a_dead_letter_back_is_on_record(url: str) -> None:
+    asyncio.run(_bury(url))
+    assert longshore("dlq", "requeue", "--all").code == Exit.USAGE
+    assert longshore("dlq", "requeue", "--all", "--yes").out == "1 jobs sent back to the queue\n"
+    told = json.loads(longshore("events", "--event", "job.retried", "--json").out)
+    assert told["job_id"] == "j1"
+    assert told["actor"].startswith("cli")
+    assert longshore("dlq", "list").err == "no job matches\n"
+
+
 def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str, tmp_path: Path) -> None:
     lines = tmp_path / "jobs.ndjson"
     lines.write_text('{"type": "a", "data": 1, "job_id": "n1"}\n\n{"type": "b", "queue": "other", "job_id": "n2"}\n')
