@@ -38,6 +38,15 @@ def process(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("group", [(), ("dlq",), ("schedule",), ("flow",), ("token",), ("pipeline",)])
+def test_who_says_nothing_is_told_what_could_be_said(group: tuple[str, ...]) -> None:
+    told = longshore(*group)
+    assert (told.code, told.out) == (Exit.USAGE, "")
+    assert told.err.splitlines()[0].startswith(" ".join(("Usage: longshore", *group)))
+    assert "Commands:" in told.err.splitlines()
+    assert longshore(*group, "--help").out.strip() == told.err.strip()
+
+
 # -- looking
 
 

@@ -147,8 +147,7 @@ def _told(error: BaseException) -> int:
     if _shown_in_full:
         traceback.print_exception(error)
     if isinstance(error, _USAGE_ERROR):
-        context = error.ctx.command_path if error.ctx is not None else "longshore"
-        _complain(f"{error.format_message()} See: {context} --help")
+        _tell_use(error.ctx, error.format_message())
         return Exit.USAGE
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return Exit.INTERRUPTED
@@ -158,6 +157,15 @@ def _told(error: BaseException) -> int:
     else:
         _complain(str(error))
     return code
+
+
+def _tell_use(context: Any, message: str) -> None:
+    """What was wrong with the words; of a command that was given none, how it is used."""
+    if context is not None and message == context.get_help():
+        for line in message.splitlines():
+            complain(line)
+    else:
+        _complain(f"{message} See: {context.command_path if context is not None else 'longshore'} --help")
 
 
 def _complain(what: str) -> None:
