@@ -137,6 +137,46 @@ async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
     return process
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+async def test_fifty_open_streams_do_not_hold_up_a_process_that_is_asked_to_stop(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    # F20, F21, F22: one to the process, the other to its group, as a terminal does
+    program = [sys.executable, "-c", COMMAND, "serve", "--url", f"sqlite:///{tmp_path / 'jobs.db'}", "--port", "0"]
+    process = await asyncio.create_subprocess_exec(
+        *program,
+        "--json",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    address = json.loads(await asyncio.wait_for(process.stdout.readline(), 40))["address"]
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=address, limits=limits, timeout=60) as client:
+        opened = asyncio.Semaphore(0)
+
+        async def follow() -> str:
+            async with client.stream("GET", "/v1/events/stream") as stream:
+                lines = stream.aiter_lines()
+                await anext(lines)
+                opened.release()
+                return [line async for line in lines][-2]
+
+        followers = [asyncio.create_task(follow()) for _ in range(50)]
+        for _ in followers:
+            await opened.acquire()
+        if how is signal.SIGTERM:
+            process.send_signal(how)
+        else:
+            os.killpg(process.pid, how)
+        _, logged = await asyncio.wait_for(process.communicate(), 30)
+        assert set(await asyncio.gather(*followers)) == {": the server stops; come back in a moment"}
+    assert process.returncode == 0
+    assert b"Traceback" not in logged, logged.decode()
+
+
 # -- longshore up
 
 

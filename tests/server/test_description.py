@@ -4,6 +4,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -20,10 +21,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from longshore.backends.opening import connect
+from longshore.backends.tokens import KeepsTokens
 from longshore.core.job import Job
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer
+from longshore.server.token_gate import TokenGate
 from tests.conftest import PROVING
 
 METHODS = ("get", "put", "post", "patch", "delete")
@@ -31,6 +34,8 @@ ENDLESS = r".*/stream$"
 DOCUMENT = create_app(connect("memory://")).openapi()
 
 described = schemathesis.openapi.from_dict(DOCUMENT).exclude(path_regex=ENDLESS)
+# what is behind the gate is the same with and without it; the long form asks for all of it once more
+guarded = described if PROVING else described.include(path_regex=r"^/v1/(tokens|audit|stats|queues)")
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -50,13 +55,29 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server on a real socket, in a loop of its own, with a few things to be found."""
+    with serving(asks=False) as (served, _):
+        yield served
+
+
+@pytest.fixture(scope="module")
+def asking() -> Iterator[tuple[str, str]]:
+    """The same where tokens are asked for; and one that may do everything."""
+    with serving(asks=True) as (served, secret):
+        yield served, secret
+
+
+@contextmanager
+def serving(*, asks: bool) -> Iterator[tuple[str, str]]:
     told: list[Any] = []
     started = threading.Event()
 
     async def run() -> None:
         backend = connect("memory://")
         await backend.enqueue_jobs([Job(id=job_id, type="echo", queue="mail") for job_id in ("0", "welcome-ada")])
-        server = ApiServer(create_app(backend, options=ServerOptions(longest_wait=0.02)))
+        assert isinstance(backend, KeepsTokens)
+        told.append((await backend.issue_token("root", ["admin"])).secret)
+        gate = TokenGate(backend) if asks else None
+        server = ApiServer(create_app(backend, options=ServerOptions(longest_wait=0.02), gate=gate))
         running = asyncio.create_task(server.run())
         await server.ready()
         told.extend([server, asyncio.get_running_loop()])
@@ -66,8 +87,8 @@ def address() -> Iterator[str]:
     thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
     thread.start()
     assert started.wait(20)
-    server, loop = told
-    yield server.address
+    secret, server, loop = told
+    yield server.address, secret
     asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
     thread.join(20)
 
@@ -81,6 +102,21 @@ def address() -> Iterator[str]:
 def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case[Any], address: str) -> None:
     # F52
     case.call_and_validate(base_url=address, checks=CHECKS)
+
+
+@pytest.mark.prove
+@guarded.parametrize()
+@settings(
+    max_examples=100 if PROVING else 3,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+def test_the_document_is_true_where_tokens_are_asked_for(case: Case[Any], asking: tuple[str, str]) -> None:
+    # F52, F53
+    address, secret = asking
+    case.call_and_validate(base_url=address, checks=CHECKS, headers={"Authorization": f"Bearer {secret}"})
+    stranger = case.call(base_url=address)
+    if case.path not in ("/healthz", "/readyz"):
+        assert 400 <= stranger.status_code < 500, "whoever shows no token is told nothing"
 
 
 def test_every_operation_is_told_in_full() -> None:

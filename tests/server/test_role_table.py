@@ -122,6 +122,17 @@ async def test_a_token_of_another_queue_reads_and_changes_nothing_on_any_route(m
         assert await picture(memory) == before
 
 
+async def test_a_stream_ends_with_the_token_that_opened_it(memory: Backend) -> None:
+    made, secret = await keeper(memory).issue_token("ada", ["read"])
+    async with asking(memory) as (_, client):
+        async with client.stream("GET", "/v1/events/stream", headers=bearer(secret), timeout=30) as stream:
+            lines = stream.aiter_lines()
+            await anext(lines)
+            await keeper(memory).revoke_token(made.id)
+            rest = [line async for line in lines]
+        assert rest[-2:] == [": your token is over; come back with another", ""]
+
+
 def example(document: dict[str, Any], method: str, path: str) -> Any:
     """The body that the document of the API shows for this route."""
     operation = document["paths"].get(path, {}).get(method.lower(), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,14 +13,14 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from longshore.core.acting import acting
-from longshore.core.errors import InvalidArgument, JobNotFound
+from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError
 from longshore.core.job import Job
 from longshore.core.token import EVERYTHING as EVERYTHING
 from longshore.core.token import NOBODY
 from longshore.core.token import Scope as Scope
 from longshore.server.bodies import StrictRequest
 from longshore.server.origins import SAFE, check_media_type, check_origin
-from longshore.server.refusals import Forbidden
+from longshore.server.refusals import Forbidden, TooMany, Unauthenticated
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -107,6 +108,8 @@ class OpenGate:
 
 LOCAL = Caller(NOBODY, EVERYTHING)
 
+_ASKED_AGAIN = 0.4
+"""Seconds after which somebody who listens is asked again who they are."""
 _SCOPE = "__longshore_scope__"
 _TAKES_FORM = "__longshore_takes_form__"
 _AS_THE_STORE = "__longshore_as_the_store__"
@@ -184,6 +187,20 @@ class GuardedRoute(APIRoute):
                 return await handle(strict)
 
         return guarded
+
+
+async def turned_away(request: Request) -> None:
+    """Returns when whoever sent this would not be let in any more: for an answer that lasts longer than a token may."""
+    gate: Gate = request.app.state.gate
+    while True:
+        await asyncio.sleep(_ASKED_AGAIN)
+        if gate.authenticates:
+            try:
+                await gate.admit(request)
+            except (Unauthenticated, TooMany):
+                return
+            except LongshoreError:  # a store that does not answer says nothing of the caller
+                continue
 
 
 async def _caller(request: Request) -> Caller:

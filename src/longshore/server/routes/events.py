@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 
 from longshore.core.names import check_name
 from longshore.runtime.events import EVERY, check_event
@@ -64,6 +64,7 @@ async def read_events(
 )
 @needs(Scope.READ)
 async def stream_events(
+    request: Request,
     here: Here,
     caller: Calling,
     queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
@@ -74,7 +75,7 @@ async def stream_events(
 ) -> EventStream:
     """Server-sent events from now on, or from where the last stream broke off. Each `id` is a cursor."""
     wanted = await _wanted(here, caller, queue, job_id, event)
-    return await _stream(here, last_event_id or after, wanted)
+    return await _stream(request, here, last_event_id or after, wanted)
 
 
 @router.get(
@@ -104,11 +105,11 @@ async def get_history(job_id: JobId, here: Here, caller: Calling, after: After =
 )
 @needs(Scope.READ)
 async def stream_job(
-    job_id: JobId, here: Here, caller: Calling, after: Since = None, last_event_id: LastEventId = None
+    job_id: JobId, request: Request, here: Here, caller: Calling, after: Since = None, last_event_id: LastEventId = None
 ) -> EventStream:
     """What happened to one job from its beginning, or from a cursor on, and whatever happens to it next."""
     await here.job(caller, job_id)
-    return await _stream(here, last_event_id or after, Wanted(job_id=job_id), whole=True)
+    return await _stream(request, here, last_event_id or after, Wanted(job_id=job_id), whole=True)
 
 
 async def _wanted(
@@ -122,8 +123,10 @@ async def _wanted(
     return Wanted(queues, job_id, told)
 
 
-async def _stream(here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False) -> EventStream:
+async def _stream(
+    request: Request, here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False
+) -> EventStream:
     if cursor:
         await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
     with here.a_place():
-        return EventStream(here, cursor or None, wanted, whole=whole)
+        return EventStream(request, here, cursor or None, wanted, whole=whole)
