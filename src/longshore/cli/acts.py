@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from longshore.runtime.job_queue import Queue
     from longshore.server.bulk import Act
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", autocompletion=complete_job, help="The jobs.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", autocompletion=complete_job, help="The jobs.")]
 All = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count those that match.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

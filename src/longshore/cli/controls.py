@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queue.")]
 QueueNames = Annotated[
-    list[str] | None, typer.Argument(metavar="[QUEUE]...", autocompletion=complete_queue, help="The queues.")
+    list[str] | None, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queues.")
 ]
 All = Annotated[bool, typer.Option("--all", help="All queues there are.")]
 Running = Annotated[str | None, typer.Option(help="Jobs that may run at once; none for no limit.")]

@@ -30,10 +30,10 @@ AT_ONCE = 1_000
 """Lines that are stored in one transaction: all of them or none."""
 
 TypeName = Annotated[
-    str | None, typer.Argument(metavar="[TYPE]", autocompletion=complete_type, help="Which task runs it.")
+    str | None, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="Which task runs it.")
 ]
 Data = Annotated[
-    str | None, typer.Argument(metavar="[DATA]", help="Its arguments: JSON, @file with JSON, or - for standard input.")
+    str | None, typer.Argument(metavar="DATA", help="Its arguments: JSON, @file with JSON, or - for standard input.")
 ]
 QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="Where it waits.")]
 From = Annotated[

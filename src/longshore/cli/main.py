@@ -165,7 +165,8 @@ def _tell_use(context: Any, message: str) -> None:
         for line in message.splitlines():
             complain(line)
     else:
-        _complain(f"{message} See: {context.command_path if context is not None else 'longshore'} --help")
+        command_path = "longshore" if context is None else context.command_path
+        _complain(f"{message.rstrip('.')} – see {command_path} --help")
 
 
 def _complain(what: str) -> None:

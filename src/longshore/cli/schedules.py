@@ -24,10 +24,10 @@ schedule = typer.Typer(help="Work that is repeated.", no_args_is_help=True, rich
 
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule.")]
 SomeScheduleId = Annotated[
-    str | None, typer.Argument(metavar="[ID]", autocompletion=complete_schedule, help="The schedule.")
+    str | None, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule.")
 ]
 TypeName = Annotated[str, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="Which task runs.")]
-Data = Annotated[str | None, typer.Argument(metavar="[DATA]", help="Its arguments: JSON, @file, or -.")]
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help="Its arguments: JSON, @file, or -.")]
 QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="Where its jobs wait.")]
 Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Times to show.")]
 
