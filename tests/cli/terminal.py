@@ -72,15 +72,14 @@ PROGRAM = [sys.executable, "-W", "error", "-c", "from longshore.cli.main import 
 
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J|\x1b\[\?25[lh]|\x1b\[[12]K|\x1b\[1A")
 """What we send to a terminal ourselves: colours, the order to begin again at its top, and what draws a bar."""
-
-
 _ORDERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""The categories of letters that a terminal obeys rather than shows."""
 
 
 def check_inert(seen: str) -> None:
     """Nothing that a terminal was sent is an order, but for ours; and no line is a user's."""
     left = OURS.sub("", seen)
-    orders = {letter for letter in left if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {
+    orders = {letter for letter in left if unicodedata.category(letter) in _ORDERS} - {
         "\r",
         "\n",
     }

@@ -60,12 +60,6 @@ class ActReport(BaseModel):
     """Those it could not be done to, of the named ones, each with the reason."""
 
 
-class Enqueued(BaseModel):
-    """Jobs that were stored together."""
-
-    job_ids: list[str]
-
-
 class JobResult(BaseModel):
     """How a job ended that was waited for."""
 

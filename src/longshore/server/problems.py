@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from longshore.backends.remote.problems import carried
+from longshore.backends.remote.problems import PREFIX, carried
 from longshore.backends.remote.protocol import ANSWER_LOST
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
@@ -109,7 +109,7 @@ def _response(
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    told = {"type": f"urn:longshore:{name}", "title": title, "status": status, "detail": detail}
+    told = {"type": f"{PREFIX}{name}", "title": title, "status": status, "detail": detail}
     body = json.dumps({**told, "request_id": request_id, **(more or {})}, default=str)  # ASCII: any text is safe
     return Response(body, status, headers, MEDIA_TYPE)
 

@@ -171,6 +171,11 @@ def write_time(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def stored_time(value: Json) -> datetime | None:
+    """A time of which the other side is sure, where there is one."""
+    return None if value is None else datetime.fromisoformat(value)
+
+
 def read_time(name: str, value: Json) -> datetime:
     """A time that somebody sent."""
     if isinstance(value, str):
