@@ -187,6 +187,15 @@ async def test_what_nobody_can_tell_is_said_so(remote: Backend, proxy: TcpProxy,
             await remote.dequeue_jobs("w")
 
 
+async def test_whether_the_store_outlives_its_server_is_told(server: RemoteServer, store: Backend) -> None:
+    for served, durable in ((store, True), (connect("memory://"), False)):
+        with server.serving(served) as address:
+            async with connect(address) as remote:
+                await remote.count_jobs()
+                assert (remote.capabilities.durable, remote.capabilities.shared) == (durable, True)
+                assert not remote.capabilities.joins_transactions
+
+
 # -- a server that is not there
 
 
@@ -210,6 +219,9 @@ async def test_what_is_no_longshore_server_is_told(server: RemoteServer) -> None
     [
         ("http://ada:secret@host", {}, "url"),
         ("http://", {}, "url"),
+        ("http://host:port", {}, "url"),
+        ("http://host/a b", {}, "url"),
+        ("http://host/\r\nX-Evil: 1", {}, "url"),
         ("http://host?token=secret", {}, "url"),
         ("http://host", {"token": "two\nlines"}, "token"),
         ("http://host", {"token": ""}, "token"),

@@ -8,13 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, WorkerInfo
 from longshore.backends.remote.protocol import VERBS
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.server.access import Caller, Scope
+from longshore.server.options import ServerOptions
+from longshore.server.platform import Platform
 from longshore.server.within_queues import _GUARDS
+from tests.runtime.working import until
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 
@@ -115,6 +118,32 @@ async def test_a_body_that_is_no_json_or_says_a_thing_twice_is_refused(quick: ht
         assert (await quick.post("/v1/work/claim", content=body, headers=json)).status_code == status
 
 
+async def test_whoever_waits_is_answered_when_the_server_stops(memory: Backend, serve: Serve) -> None:
+    # F21
+    client: httpx.AsyncClient = await serve(memory)
+    platform: Platform = client._transport.app.state.platform  # type: ignore[attr-defined]  # the application behind it
+    mark = (await asked(client, "store/changes")).json()["mark"]
+    waiting = [asyncio.create_task(asked(client, "work/claim", assignee_id=f"w{n}", wait=50)) for n in range(20)]
+    waiting += [asyncio.create_task(asked(client, "store/changes", mark=mark, timeout=50)) for _ in range(20)]
+    await until(lambda: platform.streams == 40)
+    platform.begin_to_close()
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert [answer.status_code for answer in answers] == [200] * 40
+    refused = await asked(client, "work/claim", assignee_id="w", wait=50)
+    assert refused.status_code == 503
+
+
+async def test_calls_that_wait_are_bounded(memory: Backend, serve: Serve) -> None:
+    client: httpx.AsyncClient = await serve(memory, options=ServerOptions(max_streams=1))
+    waiting = asyncio.create_task(asked(client, "work/claim", assignee_id="w", wait=50))
+    platform: Platform = client._transport.app.state.platform  # type: ignore[attr-defined]  # as above
+    await until(lambda: platform.streams == 1)
+    refused = await asked(client, "work/claim", assignee_id="v", wait=50)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+    await memory.enqueue_job(Job(type="x"))
+    assert len((await waiting).json()["jobs"]) == 1
+
+
 # -- who may do what
 
 
@@ -176,6 +205,10 @@ async def test_a_worker_bound_to_a_queue_has_nothing_to_do_with_others(
     assert [one["name"] for one in (await asked(guarded, "store/list_queues", MAILER)).json()["queues"]] == ["mail"]
     assert (await asked(guarded, "work/heartbeat", MAILER, worker={"id": "w"})).status_code == 204
     assert (await memory.list_workers())[0].queues == ("mail",)
+    await memory.heartbeat_worker(WorkerInfo(id="biller", queues=("bills",)))
+    for path, body in (("facts_about", {"job_id": "m"}), ("list_workers", {})):
+        told = (await asked(guarded, f"store/{path}", MAILER, **body)).json()["workers"]
+        assert "biller" not in [worker["id"] for worker in told], path
     assert (await memory.get_job("b")).status is S.RUNNING
 
 

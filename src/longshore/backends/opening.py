@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from longshore import settings
 from longshore.backends.contract import Backend
@@ -76,7 +76,7 @@ def _remote(
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:  # whose words are not repeated here
         raise InvalidArgument("url", "must hold no user and no password; give connect(url, token=…) or LONGSHORE_TOKEN")
-    if not parts.hostname or parts.query or parts.fragment:
+    if not _is_address(url, parts) or parts.query or parts.fragment:
         raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
     if clock is not None:
         raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
@@ -96,6 +96,15 @@ def _remote(
         check_number("connections", connections, least=2),
     )
     return RemoteBackend(server)
+
+
+def _is_address(url: str, parts: SplitResult) -> bool:
+    """Whether it can be asked: it is written into the first lines of every request as it is."""
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    return bool(parts.hostname) and port != 0 and url.isascii() and url.isprintable() and " " not in url
 
 
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:

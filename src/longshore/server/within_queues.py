@@ -9,6 +9,7 @@ from typing import Any
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError, ScheduleNotFound
+from longshore.core.facts import Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
 from longshore.core.lifecycle import JobStatus
@@ -83,6 +84,13 @@ async def _of_one_queue(call: _Bound) -> Any:
         return await _for_all_queues(call)
     call.caller.check_queue(check_name("queue", queue))
     return await call.go()
+
+
+async def _facts(call: _Bound) -> Facts:
+    """Without the workers of others, of which it may name some."""
+    facts: Facts = await _of_one_job(call)
+    mine = tuple(one for one in facts.workers if one.queues and set(one.queues) <= set(call.queues))
+    return dataclasses.replace(facts, workers=mine)
 
 
 # -- jobs come in
@@ -315,7 +323,7 @@ async def _schedule_list(call: _Bound) -> Any:
 _ONE_JOB = (
     *("release_lease", "set_progress", "append_log", "save_checkpoint", "complete_job", "fail_job", "bury_job"),
     *("stop_job", "stop_job_with_retry", "mark_job_unknown_stopped", "update_job_status", "acknowledge_cancellation"),
-    *("get_job", "facts_about", "read_logs", "retry_job", "promote_job"),
+    *("get_job", "read_logs", "retry_job", "promote_job"),
 )
 _ONE_QUEUE = (
     *("reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs", "set_retention"),
@@ -325,6 +333,7 @@ _GUARDS: dict[str, Callable[[_Bound], Awaitable[Any]]] = {
     **dict.fromkeys(_ONE_QUEUE, _of_one_queue),
     **dict.fromkeys(("now", "end_of_events", "wait_for_change"), _as_it_is),
     **dict.fromkeys(("get_schedule", "pause_schedule", "resume_schedule", "run_schedule"), _of_one_schedule),
+    "facts_about": _facts,
     "enqueue_job": _enqueue_job,
     "enqueue_jobs": _enqueue_jobs,
     "add_jobs": _add_jobs,

@@ -42,6 +42,8 @@ from longshore.core.numbers import check_number
 R = TypeVar("R")
 T = TypeVar("T")
 
+_FORGETFUL = Capabilities(shared=True)
+"""Of a server whose store does not outlive it; as long as none has answered, the best is believed."""
 _write = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -88,6 +90,8 @@ class RemoteBackend(OfOneProcess):
             raise InvalidArgument(verb.name, f"has arguments that cannot be sent: {error}") from None
         answer = await self._there(self._caller.ask(verb.path, body, repeatable=verb.repeatable))
         self._ear.saw(answer.mark)
+        if not answer.durable:
+            self.capabilities = _FORGETFUL
         if verb.says_nothing:
             self._bell.ring()
             return verb.returns.read("", None)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
 from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
-from longshore.backends.remote.protocol import ANSWER_LOST, KEY, MARK, REMEMBERED, SENT_TO
+from longshore.backends.remote.protocol import ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 from longshore.core.names import new_id
 
@@ -56,6 +56,8 @@ class Answer:
 
     body: bytes
     mark: str
+    durable: bool
+    """Whether the store says that it outlives its server."""
 
 
 class Caller:
@@ -145,7 +147,7 @@ class Caller:
                 mark = response.headers.get(MARK.lower(), "")
                 self._known = mark.partition(".")[0] or self._known
                 if response.status < 300:
-                    return Answer(response.body, mark)
+                    return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
                 trouble, wait = _refusal(self._server.address, response, pause)
                 lost = response.status in (502, 504)
             if lost and not repeatable:

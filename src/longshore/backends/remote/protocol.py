@@ -55,6 +55,8 @@ KEY = "Idempotency-Key"
 """The header of every request that changes something: one that comes again is answered as the first was."""
 SENT_TO = "Longshore-Sent-To"
 """The header of a repeated request: the server that got it first. Another one does not know what became of it."""
+FORGETFUL = "Longshore-Forgetful"
+"""The header of every answer of a server whose store does not outlive it."""
 ANSWER_LOST = "answer-lost"
 """The problem of a request whose answer nobody remembers."""
 
@@ -82,6 +84,8 @@ class Verb(Generic[T]):
     operation: str
     repeatable: bool
     """Whether doing it twice is as good as once, so that it may be repeated whoever answers."""
+    needed: tuple[str, ...]
+    """What must be said."""
 
     @property
     def looks(self) -> bool:
@@ -104,16 +108,15 @@ class Verb(Generic[T]):
         return inspect.getdoc(getattr(Backend, self.name)) or self.name
 
     @property
-    def needed(self) -> list[str]:
-        """What must be said."""
-        parameters = inspect.signature(getattr(Backend, self.name)).parameters
-        return [name for name in self.takes if parameters[name].default is inspect.Parameter.empty]
-
-    @property
     def body(self) -> Schema:
         """The schema of a request."""
         properties = {name: form.schema for name, form in self.takes.items()}
-        return {"type": "object", "properties": properties, "required": self.needed, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(self.needed),
+            "additionalProperties": False,
+        }
 
     @property
     def answers(self) -> Schema:
@@ -140,7 +143,9 @@ def _verb(
 ) -> Verb[T]:
     again = scope == "read" if repeatable is None else repeatable
     path = f"/v1/work/{at}" if at else f"/v1/store/{name}"
-    verb = Verb(name, scope, returns, answer, takes, path, operation or f"store_{name}", again)
+    parameters = inspect.signature(getattr(Backend, name)).parameters
+    needed = tuple(each for each in takes if parameters[each].default is inspect.Parameter.empty)
+    verb = Verb(name, scope, returns, answer, takes, path, operation or f"store_{name}", again, needed)
     VERBS[name] = verb
     return verb
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from longshore.backends.remote import records
 from longshore.backends.remote.forms import WAIT, an_object, only, read_span
-from longshore.backends.remote.protocol import CHANGES, KEY, MARK, MOST_AT_ONCE, SENT_TO, VERBS, Verb
+from longshore.backends.remote.protocol import CHANGES, FORGETFUL, KEY, MARK, MOST_AT_ONCE, SENT_TO, VERBS, Verb
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
@@ -76,6 +76,8 @@ def _serving(verb: Verb[Any]) -> Handler:
         else:
             body = await answer()
         headers = {MARK: await here.changes.mark()}
+        if not here.backend.capabilities.durable:
+            headers[FORGETFUL] = "yes"
         if verb.says_nothing:
             return Response(status_code=204, headers=headers)
         return Response(body, 200, headers, "application/json")
