@@ -126,6 +126,46 @@ def test_who_brought_a_dead_letter_back_is_on_record(url: str) -> None:
     assert longshore("dlq", "list").err == "no job matches\n"
 
 
+def test_what_would_be_done_is_counted_alike_whatever_is_asked_for(url: str) -> None:
+    def counted(*words: str) -> int:
+        return int(json.loads(longshore(*words, "--dry-run", "--json").out)["matched"])
+
+    for words, number in (
+        (("cancel", "--all"), 3),
+        (("cancel", "--queue", "mail", "--queue", "mail", "--queue", "other"), 3),
+        (("cancel", "--queue", "mail", "--type", "t"), 3),
+        (("cancel", "--status", "initial_pending"), 3),
+        (("cancel", "--status", "dead"), 0),
+        (("cancel", "j1", "j2", "j0"), 2),
+        (("delete", "--all"), 1),
+        (("retry", "--all"), 0),
+        (("promote", "--all"), 0),
+    ):
+        assert counted(*words) == number, words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "show no",
+        "explain no",
+        "logs no",
+        "cancel no",
+        "retry no",
+        "promote no",
+        "delete no",
+        "dlq purge no",
+        "flow show no",
+    ]
+    + [f"schedule {verb} no" for verb in ("run", "pause", "resume", "remove", "preview")]
+    + ["token revoke no"],
+)
+def test_what_is_not_there_is_one_line_and_its_code(url: str, words: str) -> None:
+    done = longshore(*words.split())
+    assert (done.code, done.out, done.err.count("\n")) == (Exit.NOT_FOUND, "", 1)
+    assert "'no'" in done.err
+
+
 def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str, tmp_path: Path) -> None:
     lines = tmp_path / "jobs.ndjson"
     lines.write_text('{"type": "a", "data": 1, "job_id": "n1"}\n\n{"type": "b", "queue": "other", "job_id": "n2"}\n')

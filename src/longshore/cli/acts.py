@@ -130,12 +130,12 @@ def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[Non
 async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
     from longshore.server.bulk import act_on_all
 
-    counted = await act_on_all(queue, what, how.where, most=sys.maxsize, dry_run=True, actor="")
-    if how.dry_run or not counted.matched:
-        _tell_all(what, how, counted.matched, 0)
+    matched = await _count(queue, what, how.where)
+    if how.dry_run or not matched:
+        _tell_all(what, how, matched, 0)
         return
     if not how.yes:
-        _confirm(what, counted.matched)
+        _confirm(what, matched)
     with progress("jobs") as tell:
         done = await act_on_all(
             queue,
@@ -145,9 +145,20 @@ async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
             dry_run=False,
             actor=actor(),
             reset=reset,
-            told=lambda so_far: tell(what, so_far.changed, max(counted.matched, so_far.changed)),
+            told=lambda so_far: tell(what, so_far.changed, max(matched, so_far.changed)),
         )
     _tell_all(what, how, done.matched, done.changed)
+
+
+async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
+    """How many it would be done to; by status and queue alone that is known without a look at any job."""
+    from longshore.server.bulk import APPLIES_TO, act_on_all
+
+    if what == "promote" or where != JobFilter(statuses=where.statuses, queues=where.queues):
+        return (await act_on_all(queue, what, where, most=sys.maxsize, dry_run=True, actor="")).matched
+    statuses = APPLIES_TO[what] & frozenset(where.statuses or APPLIES_TO[what])
+    counts = [await queue.count_jobs(name) for name in dict.fromkeys(where.queues) or (None,)]
+    return sum(jobs for counted in counts for status, jobs in counted.items() if status in statuses)
 
 
 def _confirm(what: Act, matched: int) -> None:
