@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from longshore import Harbor, Job, JobStatus, Outcome, Queue, connect
 from longshore.backends.contract import Backend
@@ -28,8 +29,10 @@ from longshore.core.errors import (
 )
 from longshore.runtime.running_job import RunningJob
 from longshore.server.access import Caller, Scope
+from longshore.server.app import create_app
 from longshore.server.problems import TABLE, kind_of
 from longshore.server.replays import Replays
+from longshore.server.serving import ApiServer
 from longshore.server.token_gate import TokenGate
 from longshore.testing.conformance.staging import audit, claim, history, lease_of, new_job
 from tests.cli.terminal import longshore
@@ -208,6 +211,56 @@ async def test_a_server_that_is_not_there_is_told_after_a_bounded_time() -> None
             assert "very secret" not in told
 
 
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[str]:
+    """The address of whatever answers so, and then closes the connection."""
+
+    async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer_all, "127.0.0.1", 0) as door:
+        yield f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{"counts":',
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000,
+        b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\noops",
+    ],
+    ids=lambda answer: repr(answer[:50]),
+)
+async def test_whatever_answers_a_call_ends_with_an_error_of_ours(answer: bytes) -> None:
+    async with answering(answer) as address, connect(address, wait_seconds=0.1) as remote:
+        with pytest.raises(BackendUnavailable):
+            await asyncio.wait_for(remote.count_jobs(), 20)
+
+
+async def test_an_answer_in_pieces_and_one_that_is_announced_are_understood() -> None:
+    told = b'{"counts":{"DEAD":7}}'
+    chunked = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked += b"".join(b"%x;note=1\r\n%s\r\n" % (len(part), part) for part in (told[:5], told[5:])) + b"0\r\n\r\n"
+    until_the_end = b"HTTP/1.0 200 OK\r\n\r\n" + told
+    for answer in (chunked, until_the_end):
+        async with answering(answer) as address, connect(address) as remote:
+            assert await remote.count_jobs() == {S.DEAD: 7}
+
+
 async def test_what_is_no_longshore_server_is_told(server: RemoteServer) -> None:
     async with connect(f"{server.address}/nowhere") as remote:
         with pytest.raises(BackendUnavailable, match="no Longshore server"):
@@ -333,6 +386,33 @@ def test_commands_reach_a_server_and_say_so_if_they_may_not(
             assert longshore("list", "-q").out == "a\n"
             refused = longshore("cancel", "a")
             assert (refused.code, "scope submit" in refused.err) == (Exit.NOT_ALLOWED, True), refused
+
+
+async def test_a_server_is_spoken_to_over_tls_if_it_proves_who_it_is(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key, trusted = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+    issued.private_key_pem.write_to_path(key)
+    for certificate in issued.cert_chain_pems:
+        certificate.write_to_path(chain, append=True)
+    authority.cert_pem.write_to_path(trusted)
+    server = ApiServer(create_app(connect("memory://")), certificate=str(chain), private_key=str(key))
+    running = asyncio.create_task(server.run())
+    await server.ready()
+    async with (
+        connect(server.address, ca_file=str(trusted)) as trusting,
+        connect(server.address, wait_seconds=0.2) as wary,
+        connect(server.address, ca_file=str(tmp_path / "none.pem")) as mistaken,
+    ):
+        largest = b"x" * 3_000_000
+        await trusting.enqueue_job(new_job("a", payload=largest))
+        assert (await trusting.get_job("a")).payload == largest
+        with pytest.raises(BackendUnavailable, match="certificate"):
+            await wary.count_jobs()
+        with pytest.raises(InvalidArgument, match=r"none\.pem"):
+            await mistaken.count_jobs()
+    await server.close()
+    await running
 
 
 # -- errors are the same on both sides

@@ -25,7 +25,7 @@ from longshore.backends.contract import (
 )
 from longshore.backends.lifetime import OfOneProcess
 from longshore.backends.remote import protocol as wire
-from longshore.backends.remote.calls import AnswerLost, Caller, Server
+from longshore.backends.remote.calls import AnswerLost, Caller, Server, understood
 from longshore.backends.remote.listening import Ear
 from longshore.backends.remote.records import write_outcome
 from longshore.backends.remote.repeating import is_the_same, was_settled
@@ -95,8 +95,9 @@ class RemoteBackend(OfOneProcess):
         if verb.says_nothing:
             self._bell.ring()
             return verb.returns.read("", None)
-        came = json.loads(answer.body)
-        returned = verb.returns.read(verb.answer, came[verb.answer] if verb.answer else came)
+        with understood(self._address):
+            came = json.loads(answer.body)
+            returned = verb.returns.read(verb.answer, came[verb.answer] if verb.answer else came)
         if not verb.looks and _has_news(returned):
             self._bell.ring()
         return returned

@@ -7,8 +7,9 @@ import json
 import random
 import ssl
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
@@ -73,6 +74,11 @@ class Caller:
         """The server that answered last: which of many, or which life of one."""
         self._closed = False
         self._asking: set[asyncio.Task[Any]] = set()
+
+    @property
+    def address(self) -> str:
+        """Where its server is."""
+        return self._server.address
 
     # -- its thread
 
@@ -221,6 +227,18 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
             "that this one knows?"
         )
     raise BackendUnavailable(f"the server failed: {words} (request {problem.get('request_id', 'unknown')})")
+
+
+@contextmanager
+def understood(address: str) -> Iterator[None]:
+    """Inside an answer is read; one that no server of ours gives is told as such."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BackendUnavailable(
+            f"{address} answered in a way that no Longshore server does: {error!r}; is it the address of one, and of a "
+            "version that this one knows?"
+        ) from None
 
 
 def _problem(body: bytes) -> dict[str, Any]:

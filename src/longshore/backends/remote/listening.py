@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from time import monotonic
 
 from longshore.backends.bell import Bell
-from longshore.backends.remote.calls import Caller
+from longshore.backends.remote.calls import Caller, understood
 from longshore.backends.remote.protocol import CHANGES
 from longshore.core.errors import LongshoreError
 
@@ -79,5 +79,6 @@ class Ear:
     async def _ask(self, mark: str, patience: float) -> tuple[str, bool]:
         body = json.dumps({"mark": mark, "timeout": patience}).encode()
         answer = await self._caller.ask_patiently(CHANGES, body, repeatable=True, patience=patience)
-        told = json.loads(answer.body)
-        return told["mark"], told["changed"]
+        with understood(self._caller.address):
+            told = json.loads(answer.body)
+            return told["mark"], told["changed"]
