@@ -112,3 +112,21 @@ async def test_two_operators_at_once_retry_each_job_once(queue: Queue, backend: 
     for job in jobs:
         assert [event.event for event in await history(backend, job.id)].count("job.retried") == 1
     assert len({(await claim(backend)).id for _ in jobs}) == 6
+
+
+async def test_a_job_that_is_retried_while_dead_ones_are_removed_stays_and_the_others_go(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M-FUT-13
+    jobs = [await job_in(backend, S.DEAD) for _ in range(3)]
+    remove = backend.delete_jobs
+
+    async def somebody_is_quicker(*, job_ids: list[str]) -> None:
+        if len(job_ids) == len(jobs):
+            await backend.retry_job(jobs[1].id)
+        await remove(job_ids=job_ids)
+
+    monkeypatch.setattr(backend, "delete_jobs", somebody_is_quicker)
+    await queue.delete_jobs(where=JobFilter(statuses=[S.DEAD]))
+    assert [job.id for job in (await backend.list_jobs(JobFilter())).items] == [jobs[1].id]
+    assert await status_of(backend, jobs[1].id) is S.FAILED_RETRY

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filtering import JobFilter, check_filter
 from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.runtime.paging import pages
 
 _AT_ONCE = 200
 _UNFINISHED = frozenset(JobStatus) - FINAL
@@ -29,28 +31,55 @@ def refuse_filter(tags: object) -> None:
         raise InvalidArgument("tags", "must be a list of names; give a JobFilter as where=JobFilter(…)")
 
 
+def within(where: JobFilter, statuses: frozenset[JobStatus]) -> JobFilter | None:
+    """The filter, for jobs in these statuses only; None if it asks for none of them."""
+    wanted = statuses & frozenset(where.statuses or statuses)
+    return dataclasses.replace(where, statuses=tuple(sorted(wanted))) if wanted else None
+
+
 async def cancel_where(backend: Backend, where: JobFilter) -> AsyncIterator[tuple[list[str], list[str]]]:
     """What `cancel_jobs` answers, for each page of those that match and are not over."""
-    async for ids in _pages(backend, where, _UNFINISHED):
+    async for ids in _ids(backend, where, _UNFINISHED):
         yield await backend.cancel_jobs(job_ids=ids)
 
 
 async def delete_where(backend: Backend, where: JobFilter) -> None:
     """Removes those that match and are over."""
-    async for ids in _pages(backend, where, FINAL):
-        await backend.delete_jobs(job_ids=ids)
+    async for ids in _ids(backend, where, FINAL):
+        await delete_final(backend, ids)
 
 
-async def _pages(backend: Backend, where: JobFilter, statuses: frozenset[JobStatus]) -> AsyncIterator[list[str]]:
-    wanted = statuses & frozenset(where.statuses or statuses)
-    if not wanted:
+async def _ids(backend: Backend, where: JobFilter, statuses: frozenset[JobStatus]) -> AsyncIterator[list[str]]:
+    wanted = within(where, statuses)
+    if wanted is None:
         return
-    narrowed = dataclasses.replace(where, statuses=tuple(sorted(wanted)))
-    cursor = None
-    while True:
-        page = await backend.list_jobs(narrowed, limit=_AT_ONCE, cursor=cursor)
+    async for page in pages(backend, wanted, at_once=_AT_ONCE):
         if page.items:
             yield [job.id for job in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+
+
+async def delete_final(backend: Backend, ids: Sequence[str]) -> int:
+    """All at once; if one of them came back to life meanwhile, the others one by one. Returns how many went."""
+    try:
+        await backend.delete_jobs(job_ids=ids)
+    except InvalidTransition:
+        if len(ids) == 1:
+            return 0
+        return sum([await delete_final(backend, [job_id]) for job_id in ids])
+    return len(ids)
+
+
+async def each(ids: Sequence[str], act: Callable[[str], Awaitable[None]]) -> int:
+    """Side by side: a store that commits in groups makes few commits of them. Returns how many it could be done to."""
+
+    async def one(job_id: str) -> bool:
+        try:
+            await act(job_id)
+        except (JobNotFound, InvalidTransition):  # somebody else was first
+            return False
+        return True
+
+    acting = [asyncio.ensure_future(one(job_id)) for job_id in ids]
+    if acting:
+        await asyncio.wait(acting)  # all of them, so that none is left behind when one fails
+    return sum([done.result() for done in acting])

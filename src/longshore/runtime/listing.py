@@ -14,6 +14,7 @@ from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import Duration, check_duration
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.vocabulary import statuses_for, word_for
+from longshore.runtime.paging import pages
 
 WORDS = ("PENDING", "DELAYED", "ACTIVE", "COMPLETED", "FAILED", "WAITING_CHILDREN", "CANCELLED")
 WAITING = "waiting"
@@ -82,14 +83,9 @@ async def _line(
     backend: Backend, queue: str | None, statuses: Sequence[JobStatus], due: bool | None, oldest_first: bool
 ) -> AsyncIterator[Job]:
     filter = JobFilter(statuses=statuses, queues=() if queue is None else (queue,))
-    cursor: str | None = None
-    while True:
-        page = await backend.list_jobs(filter, limit=_AT_ONCE, cursor=cursor, oldest_first=oldest_first, due=due)
+    async for page in pages(backend, filter, at_once=_AT_ONCE, oldest_first=oldest_first, due=due):
         for job in page.items:
             yield job
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 async def jobs_in_range(
