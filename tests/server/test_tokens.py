@@ -118,6 +118,16 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
     assert len(await tokens.list_tokens()) == 3
 
 
+async def test_of_many_who_want_one_name_at_once_one_gets_it(backend: Backend) -> None:
+    made = await asyncio.gather(
+        *(keeper(backend).issue_token("shop", ["read"]) for _ in range(20)), return_exceptions=True
+    )
+    assert len([one for one in made if not isinstance(one, BaseException)]) == 1
+    assert {type(one) for one in made if isinstance(one, BaseException)} == {InvalidArgument}
+    assert len(await keeper(backend).list_tokens()) == 1
+    assert await backend.list_queues() == [], "that tokens take turns leaves no queue behind"
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [

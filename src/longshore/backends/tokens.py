@@ -17,6 +17,10 @@ MOST_TOKENS = 10_000
 """Kept at once, revoked ones included: each is a person or a program, and somebody must be able to look them over."""
 
 
+_NO_QUEUE = ""
+"""What is of no queue: the events of tokens, and the turn to make one."""
+
+
 class Found(NamedTuple):
     """A token, and the moment of the store's clock at which it was looked up."""
 
@@ -108,6 +112,7 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
         raise InvalidArgument(
             "expires_in", f"must end no later than whoever makes it, at {new.no_later_than.isoformat()}"
         )
+    tx.hold_queues([_NO_QUEUE], alone=True)  # of two who want one name at once, the second waits and sees the first
     known = rows.tokens()
     if len(known) >= MOST_TOKENS:
         raise InvalidArgument("name", f"the store has {len(known):,} tokens, and keeps no more")
@@ -149,7 +154,7 @@ def _sign(tx: Transaction, token: Token, event: str) -> None:
     detail: dict[str, Any] = {"token_id": token.id, "name": token.name, "scopes": sorted(token.scopes)}
     if token.queues is not None:
         detail["queues"] = sorted(token.queues)
-    tx.write_event(note("", event, tx.now, detail))
+    tx.write_event(note(_NO_QUEUE, event, tx.now, detail))
 
 
 def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:

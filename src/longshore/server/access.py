@@ -192,15 +192,16 @@ class GuardedRoute(APIRoute):
 async def turned_away(request: Request) -> None:
     """Returns when whoever sent this would not be let in any more: for an answer that lasts longer than a token may."""
     gate: Gate = request.app.state.gate
+    if not gate.authenticates:
+        await asyncio.get_running_loop().create_future()  # never
     while True:
         await asyncio.sleep(_ASKED_AGAIN)
-        if gate.authenticates:
-            try:
-                await gate.admit(request)
-            except (Unauthenticated, TooMany):
-                return
-            except LongshoreError:  # a store that does not answer says nothing of the caller
-                continue
+        try:
+            await gate.admit(request)
+        except (Unauthenticated, TooMany):
+            return
+        except LongshoreError:  # a store that does not answer says nothing of the caller
+            continue
 
 
 async def _caller(request: Request) -> Caller:

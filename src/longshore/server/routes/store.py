@@ -155,6 +155,7 @@ async def _claimed_within(
             await _first(here.changes.after(mark, min(left, soon, _LOOK_AGAIN)), here.closed())
             if await request.is_disconnected():
                 raise ClientDisconnect
+            await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
 
 
 async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) -> float:

@@ -1,0 +1,98 @@
+"""A worker on another machine, let in by a real token: it does its own queue's work, and nothing once it is revoked."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from longshore import Queue, Worker, connect
+from longshore.app.harbor import Harbor
+from longshore.backends.contract import Backend
+from longshore.core.errors import LongshoreError
+from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.server.app import create_app
+from longshore.server.serving import ApiServer
+from longshore.server.token_gate import TokenGate
+from tests.runtime.working import until
+from tests.server.conftest import Serve
+from tests.server.test_tokens import Dial, bearer, keeper
+
+
+async def test_a_worker_with_a_token_works_in_its_queue_until_the_token_is_revoked(memory: Backend) -> None:
+    # F60
+    made, secret = await keeper(memory).issue_token("far away", ["work", "read"], queues=["mail"])
+    await memory.enqueue_jobs([Job(id="m", type="t", queue="mail"), Job(id="s", type="t", queue="secret")])
+    server = ApiServer(create_app(memory, gate=TokenGate(memory)))
+    serving = asyncio.create_task(server.run())
+    await server.ready()
+    try:
+        async with connect(server.address, token=secret) as remote:
+            seen: list[str] = []
+
+            async def process(job: Any) -> str:
+                seen.append(job.id)
+                return "done"
+
+            async with Worker(Queue(remote, "mail"), process):
+                await until(lambda: _is(memory, "m", JobStatus.COMPLETED))
+            assert seen == ["m"]
+            assert await _is(memory, "s", JobStatus.INITIAL_PENDING)
+            with pytest.raises(LongshoreError, match="secret"):
+                await remote.dequeue_jobs("w", queues=["secret"])
+            await keeper(memory).revoke_token(made.id)
+            told = ""
+            while not told:
+                try:
+                    await remote.dequeue_jobs("w", queues=["mail"])
+                except LongshoreError as error:
+                    told = str(error)
+            assert "unknown, expired or revoked" in told
+            assert secret not in told
+    finally:
+        await server.close()
+        await serving
+
+
+async def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(memory: Backend, serve: Serve) -> None:
+    made, secret = await keeper(memory).issue_token("far away", ["work"])
+    dial = Dial()
+    client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory, clock=dial))
+    body = {"assignee_id": "w", "wait": 30}
+    waiting = asyncio.create_task(client.post("/v1/work/claim", json=body, headers=bearer(secret)))
+    await until(lambda: client._transport.app.state.platform.streams == 1)  # type: ignore[attr-defined]  # it has one
+    await keeper(memory).revoke_token(made.id)
+    dial.seconds += 1
+    await memory.enqueue_job(Job(id="m", type="t"))
+    assert (await waiting).status_code == 401
+    assert await _is(memory, "m", JobStatus.INITIAL_PENDING)
+
+
+async def _is(backend: Backend, job_id: str, status: JobStatus) -> bool:
+    return (await backend.get_job(job_id)).status is status
+
+
+@pytest.mark.parametrize("name", ["os.system", "os:system", "builtins.eval", "subprocess.run", "../../x", "__import__"])
+async def test_a_job_named_after_something_that_could_be_run_is_handed_back_and_never_imported(name: str) -> None:
+    # F60: only what a program registered is ever run
+    async with connect("memory://") as backend:
+        harbor = Harbor(backend)
+        ran: list[str] = []
+
+        @harbor.task
+        async def greet() -> None:
+            ran.append("greet")
+
+        await backend.enqueue_jobs([Job(id="evil", type=name, payload=b'["touch /tmp/owned"]')])
+        await greet.enqueue()
+        async with harbor.worker():
+            await until(lambda: bool(ran))
+            await until(lambda: _was_handed_back(backend))
+        job = await backend.get_job("evil")
+        assert job.status is not JobStatus.COMPLETED
+        assert job.retry_count == job.crashes == 0
+
+
+async def _was_handed_back(backend: Backend) -> bool:
+    return any(event.event == "job.released" for event in await backend.read_events(job_id="evil"))
