@@ -163,4 +163,6 @@ metrics pause_queue pause_schedule preview_repeat preview_schedule promote_job p
 remove_schedule rerun_flow resume_queue resume_schedule retry_dead_letters retry_flow retry_job run_schedule set_limits
 stream_events stream_job submit_job submit_jobs
 create_token list_tokens read_audit revoke_token
+claim_jobs renew_leases report_progress save_checkpoint settle_and_claim settle_jobs tell_of_worker wait_for_changes
+write_log
 """
