@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from time import monotonic
 
+from longshore.backends.bell import Bell
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
 from longshore.core.names import new_id
@@ -24,9 +24,8 @@ class Changes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._count = 0
+        self._bell = Bell()
         self._asked_at = 0.0
-        self._waiting: set[asyncio.Future[None]] = set()
         self._work: asyncio.Task[None] | None = None
         self.server = new_id()
 
@@ -34,7 +33,7 @@ class Changes:
         """Where it stands now: every change from here on makes it another one."""
         self._asked_at = monotonic()
         if self._work is None or self._work.done():
-            self._count += 1  # nobody looked, so that it may have changed
+            self._bell.ring()  # nobody looked, so that it may have changed
             self._work = asyncio.create_task(self._follow())
             for _ in range(2):  # it begins, and then its first wait does
                 await asyncio.sleep(0)
@@ -43,14 +42,9 @@ class Changes:
     async def after(self, mark: str, timeout: float) -> str:
         """Waits until the mark is another one, or the time is over; returns what it is then."""
         if await self.mark() == mark:
-            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(woken)
             try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(timeout):
-                        await woken
+                await self._bell.wait(self._bell.rings, timeout)
             finally:
-                self._waiting.discard(woken)
                 self._asked_at = monotonic()
         return self._told()
 
@@ -61,12 +55,12 @@ class Changes:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def _told(self) -> str:
-        return f"{self.server}.{self._count}"
+        return f"{self.server}.{self._bell.rings}"
 
     async def _follow(self) -> None:
         waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
         try:
-            while self._waiting or monotonic() - self._asked_at < _UNASKED:
+            while self._bell.awaited or monotonic() - self._asked_at < _UNASKED:
                 try:
                     changed = await waiting
                 except QueueClosed:
@@ -78,14 +72,7 @@ class Changes:
                 # the next wait begins before anybody is told, so that no change falls in between
                 waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
                 if changed:
-                    self._tell()
+                    self._bell.ring()
         finally:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-
-    def _tell(self) -> None:
-        self._count += 1
-        for woken in self._waiting:
-            if not woken.done():
-                woken.set_result(None)
-        self._waiting.clear()
