@@ -59,6 +59,7 @@ def serve_api(
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve
 
+    store.refuse_unusable_file()
     logs.set_up(log_format)
 
     def make() -> Stoppable:

@@ -72,6 +72,20 @@ class Store:
             options |= next((haste for kind, haste in _HASTE.items() if self.url.startswith(kind)), {})
         return connect(self._address, **options)
 
+    def refuse_unusable_file(self) -> None:
+        """A file that cannot be used stops whoever would serve it; a server that is not there yet is waited for.
+
+        No file is made here: whoever serves it may yet be refused for another reason.
+        """
+        if not self.url.startswith("sqlite:///"):
+            return
+        from pathlib import Path
+        from urllib.parse import unquote
+
+        file = Path(unquote(self.url.removeprefix("sqlite:///")))
+        if file.exists() or not file.parent.exists():
+            self.within(lambda queue: queue.backend.list_queues())
+
     @property
     def _address(self) -> str:
         if not (self.hurried and self.url.startswith("postgres")):

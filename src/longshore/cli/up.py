@@ -59,6 +59,12 @@ def up(
     if store.url.startswith("memory:"):
         raise InvalidArgument("url", f"memory:// is seen by one process only, and this starts several; use {HERE}")
     found = None if harbor is None else harbor_named(harbor)
+    if found is not None and not found.backend.capabilities.shared:
+        raise InvalidArgument(
+            "harbor", f"keeps its jobs where one process sees them, and this starts several; use {HERE}"
+        )
+    if found is None:
+        store.refuse_unusable_file()
     arguments = {
         "url": store.url,
         "schema": schema,

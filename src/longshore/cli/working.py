@@ -13,7 +13,7 @@ from longshore.cli.output import complain
 from longshore.cli.serve import LogForm
 from longshore.cli.store import Store, a_store, without_password
 from longshore.cli.words import duration
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, LongshoreError
 
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
@@ -56,6 +56,8 @@ def worker(
         raise InvalidArgument("url", "memory:// is seen by one process only, and nobody else could add jobs to it")
     from longshore.runtime.signals import serve
 
+    if harbor is None:
+        store.refuse_unusable_file()
     patience = duration("grace", grace)
     arguments: dict[str, Any] = {
         "url": store.url,
@@ -127,8 +129,13 @@ def harbor_named(name: str) -> Harbor:
         sys.path.insert(0, "")
     try:
         found = Target.named(module, attribute, "harbor").find()
-    except ImportError as error:
-        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {error}") from None
+    except LongshoreError:
+        raise
+    except Exception as error:  # whatever goes wrong in a file of the user's own
+        if isinstance(error, AttributeError) and module in sys.modules:
+            raise InvalidArgument("harbor", f"{module} has no {attribute}; name the Harbor that is in it") from None
+        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {why}") from error
     if not isinstance(found, Harbor):
         raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
     return found

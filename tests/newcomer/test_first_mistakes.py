@@ -1,0 +1,64 @@
+"""The first mistakes: a harbor that is not there, a file that cannot be used; one line that says what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from longshore.cli.exits import Exit
+from longshore.cli.main import main
+
+FILES = {
+    "spelled.py": "def x(:\n",
+    "divides.py": "x = 1 / 0\n",
+    "lacks.py": "import a_library_that_is_not_there\n",
+    "forgets.py": "from longshore import Harbor\n\nharbor = Harbor('memory://')\n",
+    "junk.db": "this is no database, and long enough to be looked at\n" * 20,
+}
+HARBORS = {
+    "nowhere:harbor": "No module named 'nowhere'",
+    "spelled:harbor": "spelled cannot be imported from here: SyntaxError: invalid syntax",
+    "divides:harbor": "divides cannot be imported from here: ZeroDivisionError: division by zero",
+    "lacks:harbor": "No module named 'a_library_that_is_not_there'",
+    "forgets:haven": "forgets has no haven; name the Harbor that is in it",
+    "forgets:harbor": "keeps its jobs where one process sees them, and this starts several; use sqlite:///longshore.db",
+}
+
+
+@pytest.fixture(autouse=True)
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a few files that a person might have, and modules that nobody else sees."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in FILES:
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("harbor", "told"), HARBORS.items())
+def test_a_harbor_that_cannot_be_had_is_told_in_one_line(
+    harbor: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--harbor", harbor]) == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("longshore: harbor: ")
+    assert told in line
+
+
+@pytest.mark.parametrize("command", ["up", "serve", "worker"])
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("sqlite:///nowhere/jobs.db", "the folder nowhere does not exist"), ("sqlite:///junk.db", "is not a database")],
+    ids=["folder", "junk"],
+)
+def test_nothing_is_started_on_a_file_that_cannot_be_used(
+    command: str, url: str, told: str, room: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--url", url]) == Exit.UNREACHABLE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert (room / "junk.db").read_text(encoding="utf-8") == FILES["junk.db"]
