@@ -159,7 +159,12 @@ async def events_after(
     After `patience` seconds without one it tells the cursor up to which it has looked, so that whoever listens can be
     told that it is alive, and comes back to that place.
     """
-    place = tail.end if cursor is None and not whole else _NOT_KEPT
+    place = _NOT_KEPT
+    if cursor is None and not whole:
+        while tail.cursor is None:  # two who find the end for themselves would disagree about what lies before it
+            if not await tail.beyond(tail.end, patience):
+                yield ""
+        place = tail.end
     told: set[_Mark] = set()
     while True:
         events = tail.since(place)
