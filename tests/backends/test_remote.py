@@ -240,7 +240,8 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000,
         b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nContent-Length: 6\r\n\r\n<html>",
+        b"HTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nContent-Length: 2\r\n\r\n[]",
         b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\noops",
     ],
     ids=lambda answer: repr(answer[:50]),
@@ -253,9 +254,11 @@ async def test_whatever_answers_a_call_ends_with_an_error_of_ours(answer: bytes)
 
 async def test_an_answer_in_pieces_and_one_that_is_announced_are_understood() -> None:
     told = b'{"counts":{"DEAD":7}}'
-    chunked = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
     chunked += b"".join(b"%x;note=1\r\n%s\r\n" % (len(part), part) for part in (told[:5], told[5:])) + b"0\r\n\r\n"
-    until_the_end = b"HTTP/1.0 200 OK\r\n\r\n" + told
+    until_the_end = b"HTTP/1.0 200 OK\r\nLongshore-Mark: s.1\r\n\r\n" + told
     for answer in (chunked, until_the_end):
         async with answering(answer) as address, connect(address) as remote:
             assert await remote.count_jobs() == {S.DEAD: 7}
@@ -265,6 +268,25 @@ async def test_what_is_no_longshore_server_is_told(server: RemoteServer) -> None
     async with connect(f"{server.address}/nowhere") as remote:
         with pytest.raises(BackendUnavailable, match="no Longshore server"):
             await remote.count_jobs()
+
+
+async def test_whatever_says_yes_to_everything_is_not_believed() -> None:
+    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi") as address, connect(address) as remote:
+        with pytest.raises(BackendUnavailable, match="no Longshore server"):
+            await remote.pause_queue("q")
+
+
+async def test_an_answer_that_never_comes_is_told_as_what_it_is() -> None:
+    async with answering(b"") as address, connect(address, wait_seconds=0) as remote:
+        with pytest.raises(BackendUnavailable, match="whether the request was carried out is not known"):
+            await remote.enqueue_job(new_job())
+
+
+def test_a_token_of_two_lines_is_refused_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHORE_TOKEN", "secret\r\nX-More: 1")
+    with pytest.raises(InvalidArgument, match="token") as caught:
+        connect("http://host")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, JobStatus, Queue, __version__, connect, errors
+from longshore.cli import enqueueing
 from longshore.cli.exits import MEANING, TABLE, Exit, exit_code_of
 from tests.cli.terminal import PROGRAM, longshore, on_a_terminal
 
@@ -165,6 +166,14 @@ def test_what_is_not_there_is_one_line_and_its_code(url: str, words: str) -> Non
     assert (done.code, done.out, done.err.count("\n")) == (Exit.NOT_FOUND, "", 1)
     assert "'no'" in done.err
 
+    assert longshore("delete", "j0").out == "j0 deleted\n"
+
+
+def test_an_id_that_cannot_be_one_is_refused_before_anything_is_done(url: str) -> None:
+    refused = longshore("cancel", "j1", "x" * 300)
+    assert (refused.code, refused.out) == (Exit.USAGE, "")
+    assert json.loads(longshore("show", "j1", "--json").out)["job"]["status"] == "INITIAL_PENDING"
+
 
 def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str, tmp_path: Path) -> None:
     lines = tmp_path / "jobs.ndjson"
@@ -175,6 +184,30 @@ def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str
     refused = longshore("enqueue", "--from", str(lines))
     assert refused.code == Exit.USAGE
     assert refused.err == "longshore: line 2.prio: is no option of a job in a batch; nothing was stored\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (b"{", "line 3"),
+        (b'{"type": "c", "queue": null}', "line 3.queue"),
+        (b'{"type": "\xff"}', "from"),
+        (b"[" * 100_000, "line 3"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_with_what_is_stored_by_then(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, field: str
+) -> None:
+    monkeypatch.setattr(enqueueing, "AT_ONCE", 2)
+    lines = tmp_path / "jobs.ndjson"
+    lines.write_bytes(b'{"type": "a", "job_id": "n1"}\n{"type": "b", "job_id": "n2"}\n' + line)
+    refused = longshore("enqueue", "--from", str(lines), "--queue", "new")
+    assert refused.code == Exit.USAGE
+    assert refused.err.startswith(f"longshore: {field}: ")
+    stored = 0 if field == "from" else 2  # the whole of a small file is decoded at once
+    kept = "; the 2 jobs of the batches before it are stored" if stored else "; nothing was stored"
+    assert refused.err.endswith(f"{kept}\n")
+    assert len(longshore("list", "-q", "--queue", "new").out.split()) == stored
 
 
 def test_every_option_of_a_job_arrives_as_it_was_meant(url: str) -> None:

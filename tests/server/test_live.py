@@ -13,12 +13,15 @@ from fastapi import FastAPI
 from longshore.backends.contract import Backend
 from longshore.core.job import Job, JobEvent
 from longshore.runtime.job_queue import Queue
+from longshore.server.access import Gate
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer
 from longshore.server.tail import Tail, Wanted, events_after
+from longshore.server.token_gate import TokenGate
 from tests.runtime.working import until
 from tests.server.conftest import Serve
+from tests.server.test_tokens import bearer, keeper
 
 
 class Served:
@@ -35,10 +38,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(backend: Backend, **options: Any) -> AsyncIterator[Served]:
+async def served(backend: Backend, gate: Gate | None = None, **options: Any) -> AsyncIterator[Served]:
     """The server, and a keeper so that its end does not close the store."""
     keeper = Queue(backend)
-    serving = Served(create_app(backend, options=ServerOptions(**options)))
+    serving = Served(create_app(backend, options=ServerOptions(**options), gate=gate))
     await serving.server.ready()
     try:
         yield serving
@@ -218,3 +221,22 @@ async def test_many_followers_hear_each_event_once_while_it_is_written_by_many(b
             own = [one for one in heard if one.startswith(f"{writer}-")]
             assert own == [f"{writer}-{number} job.added" for number in range(10)]
     await tail.close()
+
+
+async def test_the_history_of_a_job_is_not_that_of_one_in_another_queue_which_had_its_id(memory: Backend) -> None:
+    # F60
+    secret = (await keeper(memory).issue_token("mailer", ["read"], queues=["mail"])).secret
+    await memory.enqueue_job(Job(id="a", type="x", queue="bills"))
+    [job] = await memory.dequeue_jobs("w")
+    await memory.bury_job("a", "card 4111", lease=job.lease)
+    await memory.delete_jobs(job_ids=["a"])
+    await memory.enqueue_job(Job(id="a", type="x", queue="mail"))
+    async with (
+        served(memory, gate=TokenGate(memory)) as serving,
+        httpx.AsyncClient(base_url=serving.server.address, headers=bearer(secret)) as client,
+    ):
+        told = (await client.get("/v1/jobs/a/events")).json()["items"]
+        assert [(one["queue"], one["event"]) for one in told] == [("mail", "job.added")]
+        async with client.stream("GET", "/v1/jobs/a/events/stream") as stream:
+            first = await next_event(stream.aiter_lines())
+        assert json.loads(first["data"])["queue"] == "mail"

@@ -281,3 +281,37 @@ async def test_a_flood_of_notes_is_held_up_and_others_go_on(
     assert await notes(other, 1) == [204]
     now += 0.0525  # ten more, and a half
     assert await notes(job, 12) == [204] * 10 + [429] * 2
+
+
+async def test_an_outcome_of_no_kind_is_refused_alone(quick: httpx.AsyncClient) -> None:
+    answered = await asked(quick, "work/settle", outcomes=[{"job_id": "a", "verb": []}, {"job_id": "b", "verb": {}}])
+    assert answered.status_code == 200, answered.text
+    assert {one["field"] for one in answered.json()["refused"].values()} == {"verb"}
+
+
+async def test_whoever_is_bound_to_a_queue_is_not_told_who_works_for_others(
+    guarded: httpx.AsyncClient, memory: Backend
+) -> None:
+    # F60
+    for name, queues in (("payroll-7", ("bills", "payroll")), ("both", ("mail", "bills")), ("any", ())):
+        await memory.heartbeat_worker(WorkerInfo(id=name, queues=queues, concurrency=1, running=1))
+    facts = (await asked(guarded, "store/facts_about", MAILER, job_id="m")).json()
+    assert {one["id"]: one["queues"] for one in facts["workers"]} == {"any": [], "both": ["mail"]}
+    explained = await guarded.get("/v1/jobs/m/explain", headers=as_caller(MAILER))
+    assert explained.json()["reasons"][0]["details"] == {"workers": {"any": 1, "both": 1}}
+    assert "bills" not in explained.text
+    assert len((await asked(guarded, "store/facts_about", READER, job_id="m")).json()["workers"]) == 3
+
+
+async def test_whoever_floods_a_job_of_others_does_not_slow_down_its_worker(
+    guarded: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F60
+    monkeypatch.setattr(floods, "_AT_ONCE", 3.0)
+    monkeypatch.setattr(floods, "_PER_SECOND", 0.0)
+    [job] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["bills"])).json()["jobs"]
+    note = {"job_id": "b", "value": 1, "lease": job["lease"]}
+    assert [(await asked(guarded, "work/progress", MAILER, **note)).status_code for _ in range(5)] == [404] * 3 + [
+        429
+    ] * 2
+    assert (await asked(guarded, "work/progress", WORKER, **note)).status_code == 204

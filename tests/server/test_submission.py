@@ -251,3 +251,15 @@ async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Ba
 def test_a_server_needs_a_store() -> None:
     with pytest.raises(ValueError, match="what connect"):
         create_app("memory://")  # type: ignore[arg-type]  # the mistake under test
+
+
+async def test_an_id_in_another_queue_is_in_the_way_and_its_job_is_left_as_it_was(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # whoever guesses what a held job of another queue carries does not set it going
+    await backend.enqueue_job(Job(id="held", type="pay", queue="bills", payload=b"1", status=JobStatus.CREATED))
+    same = {"id": "held", "type": "pay", "queue": "mail", "data": 1}
+    for path, body in (("/v1/jobs", same), ("/v1/jobs/batch", {"jobs": [{"type": "x"}, same]})):
+        refused = await client.post(path, json=body)
+        assert (refused.status_code, refused.json().get("job_ids")) == (409, ["held"]), refused.text
+    assert [(job.id, job.status) for job in await all_jobs(backend)] == [("held", JobStatus.CREATED)]

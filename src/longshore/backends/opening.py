@@ -80,16 +80,17 @@ def _remote(
         raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
     if clock is not None:
         raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
-    if token is not None and (
-        not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token
-    ):
+    shown = settings.token() if token is None else token
+    if shown is not None and (
+        not isinstance(shown, str) or not shown.isascii() or not shown.isprintable() or not shown
+    ):  # from wherever it comes: it goes into a header, where a line end would begin another one
         raise InvalidArgument("token", "must be the text of an API token, and nothing else")
     from longshore.backends.remote.backend import RemoteBackend
     from longshore.backends.remote.calls import Server
 
     server = Server(
         f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
-        token if token is not None else settings.token(),
+        shown,
         ca_file,
         check_duration("wait_seconds", wait_seconds, positive=False) / SECOND,
         check_duration("answer_seconds", answer_seconds) / SECOND,

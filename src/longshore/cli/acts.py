@@ -18,6 +18,7 @@ from longshore.cli.store import AsJson, Quiet, Store, actor
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
+from longshore.core.names import check_names
 
 if TYPE_CHECKING:
     from longshore.runtime.job_queue import Queue
@@ -65,6 +66,7 @@ def act(what: Act, store: Store, how: Asked, *, reset: bool = True) -> None:
         raise InvalidArgument("id", "stands alone: give ids, or conditions that jobs must match")
     if not how.ids and not filtered and not how.everything:
         raise InvalidArgument("id", "give ids, or conditions that jobs must match (--queue, --type, --tag …), or --all")
+    check_names("id", how.ids)  # before the first of them is touched
     if how.ids and not how.dry_run:
         store.within(lambda queue: _to_named(queue, what, how, reset))
     else:
@@ -87,6 +89,9 @@ async def _to_named(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
         except (JobNotFound, InvalidTransition) as error:
             refused[job_id] = error
             continue
+        except LongshoreError as error:  # the others would meet it, too; what was done before it is told all the same
+            refused[job_id] = error
+            break
         done.append(job_id)
     if how.as_json:
         _tell_json(what, how, len(how.ids), len(done), done, refused)

@@ -19,8 +19,9 @@ from longshore.cli.job_options import repeatable_options, single_options
 from longshore.cli.output import complain, flush, say, say_id, say_json, say_lines, say_model
 from longshore.cli.store import AsJson, Quiet, Store, a_store
 from longshore.cli.telling import content
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.lifecycle import JobStatus
+from longshore.core.names import check_name
 
 if TYPE_CHECKING:
     from longshore.core.job import Job
@@ -123,7 +124,7 @@ def _store_lines(store: Store, name: str, queue: str, *, as_json: bool, quiet: b
 
         stored = 0
         specs = _specs(name, queue)
-        while batch := list(islice(specs, AT_ONCE)):
+        while batch := _next(specs, stored):
             for to, lines in groupby(batch, key=lambda line: line[1]):
                 given = list(lines)
                 named = Queue(found.backend, to)
@@ -131,6 +132,9 @@ def _store_lines(store: Store, name: str, queue: str, *, as_json: bool, quiet: b
                     jobs = await named.add_bulk(_specs_of(given))
                 except InvalidArgument as error:
                     raise _by_line(error, [number for number, _, _ in given], stored) from None
+                except LongshoreError:
+                    complain(f"longshore: line {given[0][0]} and those after it were not stored{_kept(stored)}")
+                    raise
                 finally:
                     await named.close()
                 stored += len(jobs)
@@ -160,17 +164,36 @@ def _specs(name: str, queue: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Each line with its number and its queue."""
     if name != "-" and not Path(name).is_file():
         raise InvalidArgument("from", f"there is no file {name}")
-    with sys.stdin if name == "-" else Path(name).open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                spec = json.loads(line)
-            except ValueError as error:
-                raise InvalidArgument(f"line {number}", f"is not JSON: {error}") from None
-            if not isinstance(spec, dict):
-                raise InvalidArgument(f"line {number}", 'must be an object like {"type": "echo", "data": {}}')
-            yield number, str(spec.pop("queue", queue)), spec
+    try:
+        with sys.stdin if name == "-" else Path(name).open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    spec = _spec(number, line)
+                    yield number, check_name(f"line {number}.queue", spec.pop("queue", queue)), spec
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument("from", f"{name} cannot be read: {error}") from None
+
+
+def _spec(number: int, line: str) -> dict[str, Any]:
+    try:
+        spec = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"line {number}", f"is not JSON: {error}") from None
+    if not isinstance(spec, dict):
+        raise InvalidArgument(f"line {number}", 'must be an object like {"type": "echo", "data": {}}')
+    return spec
+
+
+def _next(specs: Iterator[tuple[int, str, dict[str, Any]]], stored: int) -> list[tuple[int, str, dict[str, Any]]]:
+    """The lines of one batch; a line that cannot be read is told with what is stored by then."""
+    try:
+        return list(islice(specs, AT_ONCE))
+    except InvalidArgument as error:
+        raise InvalidArgument(error.field, f"{error.problem}{_kept(stored)}") from None
+
+
+def _kept(stored: int) -> str:
+    return f"; the {stored:,} jobs of the batches before it are stored" if stored else "; nothing was stored"
 
 
 def _by_line(error: InvalidArgument, numbers: list[int], stored: int) -> InvalidArgument:
@@ -178,5 +201,4 @@ def _by_line(error: InvalidArgument, numbers: list[int], stored: int) -> Invalid
     place, dot, field = error.field.partition(".")
     position = place.removeprefix("specs[").removesuffix("]")
     line = f"line {numbers[int(position)]}" if position.isdecimal() else place
-    kept = f"; the {stored:,} jobs of the batches before it are stored" if stored else "; nothing was stored"
-    return InvalidArgument(f"{line}{dot}{field}", f"{error.problem}{kept}")
+    return InvalidArgument(f"{line}{dot}{field}", f"{error.problem}{_kept(stored)}")

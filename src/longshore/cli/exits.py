@@ -69,5 +69,5 @@ def exit_code_of(error: type[BaseException]) -> Exit:
 
 def gravest(codes: list[Exit]) -> Exit:
     """Of several things that went wrong, the one to end with: that which is least about the state of a job."""
-    order = (Exit.UNREACHABLE, Exit.USAGE, Exit.NOT_FOUND, Exit.CONFLICT)
+    order = (Exit.UNREACHABLE, Exit.NOT_ALLOWED, Exit.USAGE, Exit.NOT_FOUND, Exit.CONFLICT)
     return next((code for code in order if code in codes), codes[0] if codes else Exit.OK)

@@ -207,7 +207,7 @@ def _another(given: Sequence[Job], found: Sequence[Job]) -> LongshoreError | Non
 
 
 def _same(new: Job, kept: Job) -> bool:
-    if new is kept or new.type != kept.type:
+    if new is kept or new.type != kept.type or str(new.queue) != str(kept.queue):
         return new is kept
     if kept.created_at is None:  # of a job that was removed nothing more is remembered
         return True

@@ -17,14 +17,14 @@ class Notes:
     """Counts what is written about each job; jobs that were quiet for long are forgotten."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
-    def count(self, job_id: str) -> None:
-        """One more, or TooMany."""
-        now = monotonic()
-        left, at = self._left.pop(job_id, (_AT_ONCE, now))
+    def count(self, caller: str, job_id: str) -> None:
+        """One more, or TooMany; whoever else writes about a job that is not theirs uses up nothing of its worker's."""
+        now, name = monotonic(), (caller, job_id)
+        left, at = self._left.pop(name, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)
-        self._left[job_id] = (left - 1 if left >= 1 else left, now)
+        self._left[name] = (left - 1 if left >= 1 else left, now)
         if len(self._left) > _JOBS_KNOWN:
             self._left.popitem(last=False)
         if left < 1:

@@ -87,10 +87,17 @@ async def _of_one_queue(call: _Bound) -> Any:
 
 
 async def _facts(call: _Bound) -> Facts:
-    """Without the workers of others, of which it may name some."""
-    facts: Facts = await _of_one_job(call)
-    mine = tuple(one for one in facts.workers if one.queues and set(one.queues) <= set(call.queues))
-    return dataclasses.replace(facts, workers=mine)
+    found: Facts = await _of_one_job(call)
+    return facts_for(call.caller, found)
+
+
+def facts_for(caller: Caller, facts: Facts) -> Facts:
+    """The facts with those workers only that take jobs of its queue: who works for others is not told."""
+    if caller.queues is None:
+        return facts
+    own = [worker for worker in facts.workers if not worker.queues or facts.job.queue in worker.queues]
+    told = [dataclasses.replace(one, queues=tuple(name for name in one.queues if caller.sees(name))) for one in own]
+    return dataclasses.replace(facts, workers=tuple(told))
 
 
 # -- jobs come in

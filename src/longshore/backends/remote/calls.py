@@ -152,7 +152,7 @@ class Caller:
             else:
                 mark = response.headers.get(MARK.lower(), "")
                 self._known = mark.partition(".")[0] or self._known
-                if response.status < 300:
+                if response.status < 300 and mark:  # without one it is the answer of something else
                     return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
                 trouble, wait = _refusal(self._server.address, response, pause)
                 lost = response.status in (502, 504)
@@ -163,7 +163,8 @@ class Caller:
             if SENT_TO in headers and now + wait - began > _AGE:
                 raise AnswerLost(f"no answer came from {self._server.address}: {trouble}")
             if now + wait > deadline or self._closed:
-                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}")
+                unknown = "; whether the request was carried out is not known" if SENT_TO in headers else ""
+                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}{unknown}")
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -221,7 +222,7 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
         raise InvalidArgument("request", f"{words}; send less at once")
     if name in KNOWN:
         raise error_in(problem)
-    if status in (301, 302, 307, 308, 404, 405) or not name:
+    if status < 300 or status in (301, 302, 307, 308, 404, 405) or not name:
         raise BackendUnavailable(
             f"{address} answered {status}, as no Longshore server does; is it the address of one, and of a version "
             "that this one knows?"

@@ -183,7 +183,7 @@ def _can_be_stored(lease: object) -> bool:
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:
-    if outcome.verb not in _APPLY:
+    if outcome.verb not in tuple(_APPLY):  # by what it equals: a list from somebody's JSON has no hash
         raise InvalidArgument("verb", f"must be one of {', '.join(_APPLY)}, not {outcome.verb!r}")
     checks.lease(outcome.lease)
     if outcome.verb == "complete":

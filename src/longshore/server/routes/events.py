@@ -91,7 +91,8 @@ async def get_history(job_id: JobId, here: Here, caller: Calling, after: After =
     await here.job(caller, job_id)
     events = await here.backend.read_events(after, limit, job_id=job_id)
     return EventPage.model_construct(
-        items=[event_view(event) for event in events], next_cursor=events[-1].cursor if events else after
+        items=[event_view(event) for event in events if caller.sees(event.queue)],  # its id may have been another's
+        next_cursor=events[-1].cursor if events else after,
     )
 
 
@@ -109,7 +110,7 @@ async def stream_job(
 ) -> EventStream:
     """What happened to one job from its beginning, or from a cursor on, and whatever happens to it next."""
     await here.job(caller, job_id)
-    return await _stream(request, here, last_event_id or after, Wanted(job_id=job_id), whole=True)
+    return await _stream(request, here, last_event_id or after, Wanted(caller.queues, job_id), whole=True)
 
 
 async def _wanted(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidTransition
+from longshore.core.explanation import explanation_of
 from longshore.core.job import Job
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.models.jobs import (
@@ -27,6 +28,7 @@ from longshore.server.options import MOST_PER_PAGE
 from longshore.server.platform import Here, Platform
 from longshore.server.queries import AskedFor
 from longshore.server.waiting import until_over
+from longshore.server.within_queues import facts_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
@@ -155,7 +157,11 @@ async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
 async def explain_job(job_id: JobId, here: Here, caller: Calling) -> ExplanationView:
     """Who or what is in its way now, each reason with its way out."""
     await here.check_job(caller, job_id)
-    return ExplanationView.model_validate((await here.queue.explain(job_id)).as_json())
+    if caller.queues is None:
+        found = await here.queue.explain(job_id)
+    else:
+        found = explanation_of(facts_for(caller, await here.backend.facts_about(job_id)))
+    return ExplanationView.model_validate(found.as_json())
 
 
 @router.get(

@@ -57,7 +57,7 @@ def _serving(verb: Verb[Any]) -> Handler:
         arguments, wait = _arguments(here, verb, read_body(raw))
         _check_leases(verb, caller, arguments)
         if verb.name in _NOTES:
-            here.notes.count(arguments["job_id"])
+            here.notes.count(caller.name, arguments["job_id"])
         if "actor" in verb.takes and request.app.state.gate.authenticates:
             arguments["actor"] = caller.name  # whoever they say they are
 
