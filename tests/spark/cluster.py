@@ -56,6 +56,7 @@ class Cluster:
         self.folder = folder
         self.url = ""
         self._spark_class = spark_home / "bin" / "spark-class"
+        self._spark_submit = spark_home / "bin" / "spark-submit"
         self._environment = ["env", *(f"{name}={value}" for name, value in _settings(folder, spark_home).items())]
         self._logs: dict[str, Path] = {}
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -100,9 +101,24 @@ class Cluster:
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """A process with a driver of its own, which finds the cluster's `spark`; see `DRIVER`."""
-        text = DRIVER % {"small": SMALL} + program
+        return self._driver(sys.executable, "-c", DRIVER % {"small": SMALL} + program, self.url, *arguments)
+
+    def submit(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """The same by `spark-submit`, which alone says where it runs and with what."""
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        return self._driver(str(self._spark_submit), "--master", self.url, *conf, program, *arguments)
+
+    def _driver(self, *command: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*self._environment, sys.executable, "-c", text, self.url, *arguments],
+            [*self._environment, *command],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
