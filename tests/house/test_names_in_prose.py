@@ -27,7 +27,7 @@ IN_HAND: dict[str, tuple[type, ...]] = {
     "scheduler": (Scheduler,),
     "worker": (Worker,),
 }
-MEMBER = re.compile(rf"(?<![\w.])({'|'.join(IN_HAND)})\.([a-z]\w*)")
+MEMBER = re.compile(rf"(?<![\w./])({'|'.join(IN_HAND)})\.(?!py\b)([a-z]\w*)")
 
 
 def code_in(page: Path) -> Iterator[str]:
