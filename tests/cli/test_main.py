@@ -349,10 +349,15 @@ async def _many(url: str) -> None:
         await backend.enqueue_jobs([Job(type="t" * 200) for _ in range(2_000)])
 
 
+HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""What a shell starts in the background is born deaf to it, and so are we then, and whatever we start."""
+
+
 def test_ctrl_c_ends_what_would_go_on_for_ever_without_a_word(url: str) -> None:
     ours, theirs = pty.openpty()
+    program = [*PROGRAM[:-1], f"{HEARS_CTRL_C}; {PROGRAM[-1]}"]
     running = subprocess.Popen(
-        [*PROGRAM, "stats", "--watch", "--every", "0.1"], stdout=theirs, stderr=subprocess.PIPE, text=True
+        [*program, "stats", "--watch", "--every", "0.1"], stdout=theirs, stderr=subprocess.PIPE, text=True
     )
     os.close(theirs)
     assert running.stderr is not None
