@@ -293,6 +293,7 @@ def test_a_token_of_two_lines_is_refused_from_the_environment_too(monkeypatch: p
     ("url", "options", "field"),
     [
         ("http://ada:secret@host", {}, "url"),
+        ("postgresql:ada:secret@host/db", {}, "url"),
         ("http://", {}, "url"),
         ("http://host:port", {}, "url"),
         ("http://host/a b", {}, "url"),

@@ -61,7 +61,8 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     if scheme in ("http", "https"):
         _refuse_unknown(options, _REMOTE_OPTIONS)
         return _remote(url, clock, **options)
-    raise InvalidArgument("url", f"{scheme or url!r} is no backend known here; use {_KNOWN}")
+    kind = scheme.partition(":")[0]  # what comes after it may be a password, in an address without its //
+    raise InvalidArgument("url", f"{kind!r} is no backend known here; use {_KNOWN}")
 
 
 def _remote(
