@@ -1,7 +1,8 @@
-"""What every test may lean on: the seed, the long-form switch, Hypothesis profiles, databases, the specification."""
+"""What every test may lean on: the seed, the long-form switch, Hypothesis profiles, stores, the specification."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +102,11 @@ def postgres_url(postgres_clones: Clones) -> Iterator[str]:
     url = postgres_clones.add()
     yield url
     postgres_clones.drop(url)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of the test's own store, of every kind in turn; each memory:// is a store of its own."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"

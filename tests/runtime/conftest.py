@@ -1,7 +1,6 @@
 """The stores every test of the runtime runs on, and the clock that a test may hold still."""
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +13,6 @@ from longshore.testing.conformance.staging import audit
 
 OpenBackend = Callable[[], Backend]
 """Opens one more backend on the test's store, as another process would; all of them are closed when the test ends."""
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of the test's own store; each memory:// is a store of its own."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 @pytest.fixture

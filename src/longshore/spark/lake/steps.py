@@ -103,22 +103,6 @@ def _mark() -> Column:
     starts = F.col("to_status") == JobStatus.RUNNING.value
     leaves = one_of(F.col("from_status"), HOLDS_CAPACITY) & ~one_of(F.col("to_status"), HOLDS_CAPACITY)
     ends = F.col("to_status").isNotNull() & (F.coalesce(leaves, F.lit(False)) | one_of(F.col("to_status"), FINAL))
-    begun = F.struct(
-        F.lit(True).alias("begun"),
-        F.col("job_seq"),
-        F.col("occurred_at"),
-        F.col("epoch"),
-        F.col("execution"),
-        F.col("worker"),
-        F.col("eligible_at"),
-    )
-    over = F.struct(
-        F.lit(False).alias("begun"),
-        F.col("job_seq"),
-        F.col("occurred_at"),
-        F.col("epoch"),
-        F.col("execution"),
-        F.col("worker"),
-        F.col("eligible_at"),
-    )
+    told = [F.col(name) for name in ("job_seq", "occurred_at", "epoch", "execution", "worker", "eligible_at")]
+    begun, over = (F.struct(F.lit(begins).alias("begun"), *told) for begins in (True, False))
     return F.when(starts, begun).when(ends, over)
