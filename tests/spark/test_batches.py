@@ -103,7 +103,11 @@ async def test_rows_are_called_off_each_in_its_way(backend: Backend, spark: Spar
     executor = SparkExecutor(rows_to_run.until_called_off, cancel_grace=3)  # within which the polite one must answer
     async with Worker(Queue(backend), executor, concurrency=100, cancel_grace=3) as worker:
         await until(lambda: len(runs_in(tmp_path)) == 2, within=PATIENCE)  # the first of two tasks, three rows each
-        await backend.cancel_jobs(job_ids=ids)
+        begun, waiting = [ids[0], ids[3]], [*ids[1:3], *ids[4:]]
+        await backend.cancel_jobs(job_ids=waiting)
+        for id in waiting:  # while those before them keep them from their turn
+            await comes_to(backend, id, within=PATIENCE)
+        await backend.cancel_jobs(job_ids=begun)
         ended = [await comes_to(backend, id, within=PATIENCE) for id in ids]
         await until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
         assert worker.running == 0
