@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
+from longshore.core.lifecycle import TABLE, JobStatus, Verb
 
-S = JobStatus
+
+def _targets(*verbs: Verb) -> frozenset[JobStatus]:
+    return frozenset(arrow.target for arrow in TABLE if arrow.verb in verbs)
+
 
 _ENDINGS: dict[str, frozenset[JobStatus]] = {
-    "complete": frozenset({S.COMPLETED}),
-    "fail": frozenset({S.FAILED_RETRY, S.STOPPED}),
-    "bury": frozenset({S.DEAD, S.STOPPED}),
-    "stop": frozenset({S.STOPPED}),
-    "release": frozenset({S.UNKNOWN_RETRY, S.STOPPED}),
-    "crash": frozenset({S.UNKNOWN_RETRY, S.UNKNOWN_STOPPED, S.DEAD}),
-    "complete_job": frozenset({S.COMPLETED}),
-    "fail_job": frozenset({S.FAILED_RETRY}),
-    "bury_job": frozenset({S.DEAD}),
-    "stop_job": frozenset({S.STOPPED}),
-    "stop_job_with_retry": frozenset({S.STOPPED}),
-    "mark_job_unknown_stopped": frozenset({S.UNKNOWN_STOPPED}),
-    "release_lease": frozenset({S.UNKNOWN_RETRY}),
+    **{verb.value: _targets(verb) for verb in Verb},
+    "complete": _targets(Verb.COMPLETE),
+    "fail": _targets(Verb.FAIL, Verb.STOP_WITH_RETRY),
+    "bury": _targets(Verb.BURY, Verb.STOP_WITH_RETRY),
+    "stop": _targets(Verb.STOP),
+    "release": _targets(Verb.RELEASE, Verb.ACKNOWLEDGE),
+    "crash": _targets(Verb.CRASH, Verb.BURY),
 }
-"""Where each ending may leave a job; one that was being cancelled goes another way."""
+"""Where each verb and each outcome may leave a job; an outcome also leaves one that is being cancelled somewhere."""
 
 
 def was_settled(job: Job, lease: Lease, verb: str) -> bool:
