@@ -61,6 +61,21 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     assert " ok " not in shown
 
 
+async def test_a_stuck_job_is_found_behind_any_number_of_older_ones_in_good_hands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("longshore.runtime.checkup._AT_ONCE", 2)
+    clock = HeldClock(machine_time())
+    async with Queue(connect("memory://", clock=clock)) as queue:
+        await queue.add_bulk([("t", number) for number in range(5)])
+        await queue.dequeue_jobs("well", limit=5, lease=7_200)
+        await queue.add("t", job_id="stuck")
+        await queue.dequeue_jobs("deaf", lease=30)
+        clock.advance(timedelta(hours=1))
+        (found,) = [one for one in await check_up(queue) if one.check == "stuck jobs"]
+    assert (found.level, found.found) == ("problem", "1 jobs are held beyond their leases: stuck")
+
+
 async def test_a_clock_that_is_wrong_is_found(url: str) -> None:
     clock = HeldClock(machine_time() - timedelta(minutes=10))
     async with Queue(connect(url, clock=clock)) as queue:

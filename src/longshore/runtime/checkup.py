@@ -19,9 +19,9 @@ from longshore.core.explanation import HEARD_WITHIN
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 from longshore.runtime.job_queue import Queue
+from longshore.runtime.paging import pages
 
-_LOOKED_AT = 500
-"""Jobs in hand that are looked at, the oldest first: if any is stuck, it is among them."""
+_AT_ONCE = 500
 _NAMED = 3
 
 
@@ -46,14 +46,16 @@ async def check_up(queue: Queue) -> list[Finding]:
 async def _stuck(queue: Queue, now: datetime) -> list[Finding]:
     """Jobs whose lease ended long ago, for which somebody should have come."""
     held = JobFilter(statuses=tuple(HOLDS_CAPACITY))
-    page = await queue.backend.list_jobs(held, limit=_LOOKED_AT, oldest_first=True)
-    late = [
-        job.id
-        for job in page.items
-        if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
-    ]
+    in_hand, late = 0, []
+    async for page in pages(queue.backend, held, at_once=_AT_ONCE, oldest_first=True):
+        in_hand += len(page.items)
+        late += [
+            job.id
+            for job in page.items
+            if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
+        ]
     if not late:
-        return [Finding("stuck jobs", "ok", f"{len(page.items)} jobs in hand, none beyond its lease")]
+        return [Finding("stuck jobs", "ok", f"{in_hand} jobs in hand, none beyond its lease")]
     found = f"{len(late)} jobs are held beyond their leases: {', '.join(late[:_NAMED])}"
     return [Finding("stuck jobs", "problem", found, "nobody sweeps: start longshore scheduler, or a worker")]
 
