@@ -12,7 +12,7 @@ from longshore.core.filtering import JobFilter, matches
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.record import record_of
-from longshore.server.bulk import APPLIES_TO
+from longshore.runtime.acts import APPLIES_TO
 
 ODD_NAMES = ["a/b", "../../etc", "%2e%2e", "é ß", "'; DROP TABLE jobs;--", "a?b#c", "100%", "{job_id}", "emoji 🚢", "."]
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.acts import act_on_all
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
-from longshore.server.bulk import act_on_all
 from longshore.server.models.jobs import JobPage, summary
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
