@@ -180,6 +180,8 @@ def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str
     lines.write_text('{"type": "a", "data": 1, "job_id": "n1"}\n\n{"type": "b", "queue": "other", "job_id": "n2"}\n')
     assert longshore("enqueue", "--from", str(lines), "--queue", "mail", "-q").out == "n1\nn2\n"
     assert longshore("list", "-q", "--queue", "other").out == "n2\n"
+    lines.write_text('{"type": "a", "job_id": "n3"}\n{"type": "b", "job_id": "n4"}\n')
+    assert json.loads(longshore("enqueue", "--from", str(lines), "--json").out) == {"job_ids": ["n3", "n4"]}
     lines.write_text('{"type": "a"}\n{"type": "b", "prio": 1}\n')
     refused = longshore("enqueue", "--from", str(lines))
     assert refused.code == Exit.USAGE

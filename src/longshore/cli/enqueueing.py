@@ -16,9 +16,9 @@ from longshore.cli.completion import complete_queue, complete_type
 from longshore.cli.exits import Exit
 from longshore.cli.gathering import gathered
 from longshore.cli.job_options import repeatable_options, single_options
-from longshore.cli.output import complain, flush, say, say_id, say_json, say_lines, say_model
+from longshore.cli.output import complain, flush, say, say_id, say_lines, say_model
 from longshore.cli.store import AsJson, Quiet, Store, a_store
-from longshore.cli.telling import content
+from longshore.cli.telling import content, tell_new_job
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.lifecycle import JobStatus
 from longshore.core.names import check_name
@@ -74,7 +74,7 @@ def enqueue(
     async def add(found: Queue) -> None:
         job = await found.add(str(type), value, **repeatable, **single)
         if not wait:
-            await _tell(found, job, as_json=as_json, quiet=quiet)
+            await tell_new_job(found, job, as_json=as_json, quiet=quiet)
             return
         from longshore.app.waiting import WaitingRoom
 
@@ -88,17 +88,6 @@ def enqueue(
         _tell_end(ended, as_json=as_json)
 
     store.within(add, queue=queue)
-
-
-async def _tell(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        from longshore.server.models.jobs import view
-
-        say_model(view(job, await found.backend.now()))
-    elif quiet:
-        say_id(job.id)
-    else:
-        say(f"{job.id} is {job.status} in the queue {job.queue}")
 
 
 def _tell_end(job: Job, *, as_json: bool) -> None:
@@ -153,7 +142,9 @@ def _specs_of(lines: Iterable[tuple[int, str, Any]]) -> list[Any]:
 
 def _tell_ids(ids: Iterable[str], *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        say_json({"job_ids": list(ids)})
+        from longshore.cli.shapes import Enqueued
+
+        say_model(Enqueued(job_ids=list(ids)))
     elif quiet:
         for job_id in ids:
             say_id(job_id)

@@ -14,6 +14,7 @@ from longshore.cli.job_options import repeatable_options
 from longshore.cli.output import complain, say, say_id, say_model, show_rows
 from longshore.cli.repeats import RepeatWhenAsked, a_repeat
 from longshore.cli.store import AsJson, OneQueue, Quiet, Store, a_store
+from longshore.cli.telling import tell_new_job
 from longshore.core.errors import ScheduleNotFound
 
 if TYPE_CHECKING:
@@ -84,14 +85,7 @@ def run(schedule_id: ScheduleId, *, as_json: AsJson = False, quiet: Quiet = Fals
 
     async def make(found: Queue) -> None:
         job = await found.run_schedule(schedule_id)
-        if as_json:
-            from longshore.server.models.jobs import view
-
-            say_model(view(job, await found.backend.now()))
-        elif quiet:
-            say_id(job.id)
-        else:
-            say(f"{job.id} is {job.status} in the queue {job.queue}")
+        await tell_new_job(found, job, as_json=as_json, quiet=quiet)
 
     store.within(make)
 

@@ -60,6 +60,12 @@ class ActReport(BaseModel):
     """Those it could not be done to, of the named ones, each with the reason."""
 
 
+class Enqueued(BaseModel):
+    """Jobs that were stored together."""
+
+    job_ids: list[str]
+
+
 class JobResult(BaseModel):
     """How a job ended that was waited for."""
 
@@ -182,4 +188,7 @@ SHAPES: dict[str, type[BaseModel]] = {
     "token list": TokenList,
     "token revoke": TokenView,
 }
-"""What `--json` prints, by command; of `logs`, `events` and `stats --watch` one such document on each line."""
+"""What `--json` prints, by command; of `logs`, `events` and `stats --watch` one such document on each line.
+
+`enqueue` prints a `JobResult` with `--wait`, and with `--from` an `Enqueued` for all that was stored at once.
+"""

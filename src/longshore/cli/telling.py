@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from longshore.cli.output import readable_json, say, say_lines, show_rows
+from longshore.cli.output import readable_json, say, say_id, say_lines, say_model, show_rows
 from longshore.cli.rows import ago, clock, compact, shortened, span
 from longshore.cli.tables import Column
 from longshore.core.attempts import attempts_of
@@ -16,6 +16,7 @@ from longshore.core.payload import read_json
 
 if TYPE_CHECKING:
     from longshore.core.job import Job, JobEvent
+    from longshore.runtime.job_queue import Queue
 
 _INDENT = "  "
 _ATTEMPTS = (
@@ -26,6 +27,18 @@ _ATTEMPTS = (
     Column("OUTCOME", whole=True),
     Column("ERROR"),
 )
+
+
+async def tell_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
+    """A job that was stored just now."""
+    if as_json:
+        from longshore.server.models.jobs import view
+
+        say_model(view(job, await found.backend.now()))
+    elif quiet:
+        say_id(job.id)
+    else:
+        say(f"{job.id} is {job.status} in the queue {job.queue}")
 
 
 def tell_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
