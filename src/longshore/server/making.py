@@ -10,7 +10,7 @@ from longshore.core.payload import check_json
 from longshore.core.record import job_like
 from longshore.runtime.adding import job_from
 from longshore.server.accepting import REQUEST
-from longshore.server.models.jobs import NewJob
+from longshore.server.models.new_jobs import NewJob
 
 _ITS_OWN = frozenset({"data", "id", "idempotency_key"})
 """What each job has for itself; most jobs of a batch share all the rest."""

@@ -12,7 +12,7 @@ from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
 from longshore.core.payload import read_json
 from longshore.server.access import Caller
-from longshore.server.models.jobs import Name
+from longshore.server.models.fields import Name
 
 _MOST_NAMES = 1_000
 _MOST_IN_ADDRESS = 100

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from longshore.backends.contract import QueueInfo
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
-from longshore.server.models.jobs import Count, Seconds
+from longshore.server.models.fields import Count, Seconds
 
 
 class RateView(BaseModel):

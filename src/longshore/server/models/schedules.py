@@ -8,7 +8,9 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from longshore.core.cron import Repeat, Schedule
-from longshore.server.models.jobs import Count, JobSettings, JobView, Name, Seconds, view
+from longshore.server.models.fields import Count, Name, Seconds
+from longshore.server.models.jobs import JobView, view
+from longshore.server.models.new_jobs import JobSettings
 
 
 class RepeatBody(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.token import Token
-from longshore.server.models.jobs import Name, Seconds
+from longshore.server.models.fields import Name, Seconds
 
 ScopeName = Literal["read", "submit", "work", "admin"]
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from longshore.core.names import check_name
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
 from longshore.server.models.events import EventPage, event_view
-from longshore.server.models.jobs import Name
+from longshore.server.models.fields import Name
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.routes.events import After, Limit

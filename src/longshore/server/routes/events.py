@@ -11,7 +11,7 @@ from longshore.runtime.events import EVERY, check_event
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.live import MEDIA_TYPE, EventStream
 from longshore.server.models.events import EventPage, event_view
-from longshore.server.models.jobs import Name
+from longshore.server.models.fields import Name
 from longshore.server.models.problems import refusals
 from longshore.server.names_in_paths import JobId
 from longshore.server.platform import Here, Platform

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.models.fields import Name
 from longshore.server.models.figures import StatsView, WorkerList, stats_view, worker_view
-from longshore.server.models.jobs import Name
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 

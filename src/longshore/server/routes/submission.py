@@ -13,7 +13,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.server.accepting import fingerprint
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
 from longshore.server.making import Patterns
-from longshore.server.models.jobs import Accepted, AcceptedJobs, NewJob, NewJobs
+from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, NewJobs
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.tracing import submitting
