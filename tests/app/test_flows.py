@@ -592,6 +592,11 @@ def test_flows_work_without_an_event_loop(store_url: str) -> None:
         assert (handle.cancel_sync(), handle.retry_sync()) == ([], [])
         assert handle.step_sync("double").id == f"{handle.id}.0"
         assert "double" in handle.drawing_sync()
+        with pytest.raises(InvalidArgument, match="has completed; rerun_whole"):
+            handle.rerun_sync()
+        copy = handle.rerun_whole_sync()
+        harbor.run_until_empty_sync()
+        assert copy.result_sync() == 4
 
 
 def test_every_question_to_a_flow_has_a_form_for_code_without_an_event_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -11,12 +12,17 @@ from typing import Any
 import pytest
 import trustme
 
-from longshore import Harbor, Job, JobStatus, Outcome, Queue, connect
+from longshore import Harbor, Job, JobStatus, Outcome, Queue, Repeat, connect
 from longshore.backends.contract import Backend
+from longshore.backends.remote.forms import Form
 from longshore.backends.remote.problems import KNOWN, error_in, told_of
+from longshore.backends.remote.records.history import EVENTS
+from longshore.backends.remote.records.jobs import JOB
+from longshore.backends.remote.records.schedules import SCHEDULES
 from longshore.backends.tokens import KeepsTokens
 from longshore.cli.exits import Exit
 from longshore.core import errors
+from longshore.core.cron import Schedule
 from longshore.core.errors import (
     BackendUnavailable,
     DuplicateJob,
@@ -470,6 +476,22 @@ def test_an_error_crosses_with_its_class_its_words_and_what_it_carries(error: Lo
 def test_every_error_of_the_table_is_known_on_the_other_side_or_the_servers_own() -> None:
     for kind, row in TABLE.items():
         assert KNOWN.get(row.name, kind) is kind or kind.__module__.startswith("longshore.server"), kind
+
+
+async def test_what_only_a_newer_server_tells_is_passed_over(store: Backend) -> None:
+    await store.enqueue_job(new_job("a"))
+    await store.put_schedule(Schedule(id="s", job=Job(type="x"), repeat=Repeat(every=60)))
+    [event] = await store.read_events()
+    cases: list[tuple[Form[Any], Any]] = [
+        (JOB, await store.get_job("a")),
+        (EVENTS, [event]),
+        (SCHEDULES, await store.get_schedules()),
+    ]
+    for form, known in cases:
+        told = json.loads(json.dumps(form.write("answer", known)))
+        for record in told if isinstance(told, list) else [told]:
+            record["mood"] = "serene"
+        assert form.read("answer", told) == known
 
 
 # -- a worker far away

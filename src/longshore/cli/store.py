@@ -35,7 +35,7 @@ Url = Annotated[
         "--url",
         envvar="LONGSHORE_URL",
         show_default=True,
-        help="Where the jobs are: sqlite:///jobs.db or postgresql://user@host/database.",
+        help="Where the jobs are: sqlite:///jobs.db, postgresql://user@host/database or a server, https://host.",
     ),
 ]
 Schema = Annotated[

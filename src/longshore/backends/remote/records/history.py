@@ -43,7 +43,7 @@ def _write_event(_: str, event: JobEvent) -> dict[str, Any]:
 
 
 def _read_event(_: str, told: Json) -> JobEvent:
-    values = dict(told)
+    values = {name: told[name] for name in _EVENT_NAMES}  # a newer server may tell more
     values["occurred_at"] = datetime.fromisoformat(told["occurred_at"])
     for name in _EVENT_STATUSES:
         values[name] = None if told[name] is None else JobStatus(told[name])

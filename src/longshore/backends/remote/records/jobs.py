@@ -115,16 +115,22 @@ _READ: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_JOB_NAMES = frozenset(field.name for field in dataclasses.fields(Job))
+
+
 def _is_time(value: Json) -> bool:
     return isinstance(value, str) and "T" in value
 
 
 def read_job(_: str, told: Json) -> Job:
-    """What `write_job` wrote."""
+    """What `write_job` wrote; a field that only a newer server knows is passed over."""
     values = {**_DEFAULTS, "options": {}}
     for name, value in told.items():
         reading = _READ.get(name)
-        values[name] = value if reading is None else reading(value)
+        if reading is not None:
+            values[name] = reading(value)
+        elif name in _JOB_NAMES:
+            values[name] = value
     job = JobInTheMaking(**values)
     job.__class__ = Job
     return cast(Job, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -103,8 +104,11 @@ def _new_schedule(_: str, value: Any) -> dict[str, Any]:
     return {"id": value.id, "job": job, "repeat": repeat, "paused": value.paused}
 
 
+_SCHEDULE_NAMES = frozenset(field.name for field in dataclasses.fields(Schedule))
+
+
 def _known_schedule(_: str, told: Json) -> Schedule:
-    values = dict(told)
+    values = {name: value for name, value in told.items() if name in _SCHEDULE_NAMES}  # a newer server may tell more
     values["job"] = _known_pattern(told["job"])
     values["repeat"] = _read_repeat("repeat", told["repeat"])
     for name in _SCHEDULE_TIMES:
