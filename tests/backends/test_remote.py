@@ -164,6 +164,52 @@ async def test_another_job_of_the_same_id_is_still_in_the_way(
     assert caught.value.job_ids == ["a"]
 
 
+async def test_whoever_may_not_look_is_told_that_the_ids_are_most_likely_their_own(
+    remote: Backend, store: Backend, proxy: TcpProxy, server: RemoteServer
+) -> None:
+    class SubmitsOnly:
+        authenticates = True
+
+        async def admit(self, request: Any) -> Caller:
+            return Caller("shop", frozenset({Scope.SUBMIT}))
+
+    await remote.count_jobs()
+    with server.behind(SubmitsOnly()), dying(server):
+        proxy.lost_answer = ANSWERED
+        with pytest.raises(DuplicateJob, match=r"this very call, whose first answer was lost.*scope read: 'a'") as told:
+            await remote.enqueue_job(new_job("a"))
+    assert told.value.job_ids == ["a"]
+    assert len(await history(store, "a")) == 1
+
+
+async def test_what_was_claimed_is_handed_over_although_the_next_request_for_more_fails(
+    remote: Backend, store: Backend, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.backends.remote.protocol.MOST_AT_ONCE", 2)
+
+    class OnceOnly:
+        authenticates = True
+
+        def __init__(self) -> None:
+            self.admitted = 0
+
+        async def admit(self, request: Any) -> Caller:
+            self.admitted += 1
+            if self.admitted > 1:
+                raise errors.Forbidden("no more than one")
+            return Caller("worker", frozenset({Scope.WORK}))
+
+    await store.enqueue_jobs([new_job(f"j{number}") for number in range(5)])
+    with server.behind(OnceOnly()):
+        claimed = await remote.dequeue_jobs("w", limit=5)
+        with pytest.raises(errors.Forbidden):  # whoever has nothing is told why
+            await remote.dequeue_jobs("w", limit=5)
+    assert [job.id for job in claimed] == ["j0", "j1"]
+    with server.behind(OnceOnly()):
+        report, more = await remote.settle_and_dequeue([Outcome(job.id, job.lease) for job in claimed], "w", limit=5)
+    assert (set(report.settled), [job.id for job in more]) == ({"j0", "j1"}, ["j2", "j3"])
+
+
 @pytest.mark.parametrize("verb", ["complete", "fail", "bury", "stop", "release"])
 async def test_a_settlement_is_found_again_by_its_lease(
     remote: Backend, proxy: TcpProxy, server: RemoteServer, verb: Any

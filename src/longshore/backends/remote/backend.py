@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -30,7 +31,15 @@ from longshore.backends.remote.listening import Ear
 from longshore.backends.remote.records import write_outcome
 from longshore.backends.remote.repeating import is_the_same, was_settled
 from longshore.core.cron import Schedule
-from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotInflight, QueueClosed
+from longshore.core.errors import (
+    BackendUnavailable,
+    DuplicateJob,
+    Forbidden,
+    InvalidArgument,
+    JobNotInflight,
+    LongshoreError,
+    QueueClosed,
+)
 from longshore.core.facts import Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
@@ -144,7 +153,14 @@ class RemoteBackend(OfOneProcess):
         try:
             return await self._call(wire.ENQUEUE_JOBS, jobs=jobs)
         except DuplicateJob as error:
-            stored = await self._by_id([job.id for job in jobs])
+            try:
+                stored = await self._by_id([job.id for job in jobs])
+            except Forbidden:
+                error.args = (
+                    "ids in use already, most likely by this very call, whose first answer was lost; to make sure "
+                    f"takes a token with the scope read: {', '.join(map(repr, error.job_ids[:10]))}",
+                )
+                raise error from None
             if all(is_the_same(job, stored.get(job.id)) for job in jobs if job.id in error.job_ids):
                 return [job.id for job in jobs]
             raise
@@ -282,7 +298,8 @@ class RemoteBackend(OfOneProcess):
         claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
         report, jobs = await self._call(wire.SETTLE_AND_DEQUEUE, outcomes=good, limit=most, **claim)
         if most < limit and len(jobs) == most:
-            jobs += await self.dequeue_jobs(assignee_id, tags, limit - most, queues=queues, lease=lease)
+            with suppress(LongshoreError):  # what was settled and claimed is told, whatever becomes of the rest
+                jobs += await self.dequeue_jobs(assignee_id, tags, limit - most, queues=queues, lease=lease)
         return _with(report, refused), jobs
 
     # -- somebody calls it off, or its worker vanishes
@@ -510,11 +527,16 @@ def _has_news(returned: object) -> bool:
 
 
 async def _in_pieces(limit: int, piece: Callable[[int], Coroutine[Any, Any, list[Job]]]) -> list[Job]:
-    """As many as asked for, by requests of a size that a server takes."""
+    """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
     found: list[Job] = []
     while True:
         most = min(limit - len(found), wire.MOST_AT_ONCE)
-        jobs = await piece(most)
+        try:
+            jobs = await piece(most)
+        except LongshoreError:
+            if not found:
+                raise
+            return found  # they were given to nobody else
         found += jobs
         if len(jobs) < most or len(found) >= limit:
             return found
