@@ -109,13 +109,47 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
 ) -> None:
     tokens = keeper(backend)
     first, _ = await tokens.issue_token("shop", ["read"])
-    with pytest.raises(InvalidArgument, match=f"the name of token {first.id}, which is in force"):
+    with pytest.raises(InvalidArgument, match="the name of a token in force; revoke it, or choose another") as told:
         await tokens.issue_token("shop", ["admin"])
+    assert first.id not in str(told.value), "whoever is bound to queues may not list it"
     await tokens.revoke_token(first.id)
     await tokens.issue_token("shop", ["read"], expires_in=1)
     clock.advance(1)
     await tokens.issue_token("shop", ["read"])
     assert len(await tokens.list_tokens()) == 3
+
+
+async def test_tokens_that_are_over_take_no_room_and_are_forgotten_in_time(
+    backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.backends.tokens.MOST_TOKENS", 2)
+    tokens = keeper(backend)
+
+    async def listed() -> list[str]:
+        return [one.name for one in await tokens.list_tokens()]
+
+    ends, _ = await tokens.issue_token("ends", ["read"], expires_in=10)
+    gone, _ = await tokens.issue_token("gone", ["read"])
+    with pytest.raises(InvalidArgument, match="2 tokens are in force, and no more may be; revoke"):
+        await tokens.issue_token("stays", ["read"])
+    clock.advance(10)
+    await tokens.issue_token("stays", ["read"])
+    await tokens.revoke_token(gone.id)
+    clock.advance(timedelta(days=30).total_seconds() - 1)
+    last, _ = await tokens.issue_token("last", ["read"])
+    assert await listed() == ["ends", "gone", "last", "stays"]
+    clock.advance(1)
+    await tokens.revoke_token(last.id)
+    await tokens.issue_token("new", ["read"], expires_in=5)
+    assert await listed() == ["last", "new", "stays"], "30 days after their end"
+    clock.advance(5)
+    third, _ = await tokens.issue_token("third", ["read"])
+    await tokens.revoke_token(third.id)
+    await tokens.issue_token("fourth", ["read"])
+    assert await listed() == ["fourth", "new", "stays", "third"], "of those that are over, as many as may be in force"
+    assert (await tokens.find_token(ends.id)).token is None
+    with pytest.raises(TokenNotFound):
+        await tokens.revoke_token(gone.id)
 
 
 async def test_of_many_who_want_one_name_at_once_one_gets_it(backend: Backend) -> None:

@@ -538,3 +538,7 @@ class MemoryStore:
         for token_id in token_ids:
             if token_id in self._tokens:
                 self._tokens[token_id] = dataclasses.replace(self._tokens[token_id], last_used_at=from_micros(self.now))
+
+    def forget_tokens(self, over_at: int) -> None:
+        moment = from_micros(over_at)
+        self._tokens = {name: token for name, token in self._tokens.items() if token.over_since(moment) is None}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core.change import note
 from longshore.core.errors import InvalidArgument, TokenNotFound
-from longshore.core.moments import Duration, from_micros
+from longshore.core.moments import Duration, from_micros, to_micros
 from longshore.core.token import Issued, Scope, Token, hash_of
 
 MOST_TOKENS = 10_000
-"""Kept at once, revoked ones included: each is a person or a program, and somebody must be able to look them over."""
+"""In force at once: each is a person or a program, and somebody must be able to look them over."""
+KEEP_TOKENS = timedelta(days=30)
+"""How long one that is over stays listed, as one of the last `MOST_TOKENS` of these."""
 
 
 _NO_QUEUE = ""
@@ -45,7 +47,7 @@ class KeepsTokens(Protocol):
         ...
 
     async def list_tokens(self) -> list[Token]:
-        """All there are, also those that are over, by name."""
+        """All there are, also those that were in force until lately, by name."""
         ...
 
     async def find_token(self, token_id: str) -> Found:
@@ -90,6 +92,10 @@ class TokenRows(TokenView, Protocol):
         """Used now."""
         ...
 
+    def forget_tokens(self, over_at: int) -> None:
+        """Drops those that were over at this moment."""
+        ...
+
 
 class NewToken(NamedTuple):
     """What was asked for, checked."""
@@ -114,13 +120,14 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
         )
     tx.hold_queues([_NO_QUEUE], alone=True)  # of two who want one name at once, the second waits and sees the first
     known = rows.tokens()
-    if len(known) >= MOST_TOKENS:
-        raise InvalidArgument("name", f"the store has {len(known):,} tokens, and keeps no more")
-    for other in known:
-        if other.name == new.name and other.standing(now) == "live":
-            raise InvalidArgument(
-                "name", f"{new.name!r} is the name of token {other.id}, which is in force; revoke it, or choose another"
-            )
+    live = [other for other in known if other.standing(now) == "live"]
+    if len(live) >= MOST_TOKENS:
+        raise InvalidArgument(
+            "name", f"{len(live):,} tokens are in force, and no more may be; revoke those that nobody uses"
+        )
+    if any(other.name == new.name for other in live):
+        raise InvalidArgument("name", f"{new.name!r} is the name of a token in force; revoke it, or choose another")
+    _forget_those_long_over(rows, known, now)
     token = Token(
         id=new.id,
         name=new.name,
@@ -135,9 +142,17 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
     return Issued(token, new.secret)
 
 
+def _forget_those_long_over(rows: TokenRows, known: Sequence[Token], now: datetime) -> None:
+    ends = sorted((end for token in known if (end := token.over_since(now)) is not None), reverse=True)
+    until = max([now - KEEP_TOKENS, *ends[MOST_TOKENS : MOST_TOKENS + 1]])
+    if ends and ends[-1] <= until:
+        rows.forget_tokens(to_micros(until))
+
+
 def revoke_token(tx: Transaction, token_id: str) -> Token:
     """Marked, not removed: whose name stands in the log can still be looked up."""
     rows = _rows(tx)
+    tx.hold_queues([_NO_QUEUE], alone=True)  # whoever makes one may forget this one
     known = rows.token(token_id)
     if known is None:
         raise TokenNotFound(token_id)

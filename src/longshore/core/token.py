@@ -67,6 +67,11 @@ class Token:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "live"
 
+    def over_since(self, now: datetime) -> datetime | None:
+        """Since when it opens nothing, if it does not at this moment."""
+        ends = [end for end in (self.revoked_at, self.expires_at) if end is not None and end <= now]
+        return min(ends, default=None)
+
     def opens_with(self, secret: str) -> bool:
         """Whether this is its secret; takes the same time wherever the two differ."""
         return hmac.compare_digest(self.hash, hash_of(secret))

@@ -1057,6 +1057,9 @@ UPDATE {schema}.api_tokens SET revoked_at = coalesce(revoked_at, $2::bigint) WHE
 -- name: touch_token
 UPDATE {schema}.api_tokens SET last_used_at = $2 WHERE id = $1
 
+-- name: forget_tokens
+DELETE FROM {schema}.api_tokens WHERE revoked_at <= $1::bigint OR expires_at <= $1::bigint
+
 -- name: oldest_events
 SELECT xid::text::bigint, n, queue, occurred_at FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 ORDER BY job_events.xid, job_events.n LIMIT $4

@@ -57,6 +57,9 @@ class SQLTokens(SQLTokenView):
         for token_id in sorted(token_ids):  # in one order, for whoever else does so at the same time
             self._run(self._sql.touch_token, token_id, self.now)
 
+    def forget_tokens(self, over_at: int) -> None:
+        self._run(self._sql.forget_tokens, over_at)
+
 
 def _token(row: Row) -> Token:
     id_, name, hash_, scopes, queues, created_at, expires_at, revoked_at, last_used_at = row

@@ -584,6 +584,9 @@ UPDATE api_tokens SET revoked_at = coalesce(revoked_at, ?2) WHERE id = ?1
 -- name: touch_token
 UPDATE api_tokens SET last_used_at = ?2 WHERE id = ?1
 
+-- name: forget_tokens
+DELETE FROM api_tokens WHERE revoked_at <= ?1 OR expires_at <= ?1
+
 -- name: oldest_events
 SELECT n, queue, occurred_at FROM job_events WHERE n > ? ORDER BY n LIMIT ?
 

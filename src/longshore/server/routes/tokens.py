@@ -63,7 +63,7 @@ async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTo
 )
 @needs(Scope.ADMIN)
 async def revoke_token(token_id: TokenId, here: Here, caller: Calling) -> TokenView:
-    """Within a second it opens nothing any more, on any server of this store. It stays listed."""
+    """Within a second it opens nothing any more, on any server of this store. It stays listed for 30 days."""
     keeper = _keeper(here)
     found = await keeper.find_token(token_id)
     if found.token is None or not _is_theirs(caller, found.token):
