@@ -69,6 +69,28 @@ async def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(memory: B
     assert await _is(memory, "m", JobStatus.INITIAL_PENDING)
 
 
+async def test_whoever_waits_for_a_job_or_a_change_is_told_nothing_once_their_token_is_revoked(
+    memory: Backend, serve: Serve
+) -> None:
+    made, secret = await keeper(memory).issue_token("far away", ["read"])
+    dial = Dial()
+    client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory, clock=dial))
+    await memory.enqueue_job(Job(id="m", type="t"))
+    (job,) = await memory.dequeue_jobs("w")
+    mark = (await client.post("/v1/store/changes", json={}, headers=bearer(secret))).json()["mark"]
+    waiting = [
+        asyncio.create_task(client.get("/v1/jobs/m?wait=30", headers=bearer(secret))),
+        asyncio.create_task(
+            client.post("/v1/store/changes", json={"mark": mark, "timeout": 30}, headers=bearer(secret))
+        ),
+    ]
+    await until(lambda: client._transport.app.state.platform.streams == 2)  # type: ignore[attr-defined]  # it has one
+    await keeper(memory).revoke_token(made.id)
+    dial.seconds += 1
+    await memory.complete_job("m", b"secret", lease=job.lease)
+    assert [answered.status_code for answered in await asyncio.gather(*waiting)] == [401, 401]
+
+
 async def _is(backend: Backend, job_id: str, status: JobStatus) -> bool:
     return (await backend.get_job(job_id)).status is status
 

@@ -10,10 +10,13 @@ import httpx
 import pytest
 
 from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.opening import connect
 from longshore.backends.remote.protocol import VERBS
+from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.job_queue import Queue
 from longshore.server import floods
 from longshore.server.access import Caller, Scope
 from longshore.server.options import ServerOptions
@@ -301,6 +304,47 @@ async def test_whoever_is_bound_to_a_queue_is_not_told_who_works_for_others(
     assert explained.json()["reasons"][0]["details"] == {"workers": {"any": 1, "both": 1}}
     assert "bills" not in explained.text
     assert len((await asked(guarded, "store/facts_about", READER, job_id="m")).json()["workers"]) == 3
+
+
+async def test_nobody_goes_by_the_id_of_a_worker_of_another_queue(serve: Serve) -> None:
+    # F60: its row would tell people that it stopped, and that it works for the other's queue
+    clock = HeldClock()
+    async with connect("memory://", clock=clock) as store:
+        keeper = Queue(store)
+        client: httpx.AsyncClient = await serve(store, gate=NameGate(MAILER))
+        for name, queues in (("biller", ("bills",)), ("both", ("mail", "bills")), ("any", ()), ("own", ("mail",))):
+            await store.heartbeat_worker(WorkerInfo(id=name, queues=queues))
+        before = await store.list_workers()
+        for name in ("biller", "both", "any"):
+            told = await asked(client, "work/heartbeat", MAILER, worker={"id": name, "state": "stopped"})
+            assert (told.status_code, "choose another" in told.text) == (403, True), name
+            assert "bills" not in told.text
+        assert await store.list_workers() == before
+        assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "own"})).status_code == 204
+        clock.advance(61)  # nobody has heard of it, so that it may be a worker of theirs by now
+        assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "biller"})).status_code == 204
+        await store.heartbeat_worker(WorkerInfo(id="both", queues=("bills",), state="stopped"))
+        assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "both"})).status_code == 204
+        assert not keeper.closed
+
+
+async def test_whoever_is_bound_to_a_queue_learns_nothing_of_a_job_elsewhere_by_waiting_for_it(
+    guarded: httpx.AsyncClient, memory: Backend
+) -> None:
+    # F60
+    for job_id, waits_for in (("1", "b"), ("2", "nothing"), ("3", "m")):
+        job = {"id": job_id, "type": "x", "queue": "mail", "depends_on": [waits_for]}
+        assert (await asked(guarded, "store/enqueue_job", MAILER, job=job)).status_code == 200
+    explained = [
+        str((await guarded.get(f"/v1/jobs/{job_id}/explain", headers=as_caller(MAILER))).json()["reasons"])
+        for job_id in ("1", "2", "3")
+    ]
+    assert "nothing (unknown)" in explained[1]
+    assert explained[0].replace("b (unknown)", "nothing (unknown)").replace("'b'", "'nothing'") == explained[1]
+    assert "INITIAL_PENDING" in explained[2]
+    for caller, status in ((MAILER, None), (ADMIN, "INITIAL_PENDING")):
+        facts = (await asked(guarded, "store/facts_about", caller, job_id="1")).json()
+        assert facts["waits_for"] == [{"job_id": "b", "status": status, "step": ""}]
 
 
 async def test_whoever_floods_a_job_of_others_does_not_slow_down_its_worker(

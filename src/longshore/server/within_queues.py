@@ -8,8 +8,9 @@ from typing import Any
 
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.cron import Schedule
-from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError, ScheduleNotFound
-from longshore.core.facts import Facts
+from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, ScheduleNotFound
+from longshore.core.explanation import HEARD_WITHIN
+from longshore.core.facts import Dependency, Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
 from longshore.core.lifecycle import JobStatus
@@ -88,16 +89,26 @@ async def _of_one_queue(call: _Bound) -> Any:
 
 async def _facts(call: _Bound) -> Facts:
     found: Facts = await _of_one_job(call)
-    return facts_for(call.caller, found)
+    return await facts_for(call.backend, call.caller, found)
 
 
-def facts_for(caller: Caller, facts: Facts) -> Facts:
-    """The facts with those workers only that take jobs of its queue: who works for others is not told."""
+async def facts_for(backend: Backend, caller: Caller, facts: Facts) -> Facts:
+    """The facts without what goes on elsewhere: who works for other queues, and how the jobs there stand."""
     if caller.queues is None:
         return facts
     own = [worker for worker in facts.workers if not worker.queues or facts.job.queue in worker.queues]
     told = [dataclasses.replace(one, queues=tuple(name for name in one.queues if caller.sees(name))) for one in own]
-    return dataclasses.replace(facts, workers=tuple(told))
+    return dataclasses.replace(facts, workers=tuple(told), waits_for=await _dependencies_for(backend, caller, facts))
+
+
+async def _dependencies_for(backend: Backend, caller: Caller, facts: Facts) -> tuple[Dependency, ...]:
+    """Those in other queues as if no job had their ids."""
+    named = [one.job_id for one in facts.waits_for]
+    if not named:
+        return ()
+    page = await backend.list_jobs(JobFilter(ids=named, queues=sorted(caller.queues or ())), limit=len(named))
+    own = {job.id for job in page.items}
+    return tuple(one if one.job_id in own else Dependency(one.job_id, None) for one in facts.waits_for)
 
 
 # -- jobs come in
@@ -181,7 +192,18 @@ async def _heartbeat(call: _Bound) -> Any:
     worker: WorkerInfo = call.arguments["worker"]
     named = check_names("worker.queues", worker.queues)
     queues = tuple(call.caller.check_queue(queue) for queue in named) or tuple(call.queues)
+    await _check_worker_id(call, check_name("worker.id", worker.id))
     return await call.go(worker=dataclasses.replace(worker, queues=queues))
+
+
+async def _check_worker_id(call: _Bound, worker_id: str) -> None:
+    """Forbidden if somebody who works for other queues goes by this id, and is alive."""
+    known = next((one for one in await call.backend.list_workers() if one.id == worker_id), None)
+    if known is None or known.seen_at is None or known.state == "stopped":
+        return
+    is_theirs = bool(known.queues) and set(known.queues) <= set(call.queues)
+    if not is_theirs and await call.backend.now() - known.seen_at <= HEARD_WITHIN:
+        raise Forbidden(f"a worker that is not {call.caller.name}'s has the id {worker_id!r}; choose another for yours")
 
 
 async def _worker_event(call: _Bound) -> Any:

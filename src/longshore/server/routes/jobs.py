@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -71,6 +71,7 @@ async def list_jobs(
 @needs(Scope.READ)
 async def get_job(
     job_id: JobId,
+    request: Request,
     here: Here,
     caller: Calling,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end, if it is not over.")] = 0,
@@ -79,6 +80,7 @@ async def get_job(
     job = await here.job(caller, job_id)
     if wait and not job.status.final:
         job = await until_over(here, job, min(wait, here.options.longest_wait))
+        await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
     return await _shown(here, job)
 
 
@@ -160,7 +162,7 @@ async def explain_job(job_id: JobId, here: Here, caller: Calling) -> Explanation
     if caller.queues is None:
         found = await here.queue.explain(job_id)
     else:
-        found = explanation_of(facts_for(caller, await here.backend.facts_about(job_id)))
+        found = explanation_of(await facts_for(here.backend, caller, await here.backend.facts_about(job_id)))
     return ExplanationView.model_validate(found.as_json())
 
 

@@ -233,6 +233,7 @@ async def wait_for_changes(request: Request) -> Response:
     if mark == now and seconds:
         with here.a_place():
             await _first(here.changes.after(mark, seconds), here.closed())
+        await request.app.state.gate.admit(request)
         now = await here.changes.mark()
     changed = bool(mark) and mark != now
     return Response(_write({"mark": now, "changed": changed}), 200, {MARK: now}, "application/json")
