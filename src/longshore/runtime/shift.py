@@ -271,6 +271,8 @@ class Shift:
             await self._voice.is_idle()
 
     async def _tell_of_us(self, state: str = "") -> None:
+        if self._silent:  # dropped by force: not another word
+            return
         await self._voice.is_here(len(self.crew), state or ("draining" if self.closing else "running"))
 
     async def _say_goodbye(self) -> None:
