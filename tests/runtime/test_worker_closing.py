@@ -262,9 +262,13 @@ async def test_by_force_it_ends_at_once_and_writes_nothing_any_more(backend: Bac
         ended.set()
         return "nobody wants it"
 
+    async def has_said_hello() -> bool:
+        return [info.state for info in await backend.list_workers()] == ["running"]
+
     async with working(queue, process, concurrency=2, cancel_grace=30) as worker:
         await queue.add("x", job_id="a")
         assert await asyncio.to_thread(begun.wait, 10)
+        await until(has_said_hello)
         begun_closing = monotonic()
         await worker.close(force=True)
         assert monotonic() - begun_closing < 5
