@@ -14,6 +14,7 @@ from longshore import Job, JobStatus, Queue
 from longshore.backends.contract import Backend
 from longshore.core.lifecycle import HOLDS_CAPACITY
 from longshore.runtime import streams
+from longshore.runtime.dock import dock_of
 from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.staging import log_of, new_job
 
@@ -54,6 +55,12 @@ async def receive_ids(stream: JobStream, count: int = 1, within: float = PATIENC
 async def are(backend: Backend | Queue, status: JobStatus, job_ids: Sequence[str]) -> bool:
     """Whether all of them have this status."""
     return all([(await backend.get_job(job_id)).status is status for job_id in job_ids])
+
+
+async def until_held(queue: Queue, stream: JobStream, *job_ids: str) -> None:
+    """Waits until the stream knows that it holds these: their claim stands in the store a moment earlier."""
+    dock = dock_of(queue.backend)
+    await eventually(lambda: not dock.not_held(stream, job_ids))
 
 
 async def others_get(queue: Queue, *job_ids: str) -> None:

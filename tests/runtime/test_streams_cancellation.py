@@ -11,7 +11,7 @@ import pytest
 from longshore import JobStatus, Queue
 from longshore.backends.contract import Backend
 from longshore.testing.conformance.staging import status_of, story
-from tests.runtime.streaming import add, are, eventually, never_poll, others_get, receive, receive_ids
+from tests.runtime.streaming import add, are, eventually, never_poll, others_get, receive, receive_ids, until_held
 
 S = JobStatus
 BEFORE_A_HEARTBEAT = 8
@@ -105,7 +105,7 @@ async def test_a_job_cancelled_before_it_was_handed_over_is_ended_by_the_stream_
     await add(queue, "a", "b")
     async with queue.stream_jobs("slow", max_assigned_jobs=1) as stream:
         stream.on_cancel(told.append)
-        await eventually(lambda: are(queue, S.RUNNING, ["a"]))
+        await until_held(queue, stream, "a")
         await queue.cancel_jobs(job_ids=["a"])
         assert await receive_ids(stream) == ["b"]
         assert await status_of(queue.backend, "a") is S.STOPPED

@@ -23,6 +23,7 @@ from tests.runtime.streaming import (
     others_get,
     receive,
     receive_ids,
+    until_held,
 )
 
 S = JobStatus
@@ -116,7 +117,7 @@ async def test_a_job_ended_before_it_was_handed_over_is_not_handed_over(queue: Q
     # Q-INV-03 Q-STREAM-17
     await add(queue, "a", "b")
     async with queue.stream_jobs("slow", max_assigned_jobs=2) as stream:
-        await eventually(lambda: are(queue, S.RUNNING, ["a", "b"]))
+        await until_held(queue, stream, "a", "b")
         await queue.complete_job("a")
         assert await receive_ids(stream) == ["b"]
 

@@ -20,7 +20,7 @@ from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.staging import audit, story
 from tests.postgres_server import Server
 from tests.runtime.conftest import OpenBackend
-from tests.runtime.streaming import PATIENCE, add, are, eventually, never_poll, receive, receive_ids
+from tests.runtime.streaming import PATIENCE, add, are, eventually, never_poll, receive, receive_ids, until_held
 
 S = JobStatus
 
@@ -101,9 +101,10 @@ async def test_closing_the_queue_ends_its_streams_without_an_error(backend: Back
     slow.start()
     await add(queue, "undelivered", tags=["slow"])
     await eventually(lambda: are(queue, S.RUNNING, ["undelivered"]))
-    consuming = asyncio.create_task(consume(mine.stream_jobs("worker-1", ["quick"])))
+    quick = mine.stream_jobs("worker-1", ["quick"])
+    consuming = asyncio.create_task(consume(quick))
     await add(queue, "a", tags=["quick"])
-    await eventually(lambda: are(queue, S.RUNNING, ["a"]))
+    await until_held(queue, quick, "a")
     await mine.close()
     async with asyncio.timeout(PATIENCE):
         assert await consuming == ["a"]
