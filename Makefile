@@ -58,8 +58,8 @@ check-lint: $(READY) ## formatting, ruff, mypy --strict and the import contracts
 bench: $(READY) ## measure the product beside bare SQL and print the ratios
 	$(BIN)/python -m benchmarks
 
-prove: $(READY) ## the long forms of the proofs; the dated summary goes into docs/proofs
-	LONGSHORE_PROVE=1 $(BIN)/python -m tests.prove
+prove: $(READY) ## the long forms of the proofs; dated summaries go into docs/proofs (PARTS="engine spark": some of them)
+	LONGSHORE_PROVE=1 $(BIN)/python -m tests.prove $(PARTS)
 
 docs: $(READY) ## write the generated pages anew
 	$(BIN)/python -m longshore.core.diagram > docs/.states.md && mv docs/.states.md docs/states.md

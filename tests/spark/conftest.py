@@ -11,8 +11,8 @@ from tests.conftest import PROVING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE = 300
-"""Seconds for one test: the first of a process starts Java."""
+PATIENCE = 1_800 if PROVING else 300
+"""Seconds for one test: the first of a process starts Java; a long form takes its time."""
 
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

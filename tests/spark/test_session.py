@@ -71,8 +71,9 @@ def test_without_a_system_java_every_test_of_spark_holds(no_system_java: None, m
 
 
 def test_a_session_that_is_there_is_taken_as_it_is(spark: "SparkSession") -> None:
-    assert session("another", master="local[7]") is spark
-    assert spark.sparkContext.master == "local[2,2]"
+    found = session("another", master="local[7]")  # this thread's: a test before may have opened one beside `spark`
+    assert found.sparkContext is spark.sparkContext
+    assert (found.sparkContext.master, found.sparkContext.appName) == ("local[2,2]", "tests")
 
 
 def test_tasks_run_in_the_interpreter_of_the_driver(spark: "SparkSession") -> None:
