@@ -8,10 +8,10 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from longshore.backends.opening import connect
-from longshore.runtime.signals import serve
+from longshore.runtime.signals import serve, settle_in
 from longshore.server.access import GuardedRoute, Scope, needs
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer, settle_in
+from longshore.server.serving import OBJECTS_A_ROUND, ApiServer
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -27,7 +27,7 @@ def main(url: str) -> int:
     """Serves until it is stopped, and says where."""
 
     def ready(address: str) -> None:
-        settle_in()
+        settle_in(OBJECTS_A_ROUND)
         print(address, flush=True)
 
     def make() -> ApiServer:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.processes import next_order, peak_megabytes, say
 from longshore.backends.opening import connect
 from longshore.runtime.job_queue import Queue
+from longshore.runtime.signals import settle_in
 from longshore.runtime.worker import Worker
 
 
@@ -31,6 +32,7 @@ async def drain(url: str, count: str, at_once: str) -> None:
     async with _open_queue(url) as queue:
         # it claims half of what it may run, so that it runs the other half meanwhile
         worker = Worker(queue, nothing, concurrency=2 * int(at_once), autorun=False)
+        settle_in()  # as `longshore worker` does
         say(ready=True)
         await asyncio.to_thread(next_order)
         before = process_time()

@@ -86,6 +86,7 @@ def make_schema(url: str, state: str) -> Statements:
 
 PIECES = frozenset(
     {
+        "after_room_is_taken_back",
         "due_in_line",
         "first_outlived",
         "full_keys",

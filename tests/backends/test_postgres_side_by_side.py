@@ -7,10 +7,12 @@ import asyncio
 import psycopg
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.contract import Backend, ClaimFailed, Outcome
 from longshore.backends.opening import connect
+from longshore.backends.postgres.queue_locks import Hold, LockSpaces
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.explaining import explain
 from tests.backends.postgres_following import AT_ONCE
 
 S = JobStatus
@@ -24,6 +26,12 @@ async def somebody_waits(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as watching:
         while watching.execute(WAITING).fetchone() == (0,):  # noqa: ASYNC110 - the server has no event to wait for
             await asyncio.sleep(0)
+
+
+async def room_left(url: str) -> list[tuple[object, ...]]:
+    """What nobody took back."""
+    with psycopg.connect(url) as looking:
+        return looking.execute("SELECT queue, keys, jobs FROM longshore.room_left").fetchall()
 
 
 async def claimed(backend: Backend, **options: object) -> list[str]:
@@ -43,6 +51,73 @@ async def test_a_parked_job_that_is_locked_when_its_key_gets_room_steps_back_int
             await somebody_waits(postgres_url)
         await ending
         assert await claimed(backend) == ["p"]
+
+
+async def test_whoever_settles_jobs_of_limited_keys_does_not_wait_for_whoever_claims(postgres_url: str) -> None:
+    # I8
+    async with connect(postgres_url) as backend:
+        await backend.set_limits("default", per_key=1)
+        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ab"])
+        (a,) = await backend.dequeue_jobs("w", limit=2)
+        locks = LockSpaces("longshore")
+        with psycopg.connect(postgres_url) as claiming:
+            claiming.execute(locks.taken_in_order({"default": Hold.ROOM}))
+            async with asyncio.timeout(AT_ONCE):
+                assert (await backend.settle_jobs([Outcome("a", a.lease)])).refused == {}
+                assert "key_full" not in (await explain(backend, "b")).kinds
+            waiting = asyncio.create_task(claimed(backend))
+            await somebody_waits(postgres_url)
+        assert await waiting == ["b"]
+        assert await room_left(postgres_url) == []
+
+
+async def test_a_turn_whose_claim_fails_tells_what_it_settled(postgres_url: str) -> None:
+    async with connect(postgres_url, wait_seconds=1, answer_seconds=1) as backend:
+        await backend.set_limits("default", per_key=1)
+        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ab"])
+        (a,) = await backend.dequeue_jobs("w", limit=2)
+        with psycopg.connect(postgres_url) as claiming:
+            claiming.execute(LockSpaces("longshore").taken_in_order({"default": Hold.ROOM}))
+            with pytest.raises(ClaimFailed, match="1 jobs are settled, but the claim after them failed") as told:
+                await backend.settle_and_dequeue([Outcome("a", a.lease)], "w", limit=2)
+        assert told.value.report.settled == {"a": S.COMPLETED}
+        assert await claimed(backend) == ["b"]
+
+
+@pytest.mark.parametrize("before", [None, 2])
+@pytest.mark.parametrize("after", [None, 1])
+async def test_limits_that_change_while_a_completion_is_under_way_count_it_once(
+    before: int | None, after: int | None, postgres_url: str
+) -> None:
+    # I8
+    async with connect(postgres_url) as backend:
+        await backend.set_limits("default", per_key=before)
+        await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "abc"])
+        (a,) = await backend.dequeue_jobs("w", limit=1)
+        with psycopg.connect(postgres_url) as holding:
+            holding.execute("SELECT 1 FROM longshore.jobs WHERE id = 'a' FOR UPDATE")
+            ending = asyncio.create_task(backend.settle_jobs([Outcome("a", a.lease)]))
+            await somebody_waits(postgres_url)
+            await asyncio.wait_for(backend.set_limits("default", per_key=after), AT_ONCE)
+        assert (await ending).refused == {}
+        assert await claimed(backend) == (["b", "c"] if after is None else ["b"])
+        assert await room_left(postgres_url) == []
+
+
+async def test_a_job_let_in_side_by_side_with_its_claim_does_not_start_before_that(postgres_url: str) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.enqueue_jobs([Job(id=name, type="t") for name in "ab"])
+        with psycopg.connect(postgres_url) as letting_in:
+            letting_in.execute("UPDATE longshore.jobs SET updated_at = updated_at + 900000 WHERE id = 'a'")
+        later = (await backend.get_job("a")).updated_at
+        a, b = await backend.dequeue_jobs("w", limit=2)
+        assert (a.assigned_at, a.started_at, a.updated_at) == (later, later, later)
+        assert b.assigned_at is not None
+        assert later is not None
+        assert b.assigned_at < later
+        assert [a, b] == [await backend.get_job("a"), await backend.get_job("b")]
+        told = {event.job_id: event.occurred_at for event in await backend.read_events() if event.event == "job.active"}
+        assert told == {"a": later, "b": b.assigned_at}
 
 
 async def test_storing_a_dependent_of_a_running_job_holds_up_neither_its_renewal_nor_that_of_others(

@@ -25,8 +25,8 @@ ROUNDS = 6
 class CarelessBackend(SQLiteBackend):
     """The same with one setting less: commits are written, but not synced before they are acknowledged."""
 
-    def _open(self) -> apsw.Connection:
-        connection = super()._open()
+    def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
+        connection = super()._open(of_one_thread=of_one_thread)
         connection.pragma("synchronous", "NORMAL")
         return connection
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from longshore import Job, JobStatus, Outcome, connect
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import SQLiteTransaction
-from longshore.backends.transaction import QueueState
+from longshore.backends.transaction import Completion, InLine, QueueState
 from longshore.backends.verbs.submission import enqueue_jobs
 from longshore.core import transitions
 from longshore.core.change import Change
@@ -77,3 +77,44 @@ async def test_jobs_that_complete_alike_are_written_together_and_each_keeps_its_
             assert [event.job_seq for event in history] == list(range(1, len(history) + 1))
             ends = ["job.completed"] if number else ["job.released", "job.completed"]
             assert [event.event for event in history] == ["job.added", "job.active", *ends]
+
+
+@pytest.mark.parametrize(
+    "numbers", [range(6), [0, 1, 2, 4, 5], [5, 4, 3], [1]], ids=["all", "a gap", "backwards", "one"]
+)
+def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
+    transaction: SQLiteTransaction, numbers: Sequence[int]
+) -> None:
+    """A span of uids is written otherwise than a choice of them: nobody beside it may be touched."""
+    ids = [f"s{number}" for number in range(6)]
+    enqueue_jobs(transaction, [Job(id=job_id, type="t", queue="spans") for job_id in ids])
+    chosen = [ids[number] for number in numbers]
+    records = transaction.jobs_by_id(chosen)
+    entries = [InLine(0, NOW, records[job_id].uid, "spans", None, None, False) for job_id in chosen]
+    jobs = transaction.claim_at_once(entries, "w", "token", None)
+    assert {job.id for job in jobs} == set(chosen)
+    running = [job_id for job_id, record in transaction.jobs_by_id(ids).items() if record.status is JobStatus.RUNNING]
+    assert sorted(running) == sorted(chosen)
+    transaction.complete_at_once([Completion(job_id, 1, "token", None) for job_id in chosen], chosen)
+    after = transaction.jobs_by_id(ids)
+    assert {job_id for job_id in ids if after[job_id].status is JobStatus.COMPLETED} == set(chosen)
+    assert {after[job_id].status for job_id in set(ids) - set(chosen)} <= {JobStatus.INITIAL_PENDING}
+
+
+def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(transaction: SQLiteTransaction) -> None:
+    queue = QueueState("keyed", per_key=1)
+    jobs = [Job(id=f"k{n}", type="t", queue="keyed", concurrency_key=key) for n, key in enumerate("aabbc")]
+    enqueue_jobs(transaction, jobs)
+    assert transaction.claim_within_keys(queue, 3, 1, "w", "token", None) is None  # two are in the way
+    assert transaction.key_states("keyed", ["a"])["a"].holding == 0
+    claimed_now = transaction.claim_within_keys(queue, 3, 2, "w", "token", None)
+    assert claimed_now is not None
+    assert [job.id for job in claimed_now] == ["k0", "k2", "k4"]
+    assert {key: state.holding for key, state in transaction.key_states("keyed", ["a", "b", "c"]).items()} == {
+        "a": 1,
+        "b": 1,
+        "c": 1,
+    }
+    assert transaction.claim_within_keys(queue, 3, 5, "w", "token", None) is None  # nobody has room
+    assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is parked
+    assert {state.holding for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.prove import PARTS
+
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "lock.txt"
 PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==")
@@ -138,3 +140,13 @@ def test_every_ignored_finding_has_its_reason_in_words(room: str) -> None:
                 if len(words) < 2:
                     bare.append(f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}")
     assert not bare, "say why, after the code, on the same line:\n" + "\n".join(bare)
+
+
+# --- the proofs ---
+
+
+def test_every_proof_with_a_long_form_belongs_to_a_part_of_make_prove() -> None:
+    proofs = {
+        path.parent.name for path in (ROOT / "tests").rglob("test_*.py") if "mark.prove" in path.read_text("utf-8")
+    }
+    assert proofs - {"house"} - {folder for folders in PARTS.values() for folder in folders} == set()

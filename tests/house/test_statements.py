@@ -17,9 +17,11 @@ OF_THEIR_OWN = {
             "all_concerned alone_at_this held_schedules held_settings held_settings_of_all held_statuses"
             " hold_if_free hold_jobs insert_schedules jobs_to_renew unsure_edges"
         ),
+        "who settles waits for nobody who claims: what keys get back is noted, and taken by whoever claims next": (
+            "held_settings_and_room held_settings_and_room_of_all leave_room room_left"
+        ),
         "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
-            "claim_chosen claim_in_line claim_further_on claim_within_keys entries_read give_back_keys head_of_line"
-            " heads_of_lines"
+            "claim_chosen claim_in_line claim_further_on claim_within_keys entries_read head_of_line heads_of_lines"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
@@ -47,8 +49,9 @@ OF_THEIR_OWN = {
             " first_parked keys_with_parked next_owner tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
-            "claim_jobs complete_job first_in_line insert_active_events insert_completed_events insert_promoted_events"
-            " jobs_to_announce jobs_to_claim jobs_to_complete"
+            "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"
+            " forget_idle_keys give_back_keys insert_accepted_events insert_active_events insert_completed_events"
+            " insert_promoted_events jobs_to_accept jobs_to_announce jobs_to_claim jobs_to_complete use_keys"
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",

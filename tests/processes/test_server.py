@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -321,23 +322,27 @@ def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_fir
     store = f"sqlite:///{tmp_path / 'longshore.db'}"
     with up(tmp_path, "--host", "0.0.0.0", "--access-log") as running:
         port = running.told["address"].rpartition(":")[2]
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
-        assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
-        assert client.get("/metrics").status_code == client.get("/v1/jobs").status_code == 401
-        made = run(tmp_path, "token", "create", "you", "--url", store, "--scope", "admin", "--json")
-        secret = json.loads(made.stdout)["token"]
-        allowed = {"Authorization": f"Bearer {secret}"}
-        sent = client.post("/v1/jobs", json={"type": "echo", "data": {"say": 1}}, headers=allowed)
-        assert sent.status_code == 202
-        assert client.get(f"/v1/jobs?token={secret}").status_code == 422
-        assert client.get("/metrics", headers=allowed).status_code == 200
-        listed = run(tmp_path, "token", "list", "--url", store)
-        assert secret not in listed.stdout + listed.stderr
-        revoked = run(tmp_path, "token", "revoke", json.loads(made.stdout)["id"], "--url", store)
-        assert revoked.returncode == 0, revoked.stderr
-        assert client.get("/metrics", headers=allowed).status_code == 401, "by another process, more than a second ago"
-        assert secret not in process_list()
-        client.close()
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            assert client.get("/healthz").status_code == 200
+            began = monotonic()
+            while client.get("/readyz").status_code != 200:
+                assert monotonic() - began < 30, "it is not ready"
+            assert client.get("/metrics").status_code == client.get("/v1/jobs").status_code == 401
+            made = run(tmp_path, "token", "create", "you", "--url", store, "--scope", "admin", "--json")
+            secret = json.loads(made.stdout)["token"]
+            allowed = {"Authorization": f"Bearer {secret}"}
+            sent = client.post("/v1/jobs", json={"type": "echo", "data": {"say": 1}}, headers=allowed)
+            assert sent.status_code == 202
+            assert client.get(f"/v1/jobs?token={secret}").status_code == 422
+            assert client.get("/metrics", headers=allowed).status_code == 200
+            listed = run(tmp_path, "token", "list", "--url", store)
+            assert secret not in listed.stdout + listed.stderr
+            revoked = run(tmp_path, "token", "revoke", json.loads(made.stdout)["id"], "--url", store)
+            assert revoked.returncode == 0, revoked.stderr
+            assert client.get("/metrics", headers=allowed).status_code == 401, (
+                "by another process, more than a second ago"
+            )
+            assert secret not in process_list()
         running.process.send_signal(signal.SIGTERM)
         logged = running.end()
         assert running.process.returncode == 0

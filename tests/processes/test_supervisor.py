@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import queue
@@ -367,3 +368,18 @@ async def test_jobs_that_end_within_the_grace_are_recorded(parents: list[Parent]
         waiting = counts[JobStatus.INITIAL_PENDING] + counts[JobStatus.UNKNOWN_RETRY]  # never claimed, or handed back
         assert counts[JobStatus.COMPLETED] + waiting == 200
         assert len([line for line in parent.told if line[0] == "running"]) == counts[JobStatus.COMPLETED]
+
+
+@pytest.mark.parametrize(("before", "after"), [(gc.get_threshold()[0], 10_000), (900, 900)])
+def test_a_process_that_serves_takes_what_it_loaded_out_of_the_collectors_rounds(before: int, after: int) -> None:
+    """How often the others come is left as it is where somebody has set it; and afterwards all is as it was."""
+    script = (
+        "import gc\n"
+        "from longshore.runtime.signals import serve\n"
+        f"gc.set_threshold({before}, *gc.get_threshold()[1:])\n"
+        "async def work(): print(gc.get_freeze_count() > 10_000, gc.get_threshold()[0])\n"
+        "serve(work)\n"
+        "print(gc.get_freeze_count(), gc.get_threshold()[0])\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert told.stdout == f"True {after}\n0 {before}\n"

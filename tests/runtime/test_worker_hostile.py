@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, ClaimFailed
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.moments import Duration
 from longshore.runtime.executors.contract import Executor
@@ -442,6 +442,35 @@ async def test_what_a_lost_answer_has_claimed_is_run_and_no_more_is_held_than_ma
     assert most_at_once(await log_of(backend)) <= 2
     for job in await all_jobs(backend):
         assert (job.executions, job.crashes) == (1, 0)
+
+
+async def test_a_turn_that_settled_and_whose_claim_was_not_heard_of_is_taken_up_where_it_stands(
+    backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M-WRK-09 M-WRK-11
+    settle = backend.settle_and_dequeue
+    lost = 0
+
+    async def half_heard(*args: Any, **more: Any) -> Any:
+        nonlocal lost
+        report, jobs = await settle(*args, **more)
+        if report.settled and jobs and lost < 3:
+            lost += 1
+            raise ClaimFailed(report, BackendUnavailable("connection reset"))
+        return report, jobs
+
+    monkeypatch.setattr(backend, "settle_and_dequeue", half_heard)
+
+    async def process(job: RunningJob) -> str:
+        return job.id
+
+    await queue.add_bulk([{"type": "x", "job_id": f"job {n}"} for n in range(12)])
+    worker = Worker(queue, process, concurrency=2, until_empty=True, autorun=False)
+    await worker.run()
+    assert lost == 3
+    assert "refused" not in caplog.text
+    for job in await all_jobs(backend):
+        assert (job.status, job.executions, job.crashes) == (S.COMPLETED, 1, 0)
 
 
 # -- closing from within

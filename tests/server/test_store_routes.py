@@ -359,3 +359,18 @@ async def test_whoever_floods_a_job_of_others_does_not_slow_down_its_worker(
         429
     ] * 2
     assert (await asked(guarded, "work/progress", WORKER, **note)).status_code == 204
+
+
+async def test_of_a_job_that_was_removed_the_document_promises_no_more_than_is_remembered(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # F52
+    key: dict[str, Any] = {"type": "mail", "queue": "mail", "idempotency_key": "order-1"}
+    await backend.enqueue_job(Job(id="gone", **key))
+    await backend.cancel_jobs(job_ids=["gone"])
+    await backend.delete_jobs(job_ids=["gone"])
+    [known] = (await asked(client, "store/add_jobs", jobs=[{"id": "new", **key}])).json()["jobs"]
+    assert (known["id"], known["status"]) == ("gone", "UNSCHEDULED")
+    document = (await client.get("/v1/openapi.json")).json()
+    required = set(document["components"]["schemas"]["StoredJob"]["required"])
+    assert required <= known.keys()

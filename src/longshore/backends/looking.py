@@ -155,9 +155,7 @@ _EventInTheMaking = dataclasses.make_dataclass(
 
 
 def _event_of(ends: LogEnds, number: int, row: EventRow) -> JobEvent:
-    *told, occurred_at, detail = row
-    event = _EventInTheMaking(
-        event_cursor(ends, number), *told, from_micros(occurred_at), {} if detail is None else json.loads(detail)
-    )
+    detail = {} if row.detail is None else json.loads(row.detail)
+    event = _EventInTheMaking(event_cursor(ends, number), *row[:-2], from_micros(row.occurred_at), detail)
     event.__class__ = JobEvent
     return cast(JobEvent, event)

@@ -202,6 +202,10 @@ class MemoryStore:
     def claim_at_once(self, *_chosen: object) -> None:
         """As above."""
 
+    def accept_at_once(self, *_job_ids: object) -> bool:
+        """As above."""
+        return False
+
     def remove(self, changes: Sequence[Change]) -> None:
         for change in changes:
             record = self._jobs.pop(change.record.id)
@@ -298,6 +302,9 @@ class MemoryStore:
     def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
         wanted = {*self._queues, *(record.queue for record in self._jobs.values())} if names is None else names
         return {name: self._queue_state(name) for name in wanted}
+
+    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
+        return self.hold_queues(names)
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:  # noqa: ARG002 - whoever holds the lock is alone in any case
         return self.queue_states(names)

@@ -12,7 +12,7 @@ from longshore.backends.contract import WorkerInfo
 from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
 from longshore.core.moments import check_duration, from_micros, optional_moment, span, to_micros
-from longshore.core.record import job_like
+from longshore.core.record import Likeness
 
 _PATTERN_FIELDS = (
     "type",
@@ -96,7 +96,7 @@ def schedule_of(
             pattern[name] = timedelta(microseconds=pattern[name])
     return Schedule(
         id=body["id"],
-        job=job_like(_BLANK, id=body["id"], **pattern),
+        job=_BLANK.job(id=body["id"], **pattern),
         repeat=_repeat_as_stored(tuple(times.items())),
         paused=body["paused"],
         next_run_at=optional_moment(next_run_at),
@@ -114,7 +114,7 @@ def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
     return None if ends is None else (from_micros(ends[0]), from_micros(ends[1]))
 
 
-_BLANK = Job(id="", type="")
+_BLANK = Likeness(Job(id="", type=""))
 
 
 @lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this

@@ -16,6 +16,7 @@ from longshore.backends.bell import Bell
 from longshore.backends.contract import (
     UNCHANGED,
     Backend,
+    ClaimFailed,
     Freed,
     Outcome,
     Page,
@@ -226,13 +227,20 @@ class StoredBackend(Backend):
     ) -> tuple[SettleReport, list[Job]]:
         batch = checks.outcomes(outcomes)
         terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, least=0)
-        report, claim = await self._write(turnover.settle_and_dequeue, batch, terms)
+        report, claim = await self._take_turn(batch, terms)
         if claim.jobs or not claim.more:
             return report, claim.jobs
         try:
             return report, await self._dequeue(terms)
-        except LongshoreError:  # what was settled is settled, and must be told; the next claim hears of the rest
-            return report, []
+        except LongshoreError as error:
+            if not report.settled and not report.refused:
+                raise
+            raise ClaimFailed(report, error) from error
+
+    async def _take_turn(
+        self, outcomes: Sequence[Outcome], terms: checks.ClaimTerms
+    ) -> tuple[SettleReport, claiming.Claim]:
+        return await self._write(turnover.settle_and_dequeue, outcomes, terms)
 
     # -- somebody calls it off, or its worker vanishes
 

@@ -7,6 +7,7 @@ it is saved.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -122,12 +123,23 @@ class Completion(NamedTuple):
     result: bytes | None
 
 
-class Ended(NamedTuple):
-    """Whose job has just ended, and whose room it gives back."""
+@dataclass(slots=True)
+class Ended:
+    """Jobs that have just ended together: whose they were, and whose room they give back."""
 
-    owner: str
-    queue: str
-    key: str | None
+    job_ids: list[str]
+    owners: Counter[str]
+    keys: dict[str, Counter[str]]
+    """Of each queue the keys that they had."""
+
+
+def keys_by_queue(pairs: Iterable[tuple[str, str | None]]) -> dict[str, Counter[str]]:
+    """How many there are of each key of each queue, from one pair for each job."""
+    by_queue: dict[str, Counter[str]] = defaultdict(Counter)
+    for (queue, key), jobs in Counter(pairs).items():
+        if key is not None:
+            by_queue[queue][key] += jobs
+    return by_queue
 
 
 class InLine(NamedTuple):
@@ -215,11 +227,11 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> dict[str, Ended] | None:
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> Ended | None:
         """Completes those whose lease is good and who are not to be removed after it, where the store can.
 
-        They are among others of a batch, all of which are locked. Returns by id what their end concerns: nobody is told
-        who waits for them, and no key has its room back yet. None means that the store looks at each. Those with the
+        They are among others of a batch, all of which are locked. Returns whom their end concerns: nobody is told who
+        waits for them, and no key has its room back yet. None means that the store looks at each. Those with the
         option `remove_on_complete` are left alone.
         """
         ...
@@ -230,6 +242,13 @@ class Transaction(Protocol):
         """Claims these `candidates`, in the order given, where the store can; there is at least one.
 
         None means that it cannot: then each is changed and saved.
+        """
+        ...
+
+    def accept_at_once(self, job_ids: Sequence[str], /) -> bool:
+        """Accepts these CREATED jobs, where the store can: if all of them may run at once and none is LIFO.
+
+        False means that it cannot, and nothing was written: then each is changed and saved.
         """
         ...
 
@@ -306,6 +325,10 @@ class Transaction(Protocol):
         """
         ...
 
+    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
+        """The settings of these queues, true until the end; their room is for others to use."""
+        ...
+
     def queues_ever_seen(self) -> list[str]:
         """Queues that have jobs, settings or events."""
         ...
@@ -349,7 +372,8 @@ class Transaction(Protocol):
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int], /) -> Mapping[str, KeyState] | None:
         """Takes so many from what is held of each key, and forgets those that are idle then.
 
-        Returns them as they are, if any job of the queue is parked and may step forward; None if none is.
+        Returns them as they are, if any job of the queue is parked and may step forward; None if none is, or if
+        whoever holds the queue next sees to all of it.
         """
         ...
 

@@ -116,9 +116,10 @@ def serving(
     import asyncio
 
     from longshore.cli.together import Together
+    from longshore.runtime.signals import settle_in
     from longshore.server.app import create_app  # an extra, that other commands do without
     from longshore.server.options import ServerOptions
-    from longshore.server.serving import ApiServer, is_loopback, settle_in
+    from longshore.server.serving import OBJECTS_A_ROUND, ApiServer, is_loopback
     from longshore.server.token_gate import TokenGate
 
     if tracing:
@@ -129,7 +130,7 @@ def serving(
     telling: list[asyncio.Task[None]] = []
 
     def ready(address: str) -> None:
-        settle_in()
+        settle_in(OBJECTS_A_ROUND)
         announce(address, asks)
         if asks:
             telling.append(asyncio.get_running_loop().create_task(_tell_if_nobody_has_a_token(backend, store)))

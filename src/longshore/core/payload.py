@@ -39,6 +39,11 @@ def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> b
 def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
     """The value as compact JSON bytes, if every store and language would give back the same value."""
     _walk(field, value, 0)
+    return written_json(field, value, limit=limit)
+
+
+def written_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
+    """As above, of a value that `read_json` gave, or a part of one: it was judged when it was read."""
     return check_bytes(field, _compact(value).encode(), limit=limit)
 
 

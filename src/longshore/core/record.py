@@ -225,14 +225,20 @@ _job_fields = attrgetter(*(spec.name for spec in dataclasses.fields(Job)))
 _PLACE_OF = {spec.name: place for place, spec in enumerate(dataclasses.fields(Job))}
 
 
-def job_like(job: Job, **changes: Any) -> Job:
-    """What `job.replace` gives, at a fifth of the price: for schedules, whose patterns are read by the thousand."""
-    values = list(_job_fields(job))
-    for name, value in changes.items():
-        values[_PLACE_OF[name]] = value
-    copy = JobInTheMaking(*values)
-    copy.__class__ = Job
-    return cast(Job, copy)
+class Likeness:
+    """Makes jobs like another: as `job.replace` does, at a tenth of the price, for those that come by the thousand."""
+
+    def __init__(self, job: Job) -> None:
+        self._values = list(_job_fields(job))
+
+    def job(self, **changes: Any) -> Job:
+        """A copy with these fields changed."""
+        values = self._values.copy()
+        for name, value in changes.items():
+            values[_PLACE_OF[name]] = value
+        copy = JobInTheMaking(*values)
+        copy.__class__ = Job
+        return cast(Job, copy)
 
 
 @lru_cache(maxsize=1024)  # the jobs of one claim share it

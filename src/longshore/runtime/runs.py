@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.contract import Backend, Outcome, completed
 from longshore.core.errors import Fatal, InvalidArgument, Snooze
 from longshore.core.job import Job
 from longshore.core.moments import Moment, check_moment
@@ -69,9 +69,9 @@ class Run:
         if value is None:
             if self.called_off == "stopping" and self.job.heeded:  # it was asked to stop in the midst, and did
                 return await self.without_an_answer(strategies)
-            return Outcome(self.record.id, self.record.lease)
+            return completed(self.record.id, self.record.lease)
         try:
-            return Outcome(self.record.id, self.record.lease, result=check_json("result", value))
+            return completed(self.record.id, self.record.lease, check_json("result", value))
         except Exception as refusal:  # a value of one's own class may raise anything when it is looked at
             if isinstance(refusal, InvalidArgument):
                 refusal.__traceback__ = None  # it tells of nothing but our own looking

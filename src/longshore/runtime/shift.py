@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
-from longshore.backends.contract import Backend, Outcome, SettleReport
+from longshore.backends.contract import Backend, ClaimFailed, Outcome, SettleReport
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.core.job import Job
 from longshore.runtime.alarm import Alarm
@@ -176,7 +176,7 @@ class Shift:
                 # a store that answers has claimed nothing; and another worker of the same name may hold jobs, too
                 unheard = limit > 0 and worker.alone_with_its_id and isinstance(error, BackendUnavailable)
                 self._in_doubt = self._in_doubt or unheard
-                await self._turn_failed(outcomes, error)
+                await self._turn_failed(self._not_settled(outcomes, error), error)
                 return
             self.trouble.store_answers()
             if outcomes:
@@ -193,6 +193,14 @@ class Shift:
         self._alarm.look_ahead(self._worker.queues)
         if not self.crew and len(self._turns) == 1:
             await self._has_nothing_to_do()
+
+    def _not_settled(self, outcomes: list[Outcome], error: Exception) -> list[Outcome]:
+        """Those that the turn has left, if it settled some before it failed."""
+        if not isinstance(error, ClaimFailed):
+            return outcomes
+        told = error.report.settled.keys() | error.report.refused.keys()
+        self._settled([outcome for outcome in outcomes if outcome.job_id in told], error.report)
+        return [outcome for outcome in outcomes if outcome.job_id not in told]
 
     async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
         left = outcomes

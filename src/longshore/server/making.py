@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 from longshore.core.job import Job
 from longshore.core.names import check_name, new_id
-from longshore.core.payload import check_json
-from longshore.core.record import job_like
+from longshore.core.payload import written_json
+from longshore.core.record import Likeness
 from longshore.runtime.adding import job_from
 from longshore.server.accepting import REQUEST
 from longshore.server.models.new_jobs import NewJob
@@ -16,11 +17,16 @@ _ITS_OWN = frozenset({"data", "id", "idempotency_key"})
 """What each job has for itself; most jobs of a batch share all the rest."""
 
 
+class _Pattern(NamedTuple):
+    likeness: Likeness
+    options: Mapping[str, Any]
+
+
 class Patterns:
-    """Makes the jobs of one request: what they share is worked out and checked once."""
+    """Makes the jobs of one request, whose body was read strictly: what they share is worked out and checked once."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Job] = {}
+        self._known: dict[Hashable, _Pattern] = {}
 
     def job(self, said: NewJob, key: str | None, fingerprint: str) -> Job:
         """A job to be stored as CREATED, which keeps the fingerprint of its request if there is one."""
@@ -31,11 +37,11 @@ class Patterns:
             options = said.options()
             for name in ("data", "job_id", "idempotency_key"):
                 options.pop(name, None)
-            pattern = self._known[shared] = job_from(**options, hold=True)
-        return job_like(
-            pattern,
+            made = job_from(**options, hold=True)
+            pattern = self._known[shared] = _Pattern(Likeness(made), made.options)
+        return pattern.likeness.job(
             id=new_id() if said.id is None else check_name("id", said.id),
-            payload=check_json("data", said.data),
+            payload=written_json("data", said.data),
             idempotency_key=None if key is None else check_name("idempotency_key", key),
             options={**pattern.options, REQUEST: fingerprint} if fingerprint else pattern.options,
         )

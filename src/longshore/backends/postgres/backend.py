@@ -18,7 +18,7 @@ from longshore.backends.archived import ArchivingBackend
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.checks import ClaimTerms
-from longshore.backends.contract import Capabilities
+from longshore.backends.contract import Capabilities, Outcome, SettleReport
 from longshore.backends.postgres.callers import join
 from longshore.backends.postgres.condition import condition_of
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
@@ -29,12 +29,12 @@ from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
 from longshore.backends.postgres.queue_locks import lock_number
 from longshore.backends.postgres.transaction import PostgresTransaction
+from longshore.backends.postgres.turns import take_turn
 from longshore.backends.postgres.view import array_text
 from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Transaction
-from longshore.backends.verbs.claiming import dequeue_jobs
-from longshore.backends.verbs.turnover import settle_and_dequeue
+from longshore.backends.verbs.claiming import Claim, dequeue_jobs
 from longshore.backends.view import View
 from longshore.core.acting import on_behalf
 from longshore.core.clock import Clock
@@ -48,7 +48,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.end_of_events, looking.goes_on_after)
-_CLAIMING: tuple[Callable[..., Any], ...] = (dequeue_jobs, settle_and_dequeue)
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
@@ -111,26 +110,30 @@ class PostgresBackend(ArchivingBackend):
     # -- verbs and looks, each in a thread of ours
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        holds: Sequence[str] | None = ()
-        if verb in _CLAIMING and isinstance(terms := args[-1], ClaimTerms) and terms.limit:
-            holds = terms.queues
-        return await self._write_in(self._threads, lambda tx: verb(tx, *args, **kwargs), holds)
+        perform = self._performer.perform
+        holds = args[-1].queues if verb is dequeue_jobs and isinstance(args[-1], ClaimTerms) else ()
+        return await self._write_in(
+            self._threads, lambda abandoned: perform(lambda tx: verb(tx, *args, **kwargs), abandoned, holds)
+        )
+
+    async def _take_turn(self, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
+        return await self._write_in(
+            self._threads, lambda abandoned: take_turn(self._performer, outcomes, terms, abandoned)
+        )
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        return await self._write_in(self._urgent_threads, lambda tx: verb(tx, *args, **kwargs))
+        perform = self._performer.perform
+        return await self._write_in(
+            self._urgent_threads, lambda abandoned: perform(lambda tx: verb(tx, *args, **kwargs), abandoned)
+        )
 
-    async def _write_in(
-        self,
-        threads: ThreadPoolExecutor,
-        verb: Callable[[PostgresTransaction], R],
-        holds: Sequence[str] | None = (),
-    ) -> R:
+    async def _write_in(self, threads: ThreadPoolExecutor, work: Callable[[threading.Event], R]) -> R:
         abandoned = threading.Event()
-        signed = on_behalf(verb)
+        signed = on_behalf(work)
         try:
-            return await self._in_thread(threads, lambda: self._performer.perform(signed, abandoned, holds))
+            return await self._in_thread(threads, lambda: signed(abandoned))
         except asyncio.CancelledError:
             abandoned.set()  # what is not committed yet never will be
             raise

@@ -6,13 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from psycopg.sql import Literal
-
 from longshore.backends.postgres.marks import Marks
-from longshore.backends.postgres.queue_locks import BeginAnew, HoldFirst, Wanted, in_order, lock_number, taken_in_order
+from longshore.backends.postgres.queue_locks import Hold, HoldFirst, LockSpaces, Wanted, in_order
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.view import PostgresView
-from longshore.backends.sql.claims import Claimant, in_standing_order, moves_of
+from longshore.backends.sql.claims import MOVES, Claimant, in_standing_order
 from longshore.backends.sql.columns import Row, queue_of_row
 from longshore.backends.sql.line import SQLLine
 from longshore.backends.sql.transaction import ChangedUnderneath
@@ -21,7 +19,6 @@ from longshore.backends.statements import Statements
 from longshore.backends.transaction import InLine, KeyState, QueueState
 from longshore.core.job import Job
 from longshore.core.limits import window_of
-from longshore.core.moments import LATEST
 
 _LEAST_AT_ONCE = 20
 
@@ -39,14 +36,20 @@ class PostgresLine(PostgresView, SQLLine):
         self._entries = 0
         self._held: dict[str, QueueState] = {}
         """Queues that nobody changes before this transaction ends."""
-        self._alone: set[str] = set()
-        """Those of them that are this transaction's alone."""
+        self._holds: dict[str, Hold] = {}
+        """How it holds them."""
+        self._up_to_date: set[str] = set()
+        """Those of them whose room was read, and that nothing was changed in since."""
+        self._given_back: dict[str, list[Any]] = {}
+        """What keys of queues with parked jobs have got back, until those step forward."""
+        self._waking: dict[str, tuple[int | None, int | None]] = {}
+        """When the first and the last key of a queue wakes whose room it holds."""
         self.holds_all = False
         """Whether those are all the queues there are."""
         self._holds_rows = False
         """Whether it may have locked rows that others wait for."""
         self._limited = limited
-        self._room = lock_number(f"longshore {schema}")
+        self._locks = LockSpaces(schema)
         self._marks = marks
 
     def time(self) -> int:
@@ -60,64 +63,99 @@ class PostgresLine(PostgresView, SQLLine):
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
         """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
-        if names is None and self.holds_all and not alone:
-            states = self._held
-        else:
-            wanted = self.queues_ever_seen() if names is None else names
-            enough = self._alone if alone else self._held.keys()
-            self._hold({name: alone or name in self._limited for name in wanted if name not in enough})
-            states = {name: self._held[name] for name in wanted}
+        if names is None:
+            names = list(self._held) if self.holds_all else self.queues_ever_seen()
+        while short := self._not_held_enough(names, alone):
+            self._hold(short)
+        self._read_again([name for name in names if self._held[name].limited and name not in self._up_to_date])
+        states = {name: self._held[name] for name in names}
         for state in states.values():
             state.eligible = 1
-            if state.running_limit is not None:
-                counts = self._counts_of(state.name)
-                state.holding = sum(jobs for status, jobs in counts.items() if status.holds_capacity)
         return states
 
+    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
+        short = dict.fromkeys((name for name in names if name not in self._held), Hold.SHARED)
+        if short:
+            self._hold(short)
+        return {name: self._held[name] for name in names}
+
+    def _not_held_enough(self, names: Sequence[str], alone: bool) -> Wanted:
+        """Those that whoever may use their room has to hold, or hold better; once read, they may turn out limited."""
+        limited = {
+            name for name in names if (self._held[name].limited if name in self._held else name in self._limited)
+        }
+        enough = {name: Hold.ALONE if alone else Hold.ROOM if name in limited else Hold.SHARED for name in names}
+        return {name: hold for name, hold in enough.items() if self._holds.get(name, 0) < hold}
+
     def _hold(self, wanted: Wanted) -> None:
-        if not wanted:
-            return
         assert isinstance(self._session, OwnSession)  # in the caller's own transaction nothing is held
-        settings = self._settings_of(self._session, list(wanted))
+        settings = self.settings_of(self._session, wanted)
         if self._holds_rows or self._held:
             self._take_if_free(wanted)
             rows = self._session.simply(settings)
         else:
-            rows = self._session.simply(taken_in_order(self._room, wanted) + settings)
+            rows = self._session.simply(self._locks.taken_in_order(wanted) + settings)
         self.now_held(rows, wanted)
 
     def _take_if_free(self, wanted: Wanted) -> None:
         locks = in_order(wanted)
-        ((free,),) = self._rows(self._sql.hold_if_free, self._room, self._listed(locks), self._listed(locks.values()))
+        spaces, numbers = [self._locks.of(lock) for lock in locks], [lock.number for lock in locks]
+        values = map(self._listed, (spaces, numbers, locks.values()))
+        ((free,),) = self._rows(self._sql.hold_if_free, *values)
         if not free:
-            raise HoldFirst({name: name in self._alone for name in self._held} | dict(wanted))
+            raise HoldFirst(self._holds | dict(wanted))
 
-    def _settings_of(self, session: OwnSession, names: Sequence[str]) -> str:
-        return session.called(self._sql.held_settings, Literal(self._listed(names)).as_string(session.connection))
+    def settings_of(self, session: OwnSession, wanted: Wanted, *, and_all_others: bool = False) -> str:
+        """SQL that reads the settings of queues once they are locked so, and takes back the room left in them."""
+        rooms = [name for name, hold in wanted.items() if hold is not Hold.SHARED]
+        names = [] if and_all_others else [self._listed(wanted)]
+        if rooms:
+            statement = self._sql.held_settings_and_room_of_all if and_all_others else self._sql.held_settings_and_room
+            return session.called(statement, self._listed(rooms), *names)
+        return session.called(self._sql.held_settings_of_all if and_all_others else self._sql.held_settings, *names)
 
     def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
         states = {}
-        for entries, now, name, paused, *others in rows:
+        for entries, now, holding, given_back, first, last, name, paused, *others in rows:
             self._entries = entries
             self.now = max(self.now, now) if self.tells_time else self.now  # it may have waited long for the locks
             if name is not None:
                 states[name] = QueueState(name) if paused is None else queue_of_row((name, paused, *others))
+                states[name].holding = holding or 0
+                self._waking[name] = (first, last)
+                if given_back is not None:
+                    self._given_back[name] = given_back
         return states
 
     def now_held(self, rows: Iterable[Row], locked: Wanted) -> frozenset[str]:
-        """Takes queues for held if they were locked as their settings ask for; returns the names of all that were read.
+        """Takes queues for held that were locked before they were read; returns the names of all that were read.
 
         Those that were read and not locked are held when somebody asks for them.
         """
         states = self._settings_in(rows)
         limited = {name for name, state in states.items() if state.limited}
-        self._limited.difference_update(states)
         self._limited.update(limited)
-        if any(name in limited and not alone for name, alone in locked.items()):
-            raise BeginAnew
+        self._limited.difference_update(states.keys() - limited)
         self._held |= {name: states[name] for name in locked if name in states}
-        self._alone.update(name for name, alone in locked.items() if alone)
+        self._holds |= {name: locked[name] for name in locked if name in states}
+        self._up_to_date.update(name for name, hold in locked.items() if hold is not Hold.SHARED)
+        self._step_forward()
         return frozenset(states)
+
+    def _read_again(self, names: Sequence[str]) -> None:
+        """The room of queues that it holds, and in which it has changed something itself."""
+        if names:
+            assert isinstance(self._session, OwnSession)
+            held = {name: self._holds[name] for name in names}
+            self.now_held(self._session.simply(self.settings_of(self._session, held)), held)
+
+    def _step_forward(self) -> None:
+        """As many parked jobs as their keys have more room for."""
+        for name, keys in self._given_back.items():
+            states = [KeyState(name, key, holding, window_of(*window)) for key, holding, *window in keys]
+            rooms = {state.key: state.room(self._held[name], self.now) for state in states}
+            self.unpark(name, {key: room for key, room in rooms.items() if room})
+        self._given_back.clear()
 
     # -- the claim in one statement
 
@@ -138,11 +176,12 @@ class PostgresLine(PostgresView, SQLLine):
 
     def _as_claimed(self, rows: list[Row], queues: int, claimant: Claimant) -> list[Job]:
         """The jobs of rows that a statement has just claimed, after their tags have followed."""
-        tagged = [uid for uid, *_, tags in moves_of(rows) if tags]
+        tagged = [uid for uid, *_ in MOVES.tagged(rows)]
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(rows)
         self.counted += 2 * queues
+        self._up_to_date.clear()
         return claimant.jobs(rows, self._dependencies_of)
 
     def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
@@ -182,7 +221,7 @@ class PostgresLine(PostgresView, SQLLine):
         self, queue: QueueState, limit: int, passed: int, assignee_id: str, token: str, expires_at: int | None
     ) -> list[Job] | None:
         """In one statement, as a claim without limits is; None if that would not do, and then nobody was claimed."""
-        at_once = max(limit * 5 // 4, _LEAST_AT_ONCE)
+        at_once = limit + passed  # so many that it always does, unless more are in the way
         per_key, starts, since = self._limits(queue)
         until = since if queue.rate_per_key is None else since + queue.rate_per_key.per_micros
         values = (queue.name, self.now, limit, assignee_id, token, expires_at, at_once, passed)
@@ -232,15 +271,21 @@ class PostgresLine(PostgresView, SQLLine):
     def _put_keys(self, rows: Sequence[Row]) -> None:
         self._run(self._sql.put_key, *map(self._listed, zip(*rows, strict=True)))
 
-    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> Mapping[str, KeyState] | None:
-        """In one statement; when a key wakes was told when it was used, and stays so."""
-        since = LATEST if queue.rate_per_key is None else self._limits(queue)[2]
-        values = (queue.name, self._listed(given_back), self._listed(given_back.values()), since)
-        rows = list(self._rows(self._sql.give_back_keys, *values))
-        if not rows[0][0]:  # nobody is parked
-            return None
-        left = {key: (holding, window_of(start, count)) for _, key, holding, start, count in rows}
-        return {key: KeyState(queue.name, key, *left.get(key, ())) for key in given_back}
+    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
+        """Notes it, and changes no key: those are for whoever uses the queue's room next, and is alone with them."""
+        self._up_to_date.discard(queue.name)
+        self._run(self._sql.leave_room, queue.name, self._listed(given_back), self._listed(given_back.values()))
+
+    def keys_waking(self, queue: QueueState) -> list[KeyState]:
+        first, last = self._waking.get(queue.name, (None, None))
+        until = self.now if queue.rate_per_key is None else self.now + queue.rate_per_key.per_micros
+        if first is None or last is None or (first > self.now and last <= until):
+            return []
+        return super().keys_waking(queue)
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        """As they are stored: what was left since they were held is taken back by whoever holds them next."""
+        return SQLLine.key_states(self, queue, keys)
 
     def unpark(self, queue: str, room: Mapping[str, int]) -> None:
         if room and self._run(self._sql.unpark_first, queue, self._listed(room), self._listed(room.values())):

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.sql import Literal
 
 from longshore.backends.postgres.connecting import Server
 from longshore.backends.postgres.marks import Marks
 from longshore.backends.postgres.pool import Pool
-from longshore.backends.postgres.queue_locks import BeginAnew, HoldFirst, Wanted, lock_number, taken_in_order
+from longshore.backends.postgres.queue_locks import BeginAnew, Hold, HoldFirst, LockSpaces, Wanted
 from longshore.backends.postgres.session import OwnSession, Session
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.view import PostgresView, array_text, find_horizon
+from longshore.backends.postgres.view import PostgresView, find_horizon
 from longshore.backends.sql.view import Seen
 from longshore.backends.statements import Statements
 from longshore.backends.view import View
@@ -66,7 +65,7 @@ class Performer:
         self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}"
         self._marks = Marks()
         self._limited: set[str] = set()
-        self._room = lock_number(f"longshore {schema}")
+        self._locks = LockSpaces(schema)
         self._known_queues: frozenset[str] = frozenset()
         self._all_queues: frozenset[str] = frozenset()
         """As the last claim from all of them found."""
@@ -77,10 +76,13 @@ class Performer:
         verb: Callable[[PostgresTransaction], R],
         abandoned: threading.Event | None = None,
         holds: Sequence[str] | None = (),
+        *,
+        uses_room: bool = True,
     ) -> R:
         """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead.
 
-        `holds` are the queues that the verb claims from, or None for all: they are held from the start.
+        `holds` are the queues that the verb claims from, or None for all: they are held from the start; only shared
+        if it uses no room that their limits leave.
         """
         until = monotonic() + self._wait_seconds
         careful = False
@@ -88,7 +90,7 @@ class Performer:
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful, abandoned, holds, first)
+            attempt = _Attempt(careful, abandoned, holds, uses_room, first)
             try:
                 return self._attempt(verb, attempt, until)
             except errors.UniqueViolation:
@@ -144,18 +146,24 @@ class Performer:
             transaction.now = now if self._clock is None else transaction.now
             return transaction
         names = dict.fromkeys([*(self._all_queues if holds is None else holds), *first])
-        locked = {name: first.get(name, False) or name in self._limited for name in names}
-        if holds is None:
-            settings = session.called(self._sql.held_settings_of_all)
-        else:
-            wanted = Literal(array_text(names)).as_string(session.connection)
-            settings = session.called(self._sql.held_settings, wanted)
-        rows = session.simply(begin + taken_in_order(self._room, locked) + settings)
+        locked = {**dict.fromkeys(names, Hold.SHARED), **first}
+        if attempt.uses_room:
+            locked |= {name: max(locked[name], Hold.ROOM) for name in self._limited.intersection(names)}
+        settings = transaction.settings_of(session, locked, and_all_others=holds is None)
+        rows = session.simply(begin + self._locks.taken_in_order(locked) + settings)
         found = transaction.now_held(rows, locked)
         if holds is None:
             self._all_queues = found
             transaction.holds_all = found <= names.keys()
         return transaction
+
+    def explain(self, error: Exception) -> Exception:
+        """The error in one plain sentence that names the server."""
+        return self._server.explain(error)
+
+    def any_limited(self, queues: Sequence[str] | None) -> bool:
+        """Whether claims from these queues, or from all, wait for each other, as far as this process knows."""
+        return bool(self._limited) if queues is None else not self._limited.isdisjoint(queues)
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
         """A transaction with all that this process remembers of the store."""
@@ -187,10 +195,16 @@ class _Attempt:
     """How far one try of a transaction has come."""
 
     def __init__(
-        self, careful: bool, abandoned: threading.Event | None, holds: Sequence[str] | None, first: Wanted
+        self,
+        careful: bool,
+        abandoned: threading.Event | None,
+        holds: Sequence[str] | None,
+        uses_room: bool,
+        first: Wanted,
     ) -> None:
         self.careful = careful
         self.holds = holds
+        self.uses_room = uses_room
         self.first = first
         """Queues that an earlier try came to need when it was too late to wait for them."""
         self._abandoned = abandoned

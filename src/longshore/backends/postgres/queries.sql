@@ -243,10 +243,16 @@ SELECT (
 )
 FROM priorities WHERE priorities.priority IS NOT NULL
 
+-- name: claimed_at
+-- When a job is claimed: now; or when it was let into the line, if that was done side by side with this claim, and is a
+-- little later. A clock that was set back by more is believed.
+CASE WHEN updated_at BETWEEN $2::bigint AND $2::bigint + 1000000 THEN updated_at ELSE $2::bigint END
+
 -- name: due_columns
 -- First what tells of a job once it is claimed, then the rest of it.
     due.uid, due.status AS was, due.retry_count, due.job_seq + 1 AS job_seq, due.epoch + 1 AS epoch,
-    due.executions + 1 AS executions, greatest(due.last_told, pg_current_xact_id()) AS told, due.id, due.queue, due.type,
+    due.executions + 1 AS executions, greatest(due.last_told, pg_current_xact_id()) AS told, {claimed_at} AS claimed_at,
+    due.id, due.queue, due.type,
     due.place, due.priority, due.lifo, due.delay, due.run_at, due.expires_at, due.timeout, due.max_attempts,
     due.max_crashes, due.crashes, due.created_at, due.started_at, due.finalized_at, due.last_retry_at, due.deps_total,
     due.on_dependency_failure, due.idempotency_key, due.concurrency_key, due.parent_id, due.schedule_id, due.tags,
@@ -262,11 +268,12 @@ AND due.{eligible} AND NOT due.parked
 
 -- name: claim_columns
 -- A job as it is once it is claimed, in the order of the fields of Job. What all jobs of a claim share is left out, and
--- two of those columns carry something else: what its status was, and (for updated_at) its place in line.
+-- two of those columns carry something else: what its status was, and (for updated_at) its place in line. When it was
+-- assigned is told if it is not now.
 id, type, payload, queue, tags, was, priority, lifo, run_at, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, deps_total, on_dependency_failure, options, uid, executions, retry_count,
-crashes, epoch, created_at, place, started_at, finalized_at, last_retry_at, NULL, NULL, NULL, result, error_message,
-progress, checkpoint, schedule_id
+crashes, epoch, created_at, place, started_at, finalized_at, last_retry_at, nullif(claimed_at, $2::bigint), NULL, NULL,
+result, error_message, progress, checkpoint, schedule_id
 
 -- name: first_outlived
 -- One who waits and is past their time. The first in order is asked for rather than whether there is any: then no planner
@@ -282,15 +289,15 @@ WHERE late.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITI
 claimed AS (
     UPDATE {schema}.jobs SET
         status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
-        updated_at = $2, started_at = coalesce(started_at, $2), assigned_at = $2, assignee_id = $4, lease_owner = $4,
-        lease_token = $5, lease_expires_at = $6, last_told = {next_told}
+        updated_at = {claimed_at}, started_at = coalesce(started_at, {claimed_at}), assigned_at = {claimed_at},
+        assignee_id = $4, lease_owner = $4, lease_token = $5, lease_expires_at = $6, last_told = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
     RETURNING uid
 ),
 told AS (
     INSERT INTO {schema}.job_events (xid, {event_row})
     SELECT told, uid, id, job_seq, queue, type, 'job.active', was, 'RUNNING', epoch, executions, $4::text, '',
-        $2::bigint, NULL
+        claimed_at, NULL
     FROM chosen
 ),
 counted AS (
@@ -347,12 +354,14 @@ line AS MATERIALIZED (
     LIMIT $7
 ),
 judged AS (
-    SELECT line.*, line.concurrency_key IS NULL OR (
+    SELECT uid, priority, place, line.concurrency_key IS NULL OR (
         ($9::bigint IS NULL OR coalesce(kept.holding, 0) + nth <= $9)
         AND ($10::bigint IS NULL OR coalesce(kept.started, 0) + nth <= $10)
     ) AS fits
     FROM (
-        SELECT line.*, row_number() OVER (PARTITION BY concurrency_key ORDER BY priority, place, uid) AS nth FROM line
+        SELECT uid, priority, place, concurrency_key,
+            row_number() OVER (PARTITION BY concurrency_key ORDER BY priority, place, uid) AS nth
+        FROM line
     ) AS line
     LEFT JOIN LATERAL (
         SELECT holding, CASE WHEN window_start BETWEEN $11 AND $12 THEN window_count ELSE 0 END AS started
@@ -360,12 +369,12 @@ judged AS (
     ) AS kept ON true
 ),
 numbered AS MATERIALIZED (
-    SELECT judged.*, count(*) FILTER (WHERE fits) OVER in_order AS fitting,
+    SELECT uid, fits, count(*) FILTER (WHERE fits) OVER in_order AS fitting,
         count(*) FILTER (WHERE NOT fits) OVER in_order AS passed
     FROM judged WINDOW in_order AS (ORDER BY priority, place, uid ROWS UNBOUNDED PRECEDING)
 ),
 chosen AS MATERIALIZED (
-    SELECT * FROM numbered WHERE fits AND fitting <= $3
+    SELECT * FROM line WHERE uid = ANY (ARRAY(SELECT uid FROM numbered WHERE fits AND fitting <= $3))
     AND ((SELECT max(fitting) FROM numbered) >= $3 OR (SELECT count(*) FROM numbered) < $7)
     AND (SELECT max(passed) FROM numbered WHERE fits AND fitting <= $3) <= $8
 ),
@@ -540,8 +549,9 @@ FROM json_to_recordset($1::json) AS new (
 WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
 -- name: complete_jobs
--- The fence, the end, its event and its count in one statement; keys are seen to afterwards. What does not match is left
--- for a closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
+-- The fence, the end, its event and its count in one statement; and the room that keys get back, noted for whoever uses
+-- it next, of queues whose settings are held ($7), the others' is seen to afterwards. What does not match is left for a
+-- closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
 -- and judged as they are then. What they are compared by stands in no condition on the table itself: it would lead the
 -- planner to an index of all that is held, or to a loop within a loop.
 WITH locked AS MATERIALIZED (
@@ -574,6 +584,14 @@ counted AS (
     SELECT queue, 'RUNNING', -count(*), -sum(retry_count) FROM done GROUP BY queue
     UNION ALL
     SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM done GROUP BY queue
+),
+left_by_them AS (
+    INSERT INTO {schema}.room_left (queue, keys, jobs)
+    SELECT queue, array_agg(concurrency_key), array_agg(jobs) FROM (
+        SELECT queue, concurrency_key, count(*) AS jobs FROM done
+        WHERE concurrency_key IS NOT NULL AND queue = ANY($7::text[]) GROUP BY queue, concurrency_key
+    ) AS given JOIN {schema}.queues ON name = queue AND (per_key IS NOT NULL OR key_rate_count IS NOT NULL)
+    GROUP BY queue
 )
 SELECT uid, id, queue, assignee_id, concurrency_key, tagged FROM done
 
@@ -777,23 +795,85 @@ SELECT {queue_columns} FROM {schema}.queues
 -- name: held_settings
 -- The settings of queues that are held by now; and what a claim has to know beside them: how many entries of the claim's
 -- index this session has read so far, and what time it is after the wait.
-SELECT {entries_of_line}, ({now}), {queue_columns}
+SELECT {entries_of_line}, ({now}), NULL, NULL, NULL, NULL, {queue_columns}
 FROM unnest($1::text[]) AS known (name) LEFT JOIN {schema}.queues USING (name)
 
 -- name: held_settings_of_all
 -- The same of every queue there is.
-SELECT {entries_of_line}, ({now}), {queue_columns}
+SELECT {entries_of_line}, ({now}), NULL, NULL, NULL, NULL, {queue_columns}
+FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
+
+-- name: after_room_is_taken_back
+-- The same, after those whose room is held ($1) have taken back what was left of it: keys of which nothing is held any
+-- more, nor has started in a window that is not over, are forgotten. Whoever has the room is alone with the keys, so
+-- where they stand is where they are. Told are how many jobs hold a place, if that is limited: whatever ended before
+-- they were counted ended before the time that stands beside it. Then the keys that have more room now, if anybody is
+-- parked; and when the first and the last of all keys wakes. What is left is asked for in order, for a walk down the
+-- index: it forgets the dead, of which there are many.
+WITH taken AS (
+    DELETE FROM {schema}.room_left WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.room_left WHERE queue = ANY($1::text[]) ORDER BY queue, number
+    )) RETURNING queue, keys, jobs
+),
+given_back AS MATERIALIZED (
+    SELECT given.queue, given.jobs, kept.*, kept.holding = given.jobs AND kept.wakes_at IS NULL AS idle
+    FROM (
+        SELECT taken.queue, given.key, sum(given.jobs)::bigint AS jobs
+        FROM taken CROSS JOIN LATERAL unnest(taken.keys, taken.jobs) AS given (key, jobs) GROUP BY taken.queue, given.key
+    ) AS given CROSS JOIN LATERAL (
+        SELECT ctid AS at, key, holding, window_start, window_count, wakes_at FROM {schema}.concurrency_keys
+        WHERE queue = given.queue AND key = given.key LIMIT 1
+    ) AS kept
+),
+gone AS (
+    DELETE FROM {schema}.concurrency_keys WHERE ctid = ANY (ARRAY(SELECT at FROM given_back WHERE idle))
+),
+fewer AS (
+    UPDATE {schema}.concurrency_keys AS kept SET holding = kept.holding - given_back.jobs FROM given_back
+    WHERE kept.ctid = given_back.at AND NOT given_back.idle
+)
+SELECT {entries_of_line}, ({now}),
+    CASE WHEN running_limit IS NOT NULL THEN (
+        SELECT sum(jobs)::bigint FROM {schema}.queue_counts AS counted
+        WHERE counted.queue = known.name AND counted.status IN ('RUNNING', 'CANCELLING')
+    ) END,
+    CASE WHEN EXISTS (SELECT FROM given_back WHERE given_back.queue = known.name) AND (
+        SELECT 1 FROM {schema}.jobs WHERE jobs.queue = known.name AND parked
+        ORDER BY concurrency_key, priority, place, uid LIMIT 1
+    ) IS NOT NULL THEN (
+        SELECT json_agg(json_build_array(key, holding - jobs, window_start, window_count))
+        FROM given_back WHERE given_back.queue = known.name
+    ) END,
+    (
+        SELECT wakes_at FROM {schema}.concurrency_keys AS kept
+        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND wakes_at IS NOT NULL
+        ORDER BY wakes_at LIMIT 1
+    ),
+    (
+        SELECT wakes_at FROM {schema}.concurrency_keys AS kept
+        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND wakes_at IS NOT NULL
+        ORDER BY wakes_at DESC LIMIT 1
+    ),
+    {queue_columns}
+
+-- name: held_settings_and_room
+{after_room_is_taken_back}
+FROM unnest($2::text[]) AS known (name) LEFT JOIN {schema}.queues USING (name)
+
+-- name: held_settings_and_room_of_all
+{after_room_is_taken_back}
 FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
 
 -- name: queues_ever_seen
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1
 
 -- name: hold_if_free
--- Whoever claims shares the queue with others who do; whoever changes it, or uses room that a limit leaves, is alone.
+-- Whoever claims shares the queue with others who do; whoever uses room that a limit leaves is alone with that, and
+-- whoever changes the queue is alone with all of it.
 -- This one waits for nobody: what it holds already, somebody may be waiting for.
 SELECT bool_and(CASE
-    WHEN alone THEN pg_try_advisory_xact_lock($1::integer, lock) ELSE pg_try_advisory_xact_lock_shared($1::integer, lock)
-END) FROM unnest($2::integer[], $3::boolean[]) AS wanted (lock, alone)
+    WHEN alone THEN pg_try_advisory_xact_lock(space, lock) ELSE pg_try_advisory_xact_lock_shared(space, lock)
+END) FROM unnest($1::integer[], $2::integer[], $3::boolean[]) AS wanted (space, lock, alone)
 
 -- name: alone_at_this
 SELECT pg_try_advisory_xact_lock($1::integer, $2::integer)
@@ -848,25 +928,14 @@ ON CONFLICT (queue, key) DO UPDATE SET
     holding = excluded.holding, window_start = excluded.window_start, window_count = excluded.window_count,
     wakes_at = excluded.wakes_at
 
--- name: give_back_keys
--- Those of which nothing is held any more, nor has started since $4, are forgotten; whoever holds the queue is alone with
--- its keys, so where they stand is where they are. Whether anybody is parked is told beside them, and if there are none.
-WITH given_back AS MATERIALIZED (
-    SELECT kept.at, given.jobs, kept.holding = given.jobs AND (kept.window_count = 0 OR kept.window_start < $4) AS idle
-    FROM unnest($2::text[], $3::bigint[]) AS given (key, jobs) CROSS JOIN LATERAL (
-        SELECT ctid AS at, holding, window_start, window_count FROM {schema}.concurrency_keys
-        WHERE queue = $1 AND key = given.key LIMIT 1
-    ) AS kept
-),
-gone AS (
-    DELETE FROM {schema}.concurrency_keys WHERE ctid = ANY (ARRAY(SELECT at FROM given_back WHERE idle))
-),
-fewer AS (
-    UPDATE {schema}.concurrency_keys AS kept SET holding = kept.holding - given_back.jobs FROM given_back
-    WHERE kept.ctid = given_back.at AND NOT given_back.idle
-    RETURNING kept.key, kept.holding, kept.window_start, kept.window_count
-)
-SELECT ({any_parked}) IS NOT NULL, fewer.* FROM (SELECT 1) AS always LEFT JOIN fewer ON true
+-- name: leave_room
+INSERT INTO {schema}.room_left (queue, keys, jobs) VALUES ($1, $2::text[], $3::bigint[])
+
+-- name: room_left
+-- What is not yet taken from what is held of these keys.
+SELECT given.key, sum(given.jobs)::bigint
+FROM {schema}.room_left CROSS JOIN LATERAL unnest(keys, jobs) AS given (key, jobs)
+WHERE queue = $1 AND given.key = ANY($2::text[]) GROUP BY given.key
 
 -- name: forget_keys
 DELETE FROM {schema}.concurrency_keys WHERE queue = $1 AND key = ANY($2::text[])

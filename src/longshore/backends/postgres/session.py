@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import psycopg
 from psycopg.rows import tuple_row
+from psycopg.sql import Literal
 from psycopg.types.numeric import Int8Dumper
 
 from longshore.backends.postgres.connecting import Connection, Watchdog
@@ -68,16 +70,17 @@ class OwnSession:
             for row in rows:
                 copy.write_row(row)
 
-    def called(self, statement: str, values: str = "") -> str:
-        """A statement for `simply`, with its only value as SQL: parsed and planned once, where the session is ours."""
+    def called(self, statement: str, *values: str) -> str:
+        """A statement for `simply`, with few values: parsed and planned once, where the session is ours."""
+        given = [Literal(value).as_string(self.connection) for value in values]
         if self.connection.prepare_threshold is None:
-            return statement.replace("$1", values)
+            return re.sub(r"\$(\d)(?=::)", lambda place: given[int(place[1]) - 1], statement)
         name = self._kept.get(statement)
         if name is None:
             name = f"longshore_{next(self._numbers)}"
             self.simply(f"PREPARE {name} AS {statement}")
             self._kept[statement] = name
-        return f"EXECUTE {name}({values})" if values else f"EXECUTE {name}"
+        return f"EXECUTE {name}({', '.join(given)})" if given else f"EXECUTE {name}"
 
     def forget(self) -> None:
         """After a rollback: the driver takes back all that was prepared, whoever did it."""

@@ -14,7 +14,7 @@ from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone, keys_by_queue
 from longshore.backends.view import View
 from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow, belongings
@@ -82,16 +82,18 @@ class PostgresTransaction(PostgresLine):
     # -- jobs
 
     def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
-        """Queues with limits first, as claims hold them; then jobs that run, as those who settle them do, and last the
+        """Queues first, as claims hold them; then jobs that run, as those who settle them do, and last the
         others, as whoever goes on to those that wait."""
         tagged = (
             [uid for (uid,) in self._rows(self._sql.uids_with_tags, tags[0], queue, self._listed(tags[1:]))]
             if tags
             else []
         )
-        concerned = list(self._rows(self._sql.all_concerned, self._listed(job_ids), self._listed(tagged)))
-        limited = {name for _, name, _ in concerned if name in self._limited}
-        self.hold_queues(sorted(limited))
+        values = (self._listed(job_ids), self._listed(tagged))
+        concerned = list(self._rows(self._sql.all_concerned, *values))
+        queues = self.hold_queues(sorted({name for _, name, _ in concerned}))
+        if any(queue.limited for queue in queues.values()):  # it may have waited for them, and others run by now
+            concerned = list(self._rows(self._sql.all_concerned, *values))
         for running in (True, False):
             uids = [uid for uid, _, is_held in concerned if is_held is running]
             if uids:
@@ -164,13 +166,14 @@ class PostgresTransaction(PostgresLine):
         else:
             self._session.copy(self._sql.copy_tags, rows)
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> dict[str, Ended]:
+    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> Ended | None:
         completions = list(ended)
         if not completions:
-            return {}
+            return None
         ids, epochs, tokens, results = zip(*completions, strict=True)
         arrays = (self._listed(ids), self._listed(epochs), self._listed(tokens), self._listed(results))
-        rows = list(self._rows(self._sql.complete_jobs, *arrays, self.now, self._listed(set(among))))
+        values = (*arrays, self.now, self._listed(set(among)), self._listed(self._held))
+        rows = list(self._rows(self._sql.complete_jobs, *values))
         queues = {queue for _, _, queue, _, _, _ in rows}
         self.counted += 2 * len(queues)
         tagged = [uid for uid, _, _, _, _, is_tagged in rows if is_tagged]
@@ -178,7 +181,13 @@ class PostgresTransaction(PostgresLine):
             self._run(self._sql.save_tag, self._listed(tagged))
         if rows:
             self._tell(queues)
-        return {job_id: Ended(owner, queue, key) for _, job_id, queue, owner, key, _ in rows}
+        owners = Counter(owner for _, _, _, owner, _, _ in rows)
+        self._up_to_date -= queues
+        keys = keys_by_queue((queue, key) for _, _, queue, _, key, _ in rows if queue not in self._held)
+        return Ended([job_id for _, job_id, *_ in rows], owners, keys)
+
+    def accept_at_once(self, _job_ids: Sequence[str]) -> bool:
+        return False  # to look at them and to save them are two statements in any case
 
     def save(self, changes: Sequence[Change]) -> None:
         rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in changes]
@@ -217,6 +226,7 @@ class PostgresTransaction(PostgresLine):
         rows = list(deltas)
         if rows:
             self.counted += len(rows)
+            self._up_to_date.clear()
             self._run(self._sql.add_to_count, *map(self._listed, zip(*rows, strict=True)))
 
     def _tell(self, queues: Iterable[str]) -> None:
@@ -324,7 +334,7 @@ class PostgresTransaction(PostgresLine):
         self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
 
     def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
-        ((alone,),) = self._rows(self._sql.alone_at_this, self._room, lock_number(f"events of {queue}"))
+        ((alone,),) = self._rows(self._sql.alone_at_this, self._locks.queues, lock_number(f"events of {queue}"))
         return super().prune_events(queue, moment, limit, through) if alone else 0
 
 

@@ -10,7 +10,7 @@ from longshore.backends.postgres.session import Session
 from longshore.backends.sql.columns import Row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import Tombstone
+from longshore.backends.transaction import KeyState, Tombstone
 from longshore.backends.view import LogEnds, Search
 from longshore.core.clock import Clock
 from longshore.core.moments import to_micros
@@ -96,6 +96,12 @@ class PostgresView(SQLView):
         for record in self._records(self._rows(self._sql.jobs_behind_keys, *wanted)):
             known[record.queue, record.idempotency_key or ""] = record
         return known
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        states = super().key_states(queue, keys)
+        for key, jobs in self._rows(self._sql.room_left, queue, self._listed(keys)):
+            states[key].holding -= jobs
+        return states
 
     def _found(self, search: Search) -> Iterator[Row]:
         return found(self._session, self._sql, search)

@@ -8,31 +8,66 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import cast
 
-from longshore.backends.sql.columns import Moved, Row
+from longshore.backends.sql.columns import Moves, Row
+from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import JobStatus
+from longshore.core.limits import window_of
 from longshore.core.moments import from_micros, optional_moment, optional_span
 from longshore.core.payload import unpack
 from longshore.core.record import JobInTheMaking
 
-_FIELDS = [spec.name for spec in dataclasses.fields(Job)]
-_WAS, _PLACE = "status", "updated_at"
-"""Where a row of `claim_columns` carries something else than the field of that name, which a claim sets anyway."""
+CLAIM_COLUMNS = ["place" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
+"""The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the place."""
 
-_moved = itemgetter(*map(_FIELDS.index, ("uid", "queue", _WAS, "retry_count", _PLACE, "tags")))
-_expires_at = itemgetter(_FIELDS.index("expires_at"))
-in_standing_order = itemgetter(*map(_FIELDS.index, ("priority", _PLACE, "uid")))
+MOVES = Moves(CLAIM_COLUMNS)
+_KEY = CLAIM_COLUMNS.index("concurrency_key")
+_expires_at = itemgetter(CLAIM_COLUMNS.index("expires_at"))
+in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "place", "uid")))
 """The order in which jobs are claimed, as a key for rows of `claim_columns`."""
-
-
-def moves_of(rows: Iterable[Row]) -> list[Moved]:
-    """What counts and tags have to follow, from rows of `claim_columns`."""
-    return list(map(_moved, rows))
 
 
 def any_outlived(rows: Iterable[Row], now: int) -> bool:
     """Whether one of the jobs is past its `expires_at`, and must not start."""
     return any(end is not None and end <= now for end in map(_expires_at, rows))
+
+
+class WithinKeys:
+    """Chooses the first in line whose keys have room, from rows of `claim_columns` with what is known of each key."""
+
+    def __init__(self, queue: QueueState, limit: int, most_passed: int, now: int) -> None:
+        self.used: dict[str, int] = {}
+        """How many were chosen of each key."""
+        self._queue = queue
+        self._limit = limit
+        self._most_passed = most_passed
+        self._now = now
+
+    def choose(self, rows: Iterable[Row]) -> list[Row]:
+        """At most `limit` of them, in their order, as rows of `claim_columns`; none if too many are in the way."""
+        chosen: list[Row] = []
+        passed = 0
+        left: dict[str, int] = {}
+        used = self.used
+        for *columns, holding, start, count in rows:
+            key = columns[_KEY]
+            if key is not None:
+                room = left.get(key)
+                if room is None:
+                    state = KeyState(self._queue.name, key, holding, window_of(start, count))
+                    room = state.room(self._queue, self._now)
+                if room <= 0:
+                    left[key] = 0
+                    passed += 1
+                    if passed > self._most_passed:
+                        return []
+                    continue
+                left[key] = room - 1
+                used[key] = used.get(key, 0) + 1
+            chosen.append(tuple(columns))
+            if len(chosen) == self._limit:
+                break
+        return chosen
 
 
 class Claimant:
@@ -64,8 +99,9 @@ class Claimant:
             else:
                 job.depends_on = ()
             job.created_at = from_micros(job.created_at)
-            job.updated_at = job.assigned_at = now
-            job.started_at = now if job.started_at is None else from_micros(job.started_at)
+            at = now if job.assigned_at is None else from_micros(job.assigned_at)
+            job.updated_at = job.assigned_at = at
+            job.started_at = at if job.started_at is None else from_micros(job.started_at)
             job.assignee_id = self.assignee_id
             job.lease = self._leases.get(job.epoch) or self._lease(job.epoch)
             if job.run_at is not None:

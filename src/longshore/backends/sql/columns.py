@@ -137,8 +137,8 @@ def key_of_row(row: Row) -> KeyState:
 
 def event_of_row(row: Row) -> EventRow:
     """A row of `event_columns`, after its position."""
-    uid, id_, seq, of, type_, event, source, target, *rest = row
-    return EventRow(uid, id_, seq, of, type_, event, STATUS[source], STATUS[target], *rest)
+    told = (*row[:6], STATUS[row[6]], STATUS[row[7]], *row[8:])
+    return tuple.__new__(EventRow, told)  # by the thousand for each follower: EventRow(...) would cost twice this
 
 
 class Delta(NamedTuple):
@@ -165,24 +165,30 @@ def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta
     return [Delta(*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries]
 
 
-Moved = tuple[int, str, str, int, int, str]
-"""What counts and tags need to follow a job into another status: its uid, queue, former status, retry count, place in
-line, and tags as their column holds them. Plain tuples: there is one for each job of every claim and settlement."""
+class Moves:
+    """Where rows of a statement tell what counts and tags need to follow jobs into another status.
 
-_counted = itemgetter(1, 2, 3)
+    It is asked for each job of every claim and settlement, and makes nothing of those without tags.
+    """
 
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._counted = itemgetter(*map(columns.index, ("queue", "status", "retry_count")))
+        self._tags = itemgetter(columns.index("tags"))
+        self._tagged = itemgetter(*map(columns.index, ("uid", "retry_count", "place", "tags")))
 
-def deltas_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Delta]:
-    """What jobs that all went into one status do to the counts."""
-    for (queue, was, retries), jobs in Counter(map(_counted, moved)).items():
-        yield Delta(queue, STATUS[was], -jobs, -jobs * retries)
-        yield Delta(queue, status, jobs, jobs * retries)
+    def tagged(self, rows: Iterable[Row]) -> list[Row]:
+        """Uid, retry count, place in line and tags (as their column holds them) of those that have any."""
+        return [self._tagged(row) for row in rows if self._tags(row)]
 
+    def deltas(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Delta]:
+        """What jobs that all went into one status do to the counts."""
+        for (queue, was, retries), jobs in Counter(map(self._counted, rows)).items():
+            yield Delta(queue, STATUS[was], -jobs, -jobs * retries)
+            yield Delta(queue, status, jobs, jobs * retries)
 
-def tag_rows_of_moves(moved: Iterable[Moved], status: JobStatus) -> Iterator[Row]:
-    """Their tags as `save_tag` takes them."""
-    for uid, _, _, retries, place, tags in moved:
-        if tags:
+    def tag_rows(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Row]:
+        """Their tags as `save_tag` takes them."""
+        for uid, retries, place, tags in self.tagged(rows):
             for tag in json.loads(tags):
                 yield (place, status in ELIGIBLE, status, retries, tag, uid)
 

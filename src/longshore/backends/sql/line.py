@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from longshore.backends.sql.columns import Row, key_of_row, row_of_queue
 from longshore.backends.sql.transaction import SQLTransaction
@@ -43,13 +43,6 @@ class SQLLine(SQLTransaction):
     ) -> list[Job] | None:
         return None
 
-    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> Mapping[str, KeyState] | None:
-        states = self.key_states(queue.name, list(given_back))
-        for key, jobs in given_back.items():
-            states[key].holding -= jobs
-        self.put_keys(queue, list(states.values()))
-        return states if self.any_parked(queue.name) else None
-
     @abstractmethod
     def _put_keys(self, rows: Sequence[Row]) -> None:
         """Stores keys as rows of queue, key, holding, window's start and count, and the time it wakes at."""
@@ -88,6 +81,14 @@ class SQLLine(SQLTransaction):
         if rate is None:
             return queue.per_key, None, 0
         return queue.per_key, rate.count, self.now - self.now % rate.per_micros
+
+    def _window(self, queue: QueueState) -> tuple[int, int] | None:
+        """From when to when a start counts for the rate of this queue's keys, if they have one."""
+        rate = queue.rate_per_key
+        if rate is None:
+            return None
+        since = self.now - self.now % rate.per_micros
+        return since, since + rate.per_micros
 
     def park_ahead(self, queue: QueueState, among: int) -> int:
         looked_at: list[Row] = []

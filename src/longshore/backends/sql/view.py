@@ -170,11 +170,7 @@ class SQLView(SQLTokenView, ABC):
         return self._events(self._rows(self._sql.events, *self._after(after), limit))
 
     def _events(self, rows: Iterable[Row]) -> list[tuple[int, EventRow]]:
-        found = []
-        for row in rows:
-            position, columns = self._positioned(row)
-            found.append((position, event_of_row(columns)))
-        return found
+        return [(position, event_of_row(columns)) for position, columns in map(self._positioned, rows)]
 
     def _events_of_queue(self, after: int, limit: int, queue: str) -> list[tuple[int, EventRow]]:
         begin = self._seen.get((queue, after), after)

@@ -70,14 +70,14 @@ class SQLiteBackend(ArchivingBackend):
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
         self._notice = Notice(self.path, self._bell, self._open)
-        self._writer = Writer(self.path, self._open, self._clock, self._committed)
+        self._writer = Writer(self.path, partial(self._open, of_one_thread=True), self._clock, self._committed)
 
-    def _open(self) -> apsw.Connection:
+    def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
         with self._preparing:
             if not self._prepared:
                 prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create)
                 self._prepared = True
-        return open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs)
+        return open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread)
 
     def _committed(self) -> None:
         self._bell.ring()

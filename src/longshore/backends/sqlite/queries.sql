@@ -103,6 +103,14 @@ error_message, progress, checkpoint, schedule_id
 -- name: first_in_line
 SELECT {claim_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER BY place, uid LIMIT ?4
 
+-- name: first_with_keys
+-- The same with what is known of its key.
+SELECT {claim_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+FROM jobs INDEXED BY jobs_claimable
+LEFT JOIN (SELECT queue AS of, key, holding, window_start, window_count FROM concurrency_keys) AS kept
+ON of = queue AND key = concurrency_key
+WHERE {in_line} ORDER BY place, uid LIMIT ?4
+
 -- name: claimable_with_room
 -- Jobs of keys that are full already are passed over here, where it is cheap.
 SELECT {line_with_keys} WHERE jobs.{in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
@@ -233,19 +241,25 @@ UPDATE jobs SET
     cancel_asked_at = ?, result = ?, error_message = ?
 WHERE uid = ? AND job_seq = ?
 
+-- name: claim
+-- Every job of a claim gets the same owner, token, lease and time.
+status = 'RUNNING', parked = 0, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
+started_at = coalesce(started_at, ?1), assigned_at = ?1, assignee_id = ?2, lease_owner = ?2, lease_token = ?3,
+lease_expires_at = ?4
+
 -- name: claim_jobs
--- One statement for the whole claim: every job in it gets the same owner, token, lease and time.
-UPDATE jobs SET
-    status = 'RUNNING', parked = 0, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
-    started_at = coalesce(started_at, ?1), assigned_at = ?1, assignee_id = ?2, lease_owner = ?2, lease_token = ?3,
-    lease_expires_at = ?4
-WHERE uid IN (SELECT value FROM json_each(?5))
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
+UPDATE jobs SET {claim}
+WHERE uid IN (SELECT value FROM json_each(?5)) AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
+
+-- name: claim_span
+-- Jobs that came in one after the other mostly leave so, too; to go from one to the next is cheaper than to look each up.
+UPDATE jobs SET {claim}
+WHERE uid BETWEEN ?5 AND ?6 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 
 -- name: jobs_to_complete
 -- Of these jobs, in the order they were given, those that run under a lease in force, and whose end concerns nothing but
 -- themselves and their keys: nothing is removed after it. What each is compared by comes with it.
-SELECT given.key, epoch, lease_token, lease_owner, concurrency_key, uid, queue, status, retry_count, place, tags
+SELECT given.key, epoch, lease_token, uid, lease_owner, queue, concurrency_key, status, retry_count, place, tags
 FROM json_each(?1) AS given CROSS JOIN jobs ON jobs.id = given.value
 WHERE status = 'RUNNING' AND (lease_expires_at IS NULL OR lease_expires_at > ?2) AND lease_owner = assignee_id
 AND instr(options, '"remove_on_complete"') = 0
@@ -258,9 +272,31 @@ started_at = coalesce(started_at, ?2), lease_owner = NULL, lease_token = NULL, l
 UPDATE jobs SET {completion}
 WHERE uid IN (SELECT value FROM json_each(?3)) AND status = 'RUNNING'
 
+-- name: complete_span
+UPDATE jobs SET {completion}
+WHERE uid BETWEEN ?3 AND ?4 AND status = 'RUNNING'
+
 -- name: complete_job
 UPDATE jobs SET {completion}
 WHERE uid = ?3 AND status = 'RUNNING'
+
+-- name: jobs_to_accept
+-- Of these jobs, in the order they were given, those that may be claimed once they are accepted, with the place in line
+-- that they take then.
+SELECT uid, queue, status, retry_count, min(created_at, ?2), tags
+FROM json_each(?1) AS given CROSS JOIN jobs ON jobs.id = given.value
+WHERE status = 'CREATED' AND deps_left = 0 AND run_at IS NULL AND last_retry_at IS NULL AND lifo = 0
+
+-- name: insert_accepted_events
+INSERT INTO job_events
+SELECT ?1 + accepted.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.accepted', status, 'INITIAL_PENDING', epoch,
+    executions, assignee_id, ?3, ?2, NULL
+FROM json_each(?4) AS accepted JOIN jobs ON uid = accepted.value
+
+-- name: accept_jobs
+UPDATE jobs SET status = 'INITIAL_PENDING', eligible_at = min(created_at, ?1), place = min(created_at, ?1), parked = 0,
+    announce_at = NULL, job_seq = job_seq + 1, updated_at = ?1
+WHERE uid IN (SELECT value FROM json_each(?2)) AND status = 'CREATED'
 
 -- name: jobs_to_announce
 SELECT uid, id FROM jobs INDEXED BY jobs_to_announce
@@ -318,17 +354,16 @@ INSERT INTO queue_counts VALUES (?, ?, ?, ?)
 ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + excluded.jobs, retries = retries + excluded.retries
 
 -- name: jobs_of_keys
--- The pairs lead: each is one step in the index of keys, however many jobs there are.
-SELECT jobs.queue, jobs.idempotency_key, jobs.id FROM json_each(?) AS wanted
-CROSS JOIN jobs INDEXED BY jobs_by_key
-WHERE jobs.queue = wanted.value ->> 0 AND jobs.idempotency_key = wanted.value ->> 1
+-- The keys lead: each is one step in their index, however many jobs there are.
+SELECT jobs.idempotency_key, jobs.id FROM json_each(?2) AS wanted CROSS JOIN jobs INDEXED BY jobs_by_key
+WHERE jobs.queue = ?1 AND jobs.idempotency_key = wanted.value
 
 -- name: removed_jobs_of_keys
 -- In order of uid, so that of several jobs with one key the last is what remains.
-SELECT tombstones.queue, tombstones.idempotency_key, tombstones.id FROM json_each(?) AS wanted
+SELECT tombstones.idempotency_key, tombstones.id FROM json_each(?2) AS wanted
 CROSS JOIN tombstones INDEXED BY tombstones_by_key
-WHERE tombstones.queue = wanted.value ->> 0 AND tombstones.idempotency_key = wanted.value ->> 1
-AND tombstones.removed_at > ? ORDER BY tombstones.uid
+WHERE tombstones.queue = ?1 AND tombstones.idempotency_key = wanted.value AND tombstones.removed_at > ?3
+ORDER BY tombstones.uid
 
 -- name: job_behind_key
 SELECT {job_columns} FROM jobs WHERE queue = ? AND idempotency_key = ?
@@ -441,6 +476,26 @@ SELECT {queue_columns} FROM queues WHERE rate_count IS NOT NULL OR key_rate_coun
 
 -- name: next_waking
 SELECT wakes_at FROM concurrency_keys WHERE queue = ? AND wakes_at > ? ORDER BY wakes_at LIMIT 1
+
+-- name: use_keys
+-- So many (?2) of each key are held more, and where the queue has a rate for each, have started in the window from ?4 to ?5.
+INSERT INTO concurrency_keys AS kept (queue, key, holding, window_start, window_count, wakes_at)
+SELECT ?1, value, ?2, coalesce(?4, 0), iif(?4 IS NULL, 0, ?2), ?5 FROM json_each(?3) WHERE true
+ON CONFLICT (queue, key) DO UPDATE SET
+    holding = kept.holding + ?2,
+    window_count = CASE WHEN ?4 IS NULL THEN kept.window_count
+        WHEN kept.window_start BETWEEN ?4 AND ?5 THEN kept.window_count + ?2 ELSE ?2 END,
+    window_start = iif(?4 IS NULL OR kept.window_start BETWEEN ?4 AND ?5, kept.window_start, ?4),
+    wakes_at = CASE WHEN ?4 IS NULL THEN kept.wakes_at
+        WHEN kept.window_start BETWEEN ?4 AND ?5 THEN kept.window_start + ?5 - ?4 ELSE ?5 END
+
+-- name: give_back_keys
+UPDATE concurrency_keys SET holding = holding - ?2 WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?3))
+
+-- name: forget_idle_keys
+-- Those of which nothing is held any more, nor has started in the window from ?3 to ?4: a clock may have been set back.
+DELETE FROM concurrency_keys WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2))
+AND holding = 0 AND (window_count = 0 OR ?3 IS NULL OR window_start NOT BETWEEN ?3 AND ?4)
 
 -- name: put_key
 INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?)

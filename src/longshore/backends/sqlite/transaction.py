@@ -6,32 +6,41 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import apsw
 
 from longshore.backends.sql.columns import (
-    Moved,
+    Moves,
     Row,
     completed_by_result,
     deltas_of,
-    deltas_of_moves,
     inserted_row,
     record_of_row,
     saved_row,
     tag_rows,
-    tag_rows_of_moves,
 )
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.line import SQLiteLine
 from longshore.backends.sqlite.statements import SQL
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, keys_by_queue
 from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.record import Record
 
+_ACCEPTED = Moves(["uid", "queue", "status", "retry_count", "place", "tags"])
+"""The columns of `jobs_to_accept`."""
+_COMPLETED_COLUMNS = [
+    *("number", "epoch", "token", "uid", "owner", "queue", "key"),
+    *("status", "retry_count", "place", "tags"),
+]
+"""Those of `jobs_to_complete`."""
+_COMPLETED = Moves(_COMPLETED_COLUMNS)
+_owner = itemgetter(_COMPLETED_COLUMNS.index("owner"))
+_queue_and_key = itemgetter(*map(_COMPLETED_COLUMNS.index, ("queue", "key")))
 _WORTH_A_STATEMENT = 4
 """So many jobs that completed with the same result are written together; fewer are written one by one."""
 
@@ -136,28 +145,28 @@ class SQLiteTransaction(SQLiteLine):
         self._append([event for change in others for event in change.events])
         self._many(SQL.add_to_count, deltas_of(changes))
 
-    def complete_at_once(self, ended: Iterable[Completion], _among: Iterable[str]) -> dict[str, Ended]:
+    def complete_at_once(self, ended: Iterable[Completion], _among: Iterable[str]) -> Ended:
         given = list(ended)
-        completed: dict[str, Ended] = {}
+        job_ids: list[str] = []
+        rows: list[Row] = []
         results: dict[bytes | None, list[int]] = defaultdict(list)
-        moved: list[Moved] = []
         names = self._listed(completion.job_id for completion in given)
-        for number, epoch, token, owner, key, uid, *others in self._rows(SQL.jobs_to_complete, names, self.now):
-            completion = given[number]
-            if epoch == completion.epoch and token == completion.token:
-                completed[completion.job_id] = Ended(owner, others[0], key)
-                results[completion.result].append(uid)
-                moved.append((uid, *others))
+        for row in self._rows(SQL.jobs_to_complete, names, self.now):
+            job_id, epoch, token, result = given[row[0]]
+            if row[1] == epoch and row[2] == token:
+                job_ids.append(job_id)
+                rows.append(row)
+                results[result].append(row[3])
         before = self._connection.total_changes()
         self._complete(results)
-        self._expect(2 * len(moved), before)
-        self._follow(moved, JobStatus.COMPLETED)
-        return completed
+        self._expect(2 * len(rows), before)
+        self._follow(_COMPLETED, rows, JobStatus.COMPLETED)
+        return Ended(job_ids, Counter(map(_owner, rows)), keys_by_queue(map(_queue_and_key, rows)))
 
-    def _follow(self, moved: Sequence[Moved], status: JobStatus) -> None:
+    def _follow(self, moves: Moves, rows: Sequence[Row], status: JobStatus) -> None:
         """Counts and tags, after jobs that all went into one status."""
-        self._many(SQL.save_tag, tag_rows_of_moves(moved, status))
-        self._many(SQL.add_to_count, deltas_of_moves(moved, status))
+        self._many(SQL.save_tag, moves.tag_rows(rows, status))
+        self._many(SQL.add_to_count, moves.deltas(rows, status))
 
     def _complete(self, results: Mapping[bytes | None, Sequence[int]]) -> None:
         """Jobs that completed, by result; their events first, as they tell of what each was."""
@@ -170,9 +179,24 @@ class SQLiteTransaction(SQLiteLine):
         for result, alike in results.items():
             if len(alike) < _WORTH_A_STATEMENT:
                 single += [(result, self.now, uid) for uid in alike]
+            elif (span := _span_of(alike)) is not None:
+                self._connection.execute(SQL.complete_span, (result, self.now, *span))
             else:
                 self._connection.execute(SQL.complete_jobs, (result, self.now, self._listed(alike)))
         self._many(SQL.complete_job, single)
+
+    def accept_at_once(self, job_ids: Sequence[str]) -> bool:
+        rows = list(self._rows(SQL.jobs_to_accept, self._listed(job_ids), self.now))
+        if not rows or len(rows) != len(job_ids):
+            return False
+        before = self._connection.total_changes()
+        uids = self._listed(uid for uid, *_ in rows)
+        self._connection.execute(SQL.insert_accepted_events, (self._next_event, self.now, actor(), uids))
+        self._next_event += len(rows)
+        self._connection.execute(SQL.accept_jobs, (self.now, uids))
+        self._expect(2 * len(rows), before)
+        self._follow(_ACCEPTED, rows, JobStatus.INITIAL_PENDING)
+        return True
 
     def announce_due(self, limit: int) -> list[str]:
         due = list(self._rows(SQL.jobs_to_announce, self.now, limit))
@@ -190,7 +214,11 @@ class SQLiteTransaction(SQLiteLine):
         listed = self._listed(uids)
         self._connection.execute(SQL.insert_active_events, (self._next_event, owner, self.now, listed))
         self._next_event += len(uids)
-        self._connection.execute(SQL.claim_jobs, (self.now, owner, token, expires_at, listed))
+        span = _span_of(uids)
+        if span is not None:
+            self._connection.execute(SQL.claim_span, (self.now, owner, token, expires_at, *span))
+        else:
+            self._connection.execute(SQL.claim_jobs, (self.now, owner, token, expires_at, listed))
         self._expect(2 * len(uids), before)
 
     def _expect(self, changed: int, before: int) -> None:
@@ -215,12 +243,19 @@ class SQLiteTransaction(SQLiteLine):
     # -- identity, dependencies, events
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        wanted = json.dumps(pairs)
-        rows = [
-            *self._rows(SQL.removed_jobs_of_keys, wanted, self.now - KEY_TTL),
-            *self._rows(SQL.jobs_of_keys, wanted),  # the last one counts: a job that is there, else the last removed
-        ]
-        return {(queue, key): job_id for queue, key, job_id in rows}
+        by_queue: dict[str, list[str]] = defaultdict(list)
+        for queue, key in pairs:
+            by_queue[queue].append(key)
+        known: dict[tuple[str, str], str] = {}
+        for queue, keys in by_queue.items():
+            wanted = self._listed(keys)
+            for key, job_id in self._rows(SQL.removed_jobs_of_keys, queue, wanted, self.now - KEY_TTL):
+                known[queue, key] = job_id
+            for key, job_id in self._rows(
+                SQL.jobs_of_keys, queue, wanted
+            ):  # what is there counts, else the last removed
+                known[queue, key] = job_id
+        return known
 
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self.statuses(job_ids)
@@ -250,6 +285,12 @@ class SQLiteTransaction(SQLiteLine):
         numbers = range(self._next_event, self._next_event + len(events))
         self._next_event = numbers.stop
         self._many(SQL.insert_event, [(number, *event) for number, event in zip(numbers, events, strict=True)])
+
+
+def _span_of(uids: Sequence[int]) -> tuple[int, int] | None:
+    """The first and the last of them, if they are all there are from one to the other, and each is there once."""
+    first, last = min(uids), max(uids)
+    return (first, last) if last - first == len(set(uids)) - 1 == len(uids) - 1 else None
 
 
 def _changed_tag_rows(record: Record) -> Iterator[Row]:

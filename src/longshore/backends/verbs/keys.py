@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
-from longshore.backends.transaction import Ended, KeyState, QueueState, Transaction
+from longshore.backends.transaction import KeyState, QueueState, Transaction
 from longshore.core.change import Change
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 
@@ -25,16 +25,12 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
             _account_in(tx, queue, group)
 
 
-def give_room_back(tx: Transaction, ended: Iterable[Ended]) -> None:
-    """Keeps the keys' numbers after these jobs, which were held, have ended."""
-    by_queue: dict[str, Counter[str]] = defaultdict(Counter)
-    for _, queue, key in ended:
-        if key is not None:
-            by_queue[queue][key] += 1
-    if not by_queue:
+def give_room_back(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
+    """Keeps the keys' numbers after so many jobs of each queue's keys, which were held, have ended."""
+    if not keys:
         return
-    queues = tx.hold_queues(list(by_queue))
-    for name, given_back in by_queue.items():
+    queues = tx.hold_settings(list(keys))
+    for name, given_back in keys.items():
         if queues[name].limits_keys:
             states = tx.give_back_keys(queues[name], given_back)
             if states is not None:

@@ -120,8 +120,7 @@ class _Checked(NamedTuple):
 
 def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     """Settles what can be settled, in order; each refusal stands alone, with its reason."""
-    report = SettleReport()
-    left = _complete_at_once(tx, outcomes, report)
+    report, left = complete_at_once(tx, outcomes)
     if not left:
         return report
     records = tx.jobs_by_id(list({outcome.job_id for outcome in left}))
@@ -145,16 +144,20 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     return report
 
 
-def _complete_at_once(tx: Transaction, outcomes: Sequence[Outcome], report: SettleReport) -> Sequence[Outcome]:
-    """Settles the many that simply completed, where the store can do it so; returns those that need a closer look."""
+def complete_at_once(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[SettleReport, Sequence[Outcome]]:
+    """Settles the many that simply completed, where the store can do it so; gives those that need a closer look."""
+    report = SettleReport()
     ended = tx.complete_at_once(_plain_completions(outcomes), (outcome.job_id for outcome in outcomes))
-    if not ended:
-        return outcomes
-    give_room_back(tx, ended.values())
-    write(tx, changes_that_follow(tx, dict.fromkeys(ended, S.COMPLETED)))
-    report.settled.update(dict.fromkeys(ended, S.COMPLETED))
-    report.freed.update(Counter(owner for owner, _, _ in ended.values()))
-    return [outcome for outcome in outcomes if outcome.job_id not in ended]
+    if ended is None or not ended.job_ids:
+        return report, outcomes
+    completed = dict.fromkeys(ended.job_ids, S.COMPLETED)
+    give_room_back(tx, ended.keys)
+    write(tx, changes_that_follow(tx, completed))
+    report.settled.update(completed)
+    report.freed.update(ended.owners)
+    if len(completed) == len(outcomes):
+        return report, ()
+    return report, [outcome for outcome in outcomes if outcome.job_id not in completed]
 
 
 def _plain_completions(outcomes: Sequence[Outcome]) -> Iterator[Completion]:

@@ -136,6 +136,8 @@ def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
 def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
     """CREATED jobs join the queue; one that is missing or not CREATED stops all of them."""
     ids = list(dict.fromkeys(job_ids))
+    if tx.accept_at_once(ids):
+        return
     records = tx.jobs_by_id(ids)
     changes = []
     for job_id in ids:

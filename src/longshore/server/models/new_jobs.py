@@ -34,7 +34,7 @@ class JobSettings(BaseModel):
     attempts: Count = Field(1, description="Tries in all; 0 is no limit.")
     backoff: Backoff | None = None
     retry_strategy: Name | None = Field(None, description="A strategy that its worker knows by this name.")
-    tags: list[Name] = Field([], max_length=100)
+    tags: list[Name] = Field(default_factory=list, max_length=100, json_schema_extra={"default": []})
     timeout: Seconds | None = Field(None, gt=0, description="Seconds that one try may take.")
     parent_id: Name | None = None
     remove_on_complete: StrictBool | Count = Field(False, description="True, or how many to keep.")
@@ -68,7 +68,12 @@ class NewJob(JobSettings):
     id: Name | None = Field(None, description="An id of your own; left out, it gets a UUID.")
     run_at: AwareDatetime | None = Field(None, description="Not before; wins over delay.")
     expires_at: AwareDatetime | None = Field(None, description="Not started after this.")
-    depends_on: list[Name] = Field([], max_length=1_000, description="Ids of jobs that must complete before.")
+    depends_on: list[Name] = Field(
+        default_factory=list,
+        max_length=1_000,
+        description="Ids of jobs that must complete before.",
+        json_schema_extra={"default": []},
+    )
     on_dependency_failure: Literal["wait", "stop", "ignore"] = "wait"
 
     def options(self) -> dict[str, Any]:

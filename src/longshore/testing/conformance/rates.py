@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate
+from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.limits import fill, take
 from longshore.testing.conformance.staging import new_job, refused
 
@@ -120,3 +121,19 @@ class TestRates:
     async def test_a_rate_is_a_rate(self, backend: Backend, limit: str) -> None:
         async with refused(backend, InvalidArgument, field=limit):
             await backend.set_limits("default", **{limit: 5})  # type: ignore[arg-type]  # a wrong type is the point
+
+    @pytest.mark.parametrize("tags", [(), ("x",)], ids=["all", "by tag"])
+    async def test_a_window_of_a_time_that_a_clock_set_back_takes_back_holds_nobody_up(
+        self, open_backend: OpenBackend, clock: HeldClock, tags: tuple[str, ...]
+    ) -> None:
+        """A key that is idle again is forgotten with its window, also if that lies ahead by now."""
+        backend = open_backend()  # whose log is not audited: the times in it go back
+        await backend.set_limits("default", rate_per_key=Rate(1, 10))
+        await backend.enqueue_job(new_job("first", concurrency_key="a", tags=["x"]))
+        (first,) = await backend.dequeue_jobs("worker", tags, 5)
+        clock.set(clock.now() - timedelta(minutes=10))
+        others = [new_job(f"other {n}", concurrency_key="b") for n in range(60)]
+        await backend.enqueue_jobs([*others, new_job("second", concurrency_key="a", tags=["x"])])
+        assert await take(backend, limit=1) == ["other 0"]
+        await backend.settle_jobs([Outcome("first", first.lease)])
+        assert [job.id for job in await backend.dequeue_jobs("worker", tags, 5)] == ["second"]

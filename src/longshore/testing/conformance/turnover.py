@@ -46,6 +46,30 @@ class TestTurnover:
         assert (await backend.get_job("a")).result == b"42"
         assert await status_of(backend, "e") is S.INITIAL_PENDING
 
+    async def test_under_limits_a_turn_settles_every_kind_of_outcome_and_claims_in_the_room_that_they_leave(
+        self, backend: Backend
+    ) -> None:
+        #
+        await backend.set_limits("default", per_key=1)
+        kinds = ("completes", "vanishes", "fails", "stale", "stops")
+        for kind in kinds:
+            options = {"remove_on_complete": True} if kind == "vanishes" else {}
+            await enqueue(backend, kind, concurrency_key=kind, options=options)
+            await enqueue(backend, f"after {kind}", concurrency_key=kind)
+        held = {job.id: lease_of(job) for job in await backend.dequeue_jobs("worker-1", limit=10)}
+        assert sorted(held) == sorted(kinds)
+        outcomes = [
+            Outcome("stale", STALE),
+            Outcome("completes", held["completes"], result=b"1"),
+            Outcome("fails", held["fails"], "bury", error="no use"),
+            Outcome("vanishes", held["vanishes"]),
+            Outcome("stops", held["stops"], "stop", error="enough"),
+        ]
+        report, jobs = await backend.settle_and_dequeue(outcomes, "worker-1", limit=10)
+        ends = {"completes": S.COMPLETED, "vanishes": S.COMPLETED, "fails": S.DEAD, "stops": S.STOPPED}
+        assert (report.settled, list(report.refused), report.freed) == (ends, ["stale"], {"worker-1": 4})
+        assert sorted(job.id for job in jobs) == ["after completes", "after fails", "after stops", "after vanishes"]
+
     async def test_the_claim_goes_by_tags_and_queues(self, backend: Backend) -> None:
         await enqueue(backend, "plain", queue="north")
         await enqueue(backend, "tagged", queue="north", tags=["eu"])

@@ -165,8 +165,8 @@ _SETTABLE: dict[str, Schema] = {
 _NEW_JOB = a_record("NewStoredJob", "A job to be stored, as `Job` has it.", ["id", "type"], **_SETTABLE)
 _JOB = a_record(
     "StoredJob",
-    "A job as it is stored; what is as in any fresh job is left out.",
-    ["id", "type", "queue", "status", "payload", "uid", "created_at", "updated_at"],
+    "A job as it is stored; what is as in any fresh job is left out, and what is forgotten of one that was removed.",
+    ["id", "type", "queue", "status", "payload", "uid"],
     **{
         **_SETTABLE,
         "status": STATUS.schema,
