@@ -5,10 +5,12 @@
 .PHONY: help setup run test check check-lint bench prove docs lock clean
 
 PYTHON ?= python3
-# two, because the long tests wait on disks and processes rather than on the processor
+# two, because the long tests wait on disks and processes rather than on the processor; who is done early takes of the other's
 TEST_PROCESSES ?= 2
 
 VENV := .venv
+# so that what the tests start by the thousand is not compiled by each of them
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 # what running takes is some thirty small packages; those of the tests, Spark and the tools are a hundred and large
 RUNNABLE := $(VENV)/.runnable
@@ -44,7 +46,7 @@ run: $(RUNNABLE) ## start the whole platform on this machine (API, scheduler, a 
 	$(BIN)/longshore up
 
 test: check-lint ## the style, type and import checks, then the whole test suite
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 
 check: check-lint ## the style, type and import checks and the fast tests, in under a minute
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -k '$(FAST_STORES)' $(FAST_TESTS)

@@ -21,7 +21,7 @@ def rows_of(url: str, table: str, *, parts: int = 1, where: tuple[Condition, ...
         return [row for part in cut for batch in reader.batches(wanted, part) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("parts", [1, 3, 7, 1000])
+@pytest.mark.parametrize("parts", [1, 3, 7, EVENTS + 1])
 async def test_however_the_log_is_cut_every_event_is_in_one_part(store_url: str, parts: int) -> None:
     await fill(store_url)
     rows = rows_of(store_url, "events", parts=parts)
