@@ -488,6 +488,15 @@ def test_a_promoted_job_may_run_now_and_keeps_its_status(status: S) -> None:
     assert names(change) == ["job.promoted"]
 
 
+@pytest.mark.parametrize("run_at", [None, NOW - 1])
+def test_a_job_that_came_while_the_clock_was_ahead_can_be_promoted(run_at: int | None) -> None:
+    ahead = NOW + 3600 * SECOND
+    record = record_in(S.FAILED_RETRY, run_at=run_at, last_retry_at=ahead, eligible_at=ahead, place=ahead)
+    change = done(record, transitions.promote)
+    assert record.eligible_at == record.place == NOW
+    assert names(change) == ["job.promoted"]
+
+
 @pytest.mark.parametrize("run_at", [None, NOW - 1, NOW])
 def test_promoting_a_job_that_may_run_already_changes_nothing(run_at: int | None) -> None:
     record = record_in(S.FAILED_RETRY, run_at=run_at)

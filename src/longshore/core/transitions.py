@@ -202,11 +202,11 @@ def retry(change: Change, *, reset: bool, actor: str) -> None:
 
 
 def promote(change: Change) -> None:
-    """A job that waits for its time may run now."""
+    """A job that waits for its time may run now, also one that came while the clock was ahead."""
     record = change.record
     if not record.status.eligible:
         raise InvalidTransition(record.id, record.status, "claimable now", "only a job that waits for its time can be")
-    if record.waits(change.now):
+    if record.comes(change.now):
         record.run_at = None
         record.updated_at = change.now
         record.stand_in_line(change.now)
