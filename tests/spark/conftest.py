@@ -15,17 +15,16 @@ PATIENCE = 1_800 if PROVING else 300
 """Seconds for one test: the first of a process starts Java; a long form takes its time."""
 
 QUICK = {
-    # with the room for code that one level of its compiler gets by default, it compiles no more after some fifty tests;
-    # and what it has loaded by then would have been collected many times over
+    # the room for code that one level of its compiler gets by default is full after three runs of the pipeline;
+    # from there on everything would be interpreted
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-XX:MetaspaceSize=256m",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
-if (
-    not PROVING
-):  # over a few rows a plan is carried out in less time than it is compiled; long forms compile as users do
+# over a few rows a plan is carried out in less time than it is compiled; long forms compile as users do
+if not PROVING:
     QUICK |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
