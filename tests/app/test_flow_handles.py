@@ -448,3 +448,16 @@ async def test_a_flow_is_followed_from_another_process(store_url: str, weather: 
             there = elsewhere.get_flow(handle.id)
             assert await there.result() == "6 tons"
             assert (await there.status()).state == "completed"
+
+
+async def test_a_flow_is_over_with_its_steps_whatever_else_has_it_as_its_parent(stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def one() -> int:
+        return 1
+
+    handle = await stored_harbor.group([one.call()]).enqueue()
+    await stored_harbor.run_until_empty()
+    await stored_harbor.backend.enqueue_job(Job(id="by the way", type="x", parent_id=handle.id, delay=3600))
+    assert await handle.result(timeout=5) == [1]
+    assert [step.id for step in await handle.steps()] == [f"{handle.id}.0"]
+    assert await handle.cancel() == await handle.retry() == []

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from longshore import Job, JobStatus, Queue, __version__, connect, errors
 from longshore.cli import enqueueing
 from longshore.cli.exits import MEANING, TABLE, Exit, exit_code_of
+from longshore.cli.telling import tell_job
 from tests.cli.terminal import PROGRAM, longshore, on_a_terminal
 
 
@@ -230,6 +232,14 @@ def test_every_option_of_a_job_arrives_as_it_was_meant(url: str) -> None:
     backoff = {"type": "exponential", "delay": 2.0, "cap": None, "jitter": 0.0}
     assert told["options"] == {"backoff": backoff, "remove_on_complete": 10}
     assert longshore("enqueue", "t", "--idempotency-key", "once", "--queue", "mail", "-q").out == "mine\n"
+
+
+def test_a_job_is_shown_without_the_servers_note_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    for options, shown in (({"request": "37ec8216"}, False), ({"request": "37ec8216", "remove_on_complete": 10}, True)):
+        tell_job(Job(id="j", type="t", options=options), [], now)
+        told = capsys.readouterr().out
+        assert ("37ec8216" in told, "remove_on_complete" in told) == (False, shown)
 
 
 def test_data_comes_from_a_file_too_and_text_without_quotes_is_explained(url: str, tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from longshore import connect
 from longshore.cli.authentication import asks_for_tokens, session_key, switch
-from longshore.cli.token import span_of
+from longshore.cli.exits import Exit
 from longshore.core.errors import InvalidArgument
 from tests.cli.terminal import longshore
 
@@ -111,7 +111,7 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
         (("create", "local", "--scope", "read"), "name: 'local' is how whoever calls"),
         (
             ("create", "shop", "--scope", "read", "--expires-in", "soon"),
-            "expires_in: must be a number with s, m, h or d",
+            "expires-in: must be a length of time like 90s, 5m, 2h or 1d, not 'soon'",
         ),
         (("revoke", "nobody"), "no token has the id 'nobody'"),
     ],
@@ -129,12 +129,14 @@ def test_a_mistyped_address_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_span_is_written_as_a_person_would() -> None:
-    assert span_of("90d") == timedelta(days=90)
-    assert span_of("45s") == timedelta(seconds=45)
-    for wrong in ("", "d", "1.5h", "-1d", "1w", "1 d"):
-        with pytest.raises(InvalidArgument):
-            span_of(wrong)
+def test_how_long_a_token_lasts_is_written_as_every_length_of_time(url: str) -> None:
+    for written, lasts in (("1w", timedelta(weeks=1)), ("1.5h", timedelta(minutes=90)), ("45s", timedelta(seconds=45))):
+        told = longshore("token", "create", written, "--scope", "read", "--expires-in", written, "--url", url, "--json")
+        assert told.code == 0, told.err
+        made = json.loads(told.out)
+        assert datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["created_at"]) == lasts
+    refused = longshore("token", "create", "me", "--scope", "read", "--expires-in", "0s", "--url", url)
+    assert (refused.code, "must be more than 0 seconds" in refused.err) == (Exit.USAGE, True)
 
 
 def test_a_key_for_sessions_is_long_enough_or_refused(tmp_path: Path) -> None:

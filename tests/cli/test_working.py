@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import urllib.request
@@ -95,6 +96,29 @@ def test_a_server_tells_its_address_and_answers_there(command: str, url: str, tm
         assert process.wait(50) == 0
 
 
+def test_up_with_a_harbor_lets_the_variable_stand_and_tells_where_its_jobs_are(url: str, tmp_path: Path) -> None:
+    own = f"sqlite:///{tmp_path / 'shop.db'}"
+    assert own != url, "what LONGSHORE_URL says here"
+    (tmp_path / "shop.py").write_text(HARBOR.format(url=own))
+    with running("up", "--harbor", "shop:harbor", "--port", "0", "--host", "0.0.0.0", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(4)]
+        assert re.search(r"is up at http://127.0.0.1:\d+/ \(and every address of this machine\)", told[0])
+        assert own in told[0]
+        assert """-d '{"type": "greet", "data": {"name": "..."}}'""" in told[3]
+
+
+@pytest.mark.parametrize("command", ["serve", "up", "worker", "scheduler"])
+def test_a_password_that_lists_of_processes_show_is_warned_of(command: str) -> None:
+    address = "postgresql://app:secret@127.0.0.1:9/app?connect_timeout=2"
+    free = ["--port", "0"] if command in ("serve", "up") else []
+    with running(command, "--url", address, *free) as process:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+    assert "LONGSHORE_URL" in told
+    assert "secret" not in told
+
+
 def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +129,7 @@ def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there
         refused = longshore("list")
         assert (refused.code, refused.err.count("\n")) == (Exit.NOT_ALLOWED, 1)
         assert "longshore token create" in refused.err
+        assert "LONGSHORE_TOKEN" in refused.err
         secret = longshore("token", "create", "me", "--scope", "read", "--url", store).out.strip()
         monkeypatch.setenv("LONGSHORE_TOKEN", secret)
         assert longshore("list").code == 0
@@ -117,6 +142,7 @@ def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there
         (["worker", "--harbor", "nowhere"], "must be written module:name"),
         (["worker", "--harbor", "nowhere:harbor"], "nowhere cannot be imported from here"),
         (["worker", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "leave out --url, or --harbor"),
+        (["up", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "leave out --url, or --harbor"),
         (["worker", "--url", "memory://"], "seen by one process only"),
         (["worker", "--grace", "long"], "grace: must be a length of time"),
     ],

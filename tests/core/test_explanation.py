@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longshore.cli.telling import way_out
 from longshore.core.explanation import Explanation, explanation_of, no_job_but_a_schedule
 from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
 from longshore.core.job import Job, Lease
@@ -113,6 +114,17 @@ def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> 
     assert "Of its concurrency key tenant 2 may run at once and 3 do: k (by other) and 2 more." in text
     assert "Of its queue mail 5 may start every 60 s, and as many have: the next may at 2026-01-01 12:01:00 UTC" in text
     assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker for it." in text
+
+
+def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote_it() -> None:
+    why = "no task of this worker is named 'emial', but email; the tasks it knows: email"
+    explanation = explained(S.UNKNOWN_RETRY, eligible_at=NOON + MINUTE, given_back=why)
+    assert explanation.kinds == ("given_back",)
+    assert f"A worker gave it back: {why}." in str(explanation)
+    assert "tried again at 2026-01-01 12:01:00 UTC" in str(explanation)
+    assert "promote" not in str(explanation)
+    assert way_out("given_back", "j", explanation.reasons[0].details) == ""
+    assert explained(S.UNKNOWN_RETRY, given_back=why).kinds == ("about_to_start",)
 
 
 def test_workers_that_do_not_take_the_job_are_told_with_the_reason() -> None:

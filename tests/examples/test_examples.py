@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from longshore import Job, Queue, connect
+from tests.runtime.working import comes_to
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = {
@@ -48,6 +52,17 @@ class Example:
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=patience)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    @contextmanager
+    def started(self, *arguments: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
+        """It runs inside, with these in its environment."""
+        command = [sys.executable, "-W", "error", self.program, *arguments]
+        around = {**os.environ, **settings}  # noqa: TID251 - the whole of it is handed on
+        with subprocess.Popen(command, cwd=self.folder, env=around, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
 
 def longshore(*arguments: str) -> str:
@@ -207,22 +222,27 @@ def test_jobs_over_http(tmp_path: Path) -> None:
     )
 
 
+@contextmanager
+def served(url: str) -> Iterator[str]:
+    """The address of a server on this store, in a process of its own."""
+    command = [sys.executable, "-m", "tests.processes.api_hand", url, "0", ""]
+    server = subprocess.Popen(command, cwd=EXAMPLES.parent, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)
+
+
 def test_a_worker_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
     example = Example("remote_worker", tmp_path)
     source = (example.folder / example.program).read_text(encoding="utf-8")
     imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
     assert imported <= sys.stdlib_module_names
-    assert len([line for line in source.splitlines() if line.strip()]) < 70
+    assert len([line for line in source.splitlines() if line.strip()]) < 75
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.processes.api_hand", url, "0", ""],
-        cwd=EXAMPLES.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        address = server.stdout.readline().strip()
+    with served(url) as address:
 
         async def submit() -> None:
             async with connect(address) as far:
@@ -240,6 +260,25 @@ def test_a_worker_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
         good, bad = asyncio.run(look())
         assert (good.status, good.data, good.result) == ("COMPLETED", {"text": "land ho"}, b'"LAND HO!"')
         assert (bad.status, "nothing that this worker can do" in bad.error_message) == ("DEAD", True)
-    finally:
-        server.terminate()
-        server.communicate(timeout=30)
+
+
+async def test_that_worker_holds_what_it_claimed_until_it_is_settled_and_stops_what_is_called_off(
+    tmp_path: Path,
+) -> None:
+    example = Example("remote_worker", tmp_path)
+    url, lease = f"sqlite:///{tmp_path / 'jobs.db'}", 1.5
+    with served(url) as address:
+        async with connect(url) as store:
+            queue = Queue(store)
+            for job_id, seconds in [("quick", 0.0), ("longer than its lease", 2 * lease), ("endless", 3600.0)]:
+                await queue.add("shout", {"text": "land ho", "after_seconds": seconds}, job_id=job_id)
+            with example.started(address, "3", LEASE_SECONDS=str(lease)) as worker:
+                for job_id in ("quick", "longer than its lease"):
+                    job = await comes_to(store, job_id)
+                    assert (job.status, job.executions) == ("COMPLETED", 1), job_id
+                assert (await store.get_job("endless")).status == "RUNNING"
+                await queue.cancel_jobs(job_ids=["endless"])
+                stopped = await comes_to(store, "endless")
+                assert (stopped.status, stopped.executions) == ("STOPPED", 1)
+                told, _ = await asyncio.to_thread(worker.communicate, timeout=30)
+            assert (worker.returncode, "refused" in told, "shout: called off\n" in told) == (0, False, True)

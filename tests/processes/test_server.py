@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -23,8 +23,6 @@ import pytest
 
 from longshore.backends.opening import connect
 from longshore.cli.store import without_password
-from longshore.cli.up import up as up_command
-from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
@@ -50,70 +48,85 @@ def free_port() -> int:
 
 
 class Client:
-    """Posts one job after the other, each until it is answered, and keeps a log of its own."""
+    """Posts one request after the other, each until it is answered, and keeps a log of its own.
 
-    def __init__(self, name: str, address: str, chance: Random) -> None:
+    One job, one with an id of its own, or a batch; now to this server and now to that. What was acknowledged is sent
+    once more with another body, which must be refused.
+    """
+
+    def __init__(self, name: str, addresses: Sequence[str], chance: Random) -> None:
         self.name = name
         self.tried: list[str] = []
         self.acknowledged: dict[str, str] = {}
+        """The job of each key, as it was told."""
         self.retries = 0
-        self._address = address
+        self.refused = 0
+        self._addresses = addresses
         self._chance = chance
 
     async def post_until(self, over: asyncio.Event) -> None:
-        async with httpx.AsyncClient(base_url=self._address, timeout=10) as client:
+        async with httpx.AsyncClient(timeout=10) as client:
             number = 0
             while not over.is_set():
                 key = f"{self.name}-{number}"
                 number += 1
-                self.tried.append(key)
-                await self._post(client, key)
+                kind = self._chance.choice(("one", "one", "named", "batch"))
+                keys = [f"{key}/{place}" for place in range(3)] if kind == "batch" else [key]
+                self.tried += keys
+                told = (await self._post(client, kind, key, data=key)).json()
+                jobs = told["jobs"] if kind == "batch" else [told]
+                self.acknowledged |= {each: job["id"] for each, job in zip(keys, jobs, strict=True)}
+                if self._chance.random() < 0.2:
+                    refused = await self._post(client, kind, key, data="another")
+                    assert refused.json()["type"] == "urn:longshore:idempotency-key-reused", refused.text
+                    self.refused += 1
 
-    async def _post(self, client: httpx.AsyncClient, key: str) -> None:
-        body = {"type": "t", "data": key}
+    async def _post(self, client: httpx.AsyncClient, kind: str, key: str, data: str) -> httpx.Response:
+        job = {"type": "t", "data": data}
+        named = {**job, "id": f"id of {key}"}
+        path, body = ("/v1/jobs/batch", {"jobs": [job] * 3}) if kind == "batch" else ("/v1/jobs", job)
+        sent = named if kind == "named" else body
         while True:
+            address = self._chance.choice(self._addresses)
             try:
-                answered = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+                answered = await client.post(f"{address}{path}", json=sent, headers={"Idempotency-Key": key})
             except httpx.TransportError:  # it was killed: the answer is lost, or there was none
                 self.retries += 1
                 await asyncio.sleep(self._chance.uniform(0.01, 0.05))
                 continue
-            if answered.status_code == 202:
-                self.acknowledged[key] = answered.json()["id"]
-                return
+            if answered.status_code == (202 if data == key else 422):
+                return answered
             assert answered.status_code == 503, answered.text
             await asyncio.sleep(0.05)
 
 
 @pytest.mark.prove
-async def test_a_server_killed_between_storing_and_accepting_loses_and_doubles_nothing(
+async def test_servers_killed_between_storing_and_accepting_lose_and_double_nothing(
     url: str, seed: int, proving: bool
 ) -> None:
-    # F02, O-FAIL-04, O-INV-01: 20 clients with a log of their own
-    kills = 40 if proving else 2
+    # F02, F46, O-FAIL-04, O-INV-01: 20 clients with a log of their own, two servers on one store
+    kills = 40 if proving else 3
     chance = Random(seed)
-    port = free_port()
+    ports = [free_port(), free_port()]
     over = asyncio.Event()
-    clients = [Client(f"c{n}", f"http://127.0.0.1:{port}", Random(chance.random())) for n in range(CLIENTS)]
+    addresses = [f"http://127.0.0.1:{port}" for port in ports]
+    clients = [Client(f"c{n}", addresses, Random(chance.random())) for n in range(CLIENTS)]
     posting = [asyncio.create_task(client.post_until(over)) for client in clients]
-    killed = 0
-    while killed < kills:
-        process = await start(url, port, str(chance.randrange(10**9)))
-        assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
-        killed += 1
-        for task in posting:
-            assert not task.done(), task.result()
-    for _ in range(20 if proving else 1):  # F20: asked to stop in the midst of it, it ends in order
-        process = await start(url, port, "")
+    killed = await killed_again_and_again(url, ports, kills, chance)
+    for task in posting:
+        assert not task.done(), task.result()
+    for turn in range(20 if proving else 1):  # F20: asked to stop in the midst of it, it ends in order
+        process = await start(url, ports[turn % 2], "")
         enough = sum(len(client.acknowledged) for client in clients) + CLIENTS
         await until(lambda enough=enough: sum(len(client.acknowledged) for client in clients) > enough)  # type: ignore[misc]  # a default that binds it
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 20) == 0
-    process = await start(url, port, "")
+    last = [await start(url, port, "") for port in ports]
     over.set()
     await asyncio.gather(*posting)
-    process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    for process in last:
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
     jobs, _ = await audit_at(url)
     by_key: dict[str, list[Job]] = {}
     for job in jobs.values():
@@ -124,10 +137,25 @@ async def test_a_server_killed_between_storing_and_accepting_loses_and_doubles_n
     assert {key: [job.id for job in found] for key, found in by_key.items()} == {
         key: [job_id] for key, job_id in acknowledged.items()
     }, "one job for each key, and it is the one that was told"
+    assert {job.data for job in jobs.values()}.isdisjoint({"another"}), "nothing of what was refused is stored"
     assert {job.status for job in jobs.values()} == {JobStatus.INITIAL_PENDING}, "none is left behind as CREATED"
-    retries = sum(client.retries for client in clients)
-    print(f"{killed} kills, {len(jobs)} jobs, {retries} lost answers, seed {seed}")
+    retries, refused = (sum(getattr(client, name) for client in clients) for name in ("retries", "refused"))
+    print(f"{killed} kills, {len(jobs)} jobs, {retries} lost answers, {refused} refusals, seed {seed}")
     assert retries >= kills
+    assert refused
+
+
+async def killed_again_and_again(url: str, ports: Sequence[int], kills: int, chance: Random) -> int:
+    """Servers on these ports, each started anew when it has killed itself, until that was so many times."""
+
+    async def serve(port: int, times: int) -> int:
+        for _ in range(times):
+            process = await start(url, port, str(chance.randrange(10**9)))
+            assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+        return times
+
+    shares = [kills // len(ports) + (place < kills % len(ports)) for place in range(len(ports))]
+    return sum(await asyncio.gather(*(serve(port, share) for port, share in zip(ports, shares, strict=True))))
 
 
 async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
@@ -361,15 +389,19 @@ def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"url": "memory://"}, "url: memory:// is seen by one process only"),
-        ({"url": "sqlite:///x.db", "harbor": "shop:harbor"}, "url: is the harbor's own affair"),
-        ({"harbor": "nonsense"}, "harbor: must be written module:name"),
-        ({"harbor": "json:dumps"}, "harbor: json:dumps is a function, not a Harbor"),
+        (("--url", "memory://"), "url: memory:// is seen by one process only"),
+        (("--url", "sqlite:///x.db", "--harbor", "shop:harbor"), "url: is the harbor's own affair"),
+        (("--harbor", "nonsense"), "harbor: must be written module:name"),
+        (("--harbor", "json:dumps"), "harbor: json:dumps is a function, not a Harbor"),
     ],
 )
-def test_what_cannot_be_up_is_refused_before_anything_begins(given: dict[str, str], words: str) -> None:
-    with pytest.raises(InvalidArgument, match=words):
-        up_command(**given)  # type: ignore[arg-type]  # texts, as a command line has
+def test_what_cannot_be_up_is_refused_before_anything_begins(
+    given: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    refused = run(tmp_path, "up", *given)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert words in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

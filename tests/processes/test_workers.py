@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
+from urllib.parse import unquote
 
+import apsw
 import pytest
 
 from longshore import Job, JobStatus, connect
@@ -116,13 +119,27 @@ def test_workers_killed_in_mid_job_lose_nothing_and_each_kill_is_counted(url: st
         assert all(job.retry_count == 0 for job in stored.values()), "a crash used up an attempt"
 
 
+def freeze(hand: Hand, url: str) -> None:
+    """Stops it between two writes: whoever is stopped within one holds a file of SQLite, and keeps all others out."""
+    held = None
+    if url.startswith("sqlite:"):
+        held = apsw.Connection(unquote(url.removeprefix("sqlite:///")))
+        held.set_busy_timeout(int(PATIENCE * 1000))
+        held.execute("BEGIN IMMEDIATE")
+    hand.signal(signal.SIGSTOP)
+    assert os.waitid(os.P_PID, hand.process.pid, os.WSTOPPED) is not None
+    if held is not None:
+        held.execute("ROLLBACK")
+        held.close()
+
+
 def test_a_worker_frozen_past_its_lease_finds_its_job_taken_and_its_result_refused(url: str) -> None:
     """F09."""
     add(url, [Job(id="j", type="until killed")])
     with Crew(url) as crew:
         frozen = hire(crew, "frozen", concurrency=1)
         hear(crew, lambda _, what: what == "started")
-        frozen.signal(signal.SIGSTOP)
+        freeze(frozen, url)
         hire(crew, "awake", concurrency=1)
         until_all_are(url, {JobStatus.COMPLETED})
         frozen.signal(signal.SIGCONT)

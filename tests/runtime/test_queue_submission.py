@@ -47,9 +47,9 @@ DOCUMENTED = [
 ]
 BETWEEN_BACKEND_AND_RUNTIME = {
     *("add_jobs", "settle_and_dequeue", "record_worker_event", "end_of_events", "now", "next_due", "count_delayed"),
-    *("facts_about", "next_firing"),
+    *("facts_about", "next_firing", "enqueue_new_jobs"),
 }
-"""Verbs that a queue uses and does not offer; any other verb of a backend is a queue's, too."""
+"""Verbs that queues and servers use and that a queue does not offer; any other verb of a backend is a queue's, too."""
 BY_FILTER = {"cancel_jobs", "delete_jobs"}
 """Verbs that a queue does piece by piece as well, on all jobs that match a filter."""
 SAME_AS_THE_BACKENDS = sorted(

@@ -13,6 +13,7 @@ from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.runtime.job_queue import Queue
 from longshore.server.app import create_app
+from longshore.server.platform import Platform
 from longshore.testing.conformance.staging import audit
 
 Serve = Callable[..., Any]
@@ -58,6 +59,14 @@ async def serve() -> AsyncIterator[Serve]:
             return await open_until_the_end.enter_async_context(client)
 
         yield serving
+
+
+def platform_of(client: httpx.AsyncClient) -> Platform:
+    """What the routes of a client's server work with."""
+    transport = client._transport
+    assert isinstance(transport, httpx.ASGITransport)
+    platform: Platform = transport.app.state.platform  # type: ignore[attr-defined]  # the one it was made with
+    return platform
 
 
 @pytest.fixture

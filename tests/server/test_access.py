@@ -1,20 +1,23 @@
 """The one gate: every route declares a scope, and nobody passes without it, before a byte of the body is read."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.routing import APIRoute
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, WorkerInfo
 from longshore.backends.remote.protocol import CHANGES, VERBS
+from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.server.access import Caller, GuardedRoute, Scope, needs
 from longshore.server.app import create_app
 from longshore.server.refusals import Forbidden, Unauthenticated
-from tests.server.conftest import Serve
+from tests.runtime.working import until
+from tests.server.conftest import Serve, platform_of
 
 
 class NameGate:
@@ -168,7 +171,103 @@ async def test_a_caller_bound_to_a_queue_sees_and_touches_no_other(memory: Backe
     assert (await memory.get_job("s")).status.eligible
 
 
-def test_a_caller_knows_what_it_may(memory: Backend) -> None:
+async def test_whoever_waits_for_a_job_is_not_shown_another_queues_job_that_took_its_id(
+    memory: Backend, serve: Serve
+) -> None:
+    # F60
+    await memory.enqueue_job(Job(id="j", type="t", queue="mail"))
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER))
+    client.headers.update(as_caller(MAILER))
+    waiting = asyncio.create_task(client.get("/v1/jobs/j?wait=30"))
+    await until(lambda: platform_of(client).streams == 1)
+    await memory.cancel_jobs(job_ids=["j"])
+    await memory.delete_jobs(job_ids=["j"])
+    await memory.enqueue_job(Job(id="j", type="t", queue="secret", payload=b'"card 4111"'))
+    [job] = await memory.dequeue_jobs("w")
+    await memory.complete_job("j", b'"card 4111"', lease=job.lease)
+    answered = await waiting
+    assert (answered.status_code, "4111" in answered.text) == (404, False)
+
+
+async def test_the_id_of_a_schedule_for_another_queue_is_refused_without_a_word_of_that_queue(
+    memory: Backend, serve: Serve
+) -> None:
+    # F60
+    await memory.put_schedule(Schedule(id="s", job=Job(type="t", queue="secret"), repeat=Repeat(every=60)))
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER))
+    client.headers.update(as_caller(MAILER))
+    job, repeat = {"type": "t", "queue": "mail"}, {"every": 60}
+    wire = {"schedule": {"id": "s", "job": {**job, "id": "made"}, "repeat": repeat}}
+    for refused in (
+        await client.put("/v1/schedules/s", json={"job": job, "repeat": repeat}),
+        await client.post("/v1/store/put_schedule", json=wire),
+    ):
+        assert (refused.status_code, refused.json()["field"], "secret" in refused.text) == (422, "schedule_id", False)
+    assert (await memory.get_schedule("s")).job.queue == "secret"
+
+
+async def test_a_page_of_the_log_has_what_a_caller_of_several_queues_may_see_however_much_lies_before_it(
+    memory: Backend, serve: Serve
+) -> None:
+    await memory.enqueue_jobs([Job(type="t", queue="secret") for _ in range(150)])
+    await memory.enqueue_jobs([Job(id=queue, type="t", queue=queue) for queue in ("mail", "bills")])
+    bound = Caller("both", frozenset({Scope.READ}), frozenset({"mail", "bills"}))
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(bound))
+    client.headers.update(as_caller(bound))
+    first = (await client.get("/v1/events?limit=1")).json()
+    second = (await client.get("/v1/events", params={"limit": 1, "after": first["next_cursor"]})).json()
+    assert [event["job_id"] for event in first["items"] + second["items"]] == ["mail", "bills"]
+    end = (await client.get("/v1/events", params={"after": second["next_cursor"]})).json()
+    assert end == {"items": [], "next_cursor": second["next_cursor"]}
+
+
+async def test_events_of_several_queues_are_found_in_few_looks_however_much_lies_between(
+    memory: Backend, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await memory.enqueue_jobs([Job(id="first", type="t", queue="bills")])
+    await memory.enqueue_jobs([Job(type="t", queue="secret") for _ in range(2_500)])
+    await memory.enqueue_jobs([Job(id=f"m{number}", type="t", queue="mail") for number in range(3)])
+    bound = Caller("both", frozenset({Scope.READ}), frozenset({"mail", "bills"}))
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(bound))
+    client.headers.update(as_caller(bound))
+    real, looks = memory.read_events, 0
+
+    async def read_events(*arguments: Any, **named: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await real(*arguments, **named)
+
+    found, after = [], None
+    for most in (1, 2, 2, 2):
+        looks = 0
+        with monkeypatch.context() as counted:
+            counted.setattr(memory, "read_events", read_events)
+            told = await client.post("/v1/store/read_events", json={"after": after, "limit": most})
+        events = told.json()["events"]
+        found.append([event["job_id"] for event in events])
+        after = events[-1]["cursor"] if events else after
+        assert looks <= 6
+    assert found == [["first"], ["m0", "m1"], ["m2"], []]
+
+
+async def test_the_status_page_shows_a_caller_who_works_for_its_queues_and_nobody_else(
+    memory: Backend, serve: Serve
+) -> None:
+    for name, queues in (("mine", ("mail",)), ("both", ("mail", "secret")), ("any", ()), ("theirs", ("secret",))):
+        await memory.heartbeat_worker(WorkerInfo(id=f"worker-{name}", queues=queues))
+    client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER, READER))
+    page = (await client.get("/", headers=as_caller(MAILER))).text
+    assert [name for name in ("mine", "both", "any", "theirs") if f"worker-{name}" in page] == ["mine"]
+    listed = (await client.get("/v1/workers", headers=as_caller(MAILER))).json()["items"]
+    assert [worker["id"] for worker in listed] == ["worker-mine"]
+    assert (await client.get("/", headers=as_caller(READER))).text.count("worker-") == 4
+
+
+def test_a_caller_knows_what_it_may() -> None:
+    assert MAILER.owns(["mail"])
+    assert not MAILER.owns(["mail", "secret"])
+    assert not MAILER.owns([])  # which is for all queues
+    assert READER.owns([])
     ADMIN.check_scope(Scope.READ)
     with pytest.raises(Forbidden, match="needs the scope admin"):
         READER.check_scope(Scope.ADMIN)
@@ -178,8 +277,3 @@ def test_a_caller_knows_what_it_may(memory: Backend) -> None:
         MAILER.queues_among(["mail", "secret"])
     with pytest.raises(InvalidArgument, match="at least one queue"):
         Caller("nobody", frozenset({Scope.READ}), frozenset())
-
-
-def test_no_route_is_served_by_a_plain_class(memory: Backend) -> None:
-    plain = [route for route in create_app(memory).routes if type(route) is APIRoute]
-    assert plain == []

@@ -143,8 +143,8 @@ async def test_the_audit_shows_a_caller_its_own_queues_only(memory: Backend, ser
 async def test_one_call_looks_through_so_much_of_the_log_and_the_cursor_leads_on(
     memory: Backend, serve: Serve, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    monkeypatch.setattr("longshore.server.routes.audit._AT_ONCE", 10)
-    monkeypatch.setattr("longshore.server.routes.audit._MOST_LOOKS", looks)
+    monkeypatch.setattr("longshore.server.log_pages._AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.log_pages._MOST_LOOKS", looks)
     await memory.enqueue_jobs([Job(type="t") for _ in range(35)])
     with acting("ada"):
         await memory.enqueue_job(Job(id="a", type="t"))
@@ -168,3 +168,27 @@ async def test_through_the_contract_only_whoever_is_known_by_name_signs(memory: 
             answered = await client.post(f"/v1/store/{verb}", json={"queue": "mail"}, headers=headers)
             assert answered.status_code == 204, answered.text
     assert [event.actor for event in await memory.read_events(end)] == ["", "", "ada", "ada"]
+
+
+async def test_whoever_settles_a_job_that_they_do_not_hold_signs_for_it(backend: Backend, serve: Serve) -> None:
+    _, ada = await keeper(backend).issue_token("ada", ["admin"])
+    client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend))
+    client.headers.update(bearer(ada))
+    await backend.enqueue_jobs([Job(id=name, type="t") for name in "abcdef"])
+    leases = {job.id: job.lease for job in await backend.dequeue_jobs("w", limit=5)}
+    held = leases["a"]
+    assert held is not None
+    calls: list[tuple[str, Any]] = [
+        ("work/settle", {"outcomes": [{"job_id": "a", "lease": {"token": held.token, "epoch": held.epoch}}]}),
+        ("store/complete_job", {"job_id": "b"}),
+        ("store/stop_job", {"job_id": "c", "error": "no"}),
+        ("work/settle", {"outcomes": [{"job_id": "d"}]}),
+        ("work/settle-and-claim", {"outcomes": [{"job_id": "e"}], "assignee_id": "w", "limit": 0}),
+    ]
+    who = []
+    for path, body in calls:
+        before = await backend.end_of_events()
+        answered = await client.post(f"/v1/{path}", json=body)
+        assert answered.status_code == 200, answered.text
+        who.append({event.actor for event in await backend.read_events(before)})
+    assert who == [{""}, {"ada"}, {"ada"}, {"ada"}, {"ada"}]  # a worker is known by the jobs it holds

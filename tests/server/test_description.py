@@ -23,6 +23,8 @@ from schemathesis.specs.openapi.checks import (
 from longshore.backends.opening import connect
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
+from longshore.core.vocabulary import word_for
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer
@@ -131,8 +133,49 @@ def test_every_operation_is_told_in_full() -> None:
         refused = operation["responses"]["422"]["content"]
         assert refused == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}, where
         if path not in ("/healthz", "/readyz"):
-            assert operation["security"] == [{"token": []}], where
+            assert operation["security"] == [{"token": []}, {}], f"{where}: nobody is asked for a token here"
             assert operation["x-longshore-scope"] in ("read", "submit", "work", "admin"), where
+
+
+def test_where_tokens_are_asked_for_the_document_offers_nothing_else() -> None:
+    backend = connect("memory://")
+    assert isinstance(backend, KeepsTokens)
+    document = create_app(backend, gate=TokenGate(backend)).openapi()
+    asked = [one["security"] for path in document["paths"].values() for one in path.values() if "security" in one]
+    assert len(asked) > 30
+    assert all(security == [{"token": []}] for security in asked)
+
+
+def test_every_shape_says_what_it_is() -> None:
+    said = {name: schema.get("description", "") for name, schema in DOCUMENT["components"]["schemas"].items()}
+    assert {name: words for name, words in said.items() if len(words.split()) < 5} == {}
+    stats = DOCUMENT["components"]["schemas"]["StatsView"]["properties"]
+    assert [name for name, field in stats.items() if "description" not in field] == []
+
+
+def test_a_field_with_few_values_names_them() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    words = {word_for(status, "orchestrator", due=due) for status in JobStatus for due in (True, False)}
+    for name in ("JobSummary", "JobView", "ProgressView"):
+        assert set(schemas[name]["properties"]["state"]["enum"]) == words
+    assert schemas["JobView"]["properties"]["on_dependency_failure"]["enum"] == ["wait", "stop", "ignore"]
+    assert "queue_paused" in schemas["ReasonView"]["properties"]["kind"]["enum"]
+
+
+def test_every_list_says_what_is_in_it() -> None:
+    def lists(place: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        if isinstance(part, dict):
+            if part.get("type") == "array":
+                yield place, part
+            for name, inner in part.items():
+                yield from lists(f"{place}/{name}", inner)
+        elif isinstance(part, list):
+            for number, inner in enumerate(part):
+                yield from lists(f"{place}/{number}", inner)
+
+    found = dict(lists("", DOCUMENT))
+    assert len(found) > 30
+    assert [place for place, schema in found.items() if "items" not in schema] == []
 
 
 def test_every_body_has_an_example_that_is_accepted(address: str) -> None:

@@ -19,7 +19,7 @@ from longshore.server.access import GuardedRoute, Scope, needs
 from longshore.server.envelope import Envelope
 from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, platform_of
 
 JSON = {"content-type": "application/json"}
 
@@ -116,7 +116,7 @@ async def test_the_log_of_requests_knows_no_secrets(
         await client.get("/hunter2")
     ours = [record for record in caplog.records if record.name.startswith(("longshore", "uvicorn"))]
     assert [record.getMessage() for record in ours] == [
-        "GET /v1/jobs/{job_id} -> 404",
+        "GET /v1/jobs/{job_id} -> 422",
         "POST /v1/jobs -> 202",
         "GET unknown -> 404",
     ]
@@ -203,3 +203,36 @@ async def test_an_unknown_address_and_method_are_told_as_problems(quick: httpx.A
     assert (wrong.status_code, wrong.json()["type"]) == (405, "urn:longshore:method-not-allowed")
     assert (await quick.get("/v1/jobs/")).status_code == 404
     assert (await quick.get("/v1/jobs/%C3%28")).status_code == 422
+
+
+async def test_head_is_answered_as_get_without_a_body(quick: httpx.AsyncClient) -> None:
+    for address in ("/healthz", "/readyz", "/", "/metrics", "/v1/jobs", "/v1/jobs/none", "/v1/openapi.json"):
+        whole, head = await quick.get(address), await quick.head(address)
+        assert (head.status_code, head.content) == (whole.status_code, b""), address
+        assert head.headers["content-type"] == whole.headers["content-type"]
+        assert head.headers["x-content-type-options"] == "nosniff"
+    assert (await quick.head("/v1/jobs/batch?wait=0")).status_code == 404
+    assert (await quick.head("/v1/work/claim")).headers["allow"] == "POST"
+
+
+async def test_head_of_a_stream_ends_and_holds_no_place(quick: httpx.AsyncClient) -> None:
+    head = await quick.head("/v1/events/stream")
+    assert (head.status_code, head.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    assert platform_of(quick).streams == 0
+
+
+async def test_a_method_that_is_not_known_is_told_all_that_are(quick: httpx.AsyncClient) -> None:
+    for method, address, allowed in [
+        ("PUT", "/v1/jobs", "GET, HEAD, POST"),
+        ("POST", "/v1/jobs/j", "DELETE, GET, HEAD"),
+        ("PATCH", "/v1/schedules/s", "DELETE, GET, HEAD, PUT"),
+        ("GET", "/v1/jobs/bulk/cancel", "POST"),
+        ("OPTIONS", "/healthz", "GET, HEAD"),
+    ]:
+        refused = await quick.request(method, address)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed), f"{method} {address}"
+
+
+async def test_a_head_is_counted_as_what_it_is(quick: httpx.AsyncClient) -> None:
+    await quick.head("/healthz")
+    assert 'method="HEAD",route="/healthz",status="200"' in (await quick.get("/metrics")).text

@@ -1,6 +1,7 @@
 """Jobs looked at and acted upon over HTTP, on every store."""
 
 import asyncio
+from typing import get_args
 from urllib.parse import quote
 
 import httpx
@@ -12,7 +13,9 @@ from longshore.core.filtering import JobFilter, matches
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.record import record_of
-from longshore.runtime.acts import APPLIES_TO
+from longshore.runtime.acts import APPLIES_TO, Act
+from tests.runtime.working import until
+from tests.server.conftest import platform_of
 
 ODD_NAMES = ["a/b", "../../etc", "%2e%2e", "é ß", "'; DROP TABLE jobs;--", "a?b#c", "100%", "{job_id}", "emoji 🚢", "."]
 
@@ -81,8 +84,9 @@ async def test_failures_are_told_in_the_words_of_the_platform(
 
 async def test_a_call_waits_for_the_end_of_a_job(client: httpx.AsyncClient, backend: Backend) -> None:
     await backend.enqueue_job(Job(id="j", type="t"))
-    waiting = asyncio.create_task(client.get("/v1/jobs/j?wait=30"))
     (job,) = await backend.dequeue_jobs("w")
+    waiting = asyncio.create_task(client.get("/v1/jobs/j?wait=30"))
+    await until(lambda: platform_of(client).streams == 1)
     await backend.complete_job("j", b"42", lease=job.lease)
     answered = await waiting
     assert (answered.json()["status"], answered.json()["result"]) == ("COMPLETED", 42)
@@ -101,7 +105,11 @@ async def test_a_job_is_called_off_promoted_and_removed(client: httpx.AsyncClien
     assert (await client.post("/v1/jobs/waits/cancel")).json()["status"] == "UNSCHEDULED"
     assert (await client.post("/v1/jobs/waits/cancel")).status_code == 409
     assert (await client.delete("/v1/jobs/waits")).status_code == 204
-    assert (await client.delete("/v1/jobs/c")).status_code == 204, "one that waits is called off and removed"
+    refused = await client.delete("/v1/jobs/c")
+    assert (refused.status_code, refused.json()["status_of_job"]) == (409, "INITIAL_PENDING"), (
+        "as in bulk and elsewhere"
+    )
+    assert "cancel" in refused.json()["detail"]
     for method, path in [
         ("GET", ""),
         ("DELETE", ""),
@@ -217,6 +225,8 @@ async def test_dead_letters_are_listed_and_brought_back(client: httpx.AsyncClien
 
 
 def test_every_act_has_statuses_it_applies_to() -> None:
+    assert set(APPLIES_TO) == set(get_args(Act))
+    assert {status for status in JobStatus if status.final} == APPLIES_TO["delete"]
     assert JobStatus.RUNNING not in APPLIES_TO["delete"]
     assert APPLIES_TO["retry"] == {JobStatus.DEAD}
     assert not APPLIES_TO["cancel"] & APPLIES_TO["delete"]
@@ -228,3 +238,28 @@ async def test_why_a_job_does_not_run_is_told(client: httpx.AsyncClient, backend
     told = (await client.get("/v1/jobs/j/explain")).json()
     assert [reason["kind"] for reason in told["reasons"]] == ["not_due", "queue_paused", "no_worker"]
     assert told["reasons"][1]["text"] == "Its queue default is paused; resume it."
+
+
+async def test_all_dead_letters_come_back_without_a_word(quick: httpx.AsyncClient, memory: Backend) -> None:
+    await memory.enqueue_job(Job(id="j", type="t"))
+    (job,) = await memory.dequeue_jobs("w")
+    await memory.bury_job("j", "broken", lease=job.lease)
+    back = await quick.post("/v1/dead-letters/retry")
+    assert (back.status_code, back.json()["changed"]) == (200, 1)
+
+
+async def test_the_fingerprint_of_a_request_is_kept_and_not_shown(quick: httpx.AsyncClient, memory: Backend) -> None:
+    body = {"type": "t", "id": "j", "remove_on_complete": 10}
+    await quick.post("/v1/jobs", json=body)
+    assert set((await memory.get_job("j")).options) == {"request", "remove_on_complete"}
+    assert (await quick.get("/v1/jobs/j")).json()["options"] == {"remove_on_complete": 10}
+    assert (await quick.post("/v1/jobs", json=body)).json()["replayed"] is True
+
+
+async def test_times_in_the_details_of_events_are_times(quick: httpx.AsyncClient, memory: Backend) -> None:
+    await memory.enqueue_job(Job(id="j", type="t", delay=3600))
+    planned = (await quick.get("/v1/jobs/j")).json()["run_at"]
+    events = (await quick.get("/v1/jobs/j/events")).json()["items"]
+    assert [event["detail"] for event in events if event["event"] == "job.delayed"] == [{"until": planned}]
+    wire = (await quick.post("/v1/store/read_events", json={"job_id": "j"})).json()
+    assert [type(event["detail"]["until"]) for event in wire["events"] if event["event"] == "job.delayed"] == [int]

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from fastapi import FastAPI
 
 from longshore.backends.contract import Backend
 from longshore.core.job import Job, JobEvent
+from longshore.core.lifecycle import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.server.access import Gate
 from longshore.server.app import create_app
@@ -163,14 +166,13 @@ async def test_more_streams_than_allowed_are_told_to_come_later(memory: Backend)
         assert (await client.get("/v1/jobs/j")).status_code == 200
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", "00000000-1", "x" * 1001])
+@pytest.mark.parametrize(("cursor", "status"), [("nonsense", 422), ("00000000-1", 410), ("x" * 1001, 422)])
 async def test_a_cursor_of_another_log_is_refused_before_the_stream_begins(
-    memory: Backend, serve: Serve, cursor: str
+    memory: Backend, serve: Serve, cursor: str, status: int
 ) -> None:
     client: httpx.AsyncClient = await serve(memory)
-    refused = await client.get("/v1/events/stream", headers={"Last-Event-ID": cursor})
-    assert refused.status_code in (410, 422)
-    assert (await client.get("/v1/events", params={"after": cursor})).status_code in (410, 422)
+    assert (await client.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).status_code == status
+    assert (await client.get("/v1/events", params={"after": cursor})).status_code == status
     assert (await client.get("/v1/events/stream?event=job.nonsense")).status_code == 422
 
 
@@ -201,6 +203,37 @@ async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
     await memory.enqueue_jobs([Job(id=f"j{n}", type="t") for n in range(50)])
     await until(lambda: tail.end >= 51)
     assert await collected(slow, 50) == [f"j{n} job.added" for n in range(50)]
+    await tail.close()
+
+
+async def test_the_tail_keeps_few_large_events_and_whoever_needs_more_reads_the_store(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.server.tail._MOST_BYTES", 10_000)
+    tail = Tail(memory, lambda _: None)
+    await tail.open()
+    await until(lambda: tail.cursor is not None)
+    start, place = await memory.end_of_events(), tail.end
+    for number in range(6):
+        await memory.record_worker_event("worker.error", f"w{number}", detail={"error": "x" * 4_000})
+        await memory.enqueue_job(Job(id=f"j{number}", type="t"))
+    await until(lambda: tail.end >= place + 12)
+    assert tail.since(place) is None
+    kept = tail.since(tail.end - 4)
+    assert kept is not None
+    assert [event.job_id or event.assignee_id for event in kept] == ["w4", "j4", "w5", "j5"]
+    assert tail.since(tail.end - 6) is None  # three large ones would be too many
+    found = await collected(events_after(tail, memory, start, Wanted(), 1), 12)
+    assert found[1::2] == [f"j{number} job.added" for number in range(6)]
+    await memory.enqueue_jobs([Job(type="t") for _ in range(100)])
+    await until(lambda: tail.end >= place + 112)
+    assert tail.since(tail.end - 104) is not None  # small ones push out nothing but by their number
+    await memory.record_worker_event("worker.error", "w", detail={"error": ["x" * 12_000]})
+    await until(lambda: tail.end >= place + 113)
+    assert tail.since(tail.end - 1) is None
+    await memory.enqueue_job(Job(id="last", type="t"))
+    await until(lambda: tail.end >= place + 114)
+    assert [event.job_id for event in tail.since(tail.end - 1) or ()] == ["last"]
     await tail.close()
 
 
@@ -240,3 +273,16 @@ async def test_the_history_of_a_job_is_not_that_of_one_in_another_queue_which_ha
         async with client.stream("GET", "/v1/jobs/a/events/stream") as stream:
             first = await next_event(stream.aiter_lines())
         assert json.loads(first["data"])["queue"] == "mail"
+
+
+async def test_whoever_follows_a_job_as_the_page_shows_sees_its_end_however_it_ends(
+    quick: httpx.AsyncClient, memory: Backend
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    over = set(re.findall(r"\w+", re.findall(r"OVER = {(.+)}", page)[0]))
+    assert over == {status.value for status in JobStatus if status.final}
+    await memory.enqueue_job(Job(id="j", type="t"))
+    (job,) = await memory.dequeue_jobs("w")
+    await memory.bury_job("j", "broken", lease=job.lease)
+    told = (await quick.get("/v1/jobs/j/events")).json()["items"]
+    assert [event["event"] for event in told if event["to_status"] in over] == ["job.dead"]

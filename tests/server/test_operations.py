@@ -18,10 +18,12 @@ from longshore.app import tracing
 from longshore.app.builtin import builtin_harbor
 from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.server.app import create_app
 from longshore.server.metrics import MOST_QUEUES, OTHERS, Figures
@@ -103,6 +105,36 @@ async def test_no_client_can_make_up_figures_without_end(quick: httpx.AsyncClien
     assert figure(found, "longshore_workers", state="other") == 30
     methods = {dict(labels)["method"] for (name, labels) in found if name == "longshore_http_requests_total"}
     assert methods <= {"GET", "OTHER"}
+    routes = {dict(labels)["route"] for (name, labels) in found if name == "longshore_http_requests_total"}
+    assert routes == {"unknown", "/metrics"}
+
+
+async def test_a_queue_keeps_its_age_whichever_queues_come_and_all_others_have_that_of_the_oldest(
+    serve: Serve, clock: HeldClock
+) -> None:
+    async with connect("memory://", clock=clock) as store:
+        keeper = Queue(store)
+        client: httpx.AsyncClient = await serve(store)
+        await store.enqueue_job(Job(type="t", queue="zebra"))
+        await heard(client, "job.added", 1)
+        clock.advance(10)
+        await store.enqueue_jobs([Job(type="t", queue=f"q{n:04}") for n in range(MOST_QUEUES - 1)])
+        await heard(client, "job.added", MOST_QUEUES)
+        await store.enqueue_job(Job(type="t", queue="an old one"))
+        clock.advance(30)
+        await store.enqueue_job(Job(type="t", queue="new"))
+        await store.pause_queue("an old one")
+        clock.advance(2)
+        found = await heard(client, "job.added", MOST_QUEUES + 2)
+        ages = {
+            dict(labels)["queue"]: age
+            for (name, labels), age in found.items()
+            if name == "longshore_oldest_waiting_seconds"
+        }
+        assert len(ages) == MOST_QUEUES + 1
+        assert (ages["zebra"], ages["q0000"], ages[OTHERS]) == (42, 32, 32)
+        assert figure(found, "longshore_queue_paused", queue=OTHERS) == 1
+        assert not keeper.closed
 
 
 def test_what_is_remembered_of_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

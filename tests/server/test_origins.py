@@ -135,6 +135,15 @@ async def test_over_tls_the_cookie_is_sent_over_tls_only(memory: Backend, serve:
     assert (await client.get("/v1/jobs")).status_code == 200
 
 
+async def test_a_token_that_may_not_look_signs_nobody_in_and_is_told_the_scope(memory: Backend, serve: Serve) -> None:
+    _, secret = await keeper(memory).issue_token("ada", ["submit", "work"])
+    client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory))
+    refused = await signed_in(client, secret)
+    assert (refused.status_code, dict(client.cookies)) == (403, {})
+    assert '<form method="post" action="/sign-in">' in refused.text
+    assert "this needs the scope read, and ada has submit, work" in refused.text
+
+
 async def test_nobody_is_signed_in_by_another_page_or_by_guessing(memory: Backend, serve: Serve) -> None:
     # F55, F59
     _, secret = await keeper(memory).issue_token("ada", ["read"])

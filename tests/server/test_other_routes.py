@@ -1,12 +1,17 @@
 """Queues, schedules, flows, workers and counts over HTTP."""
 
+from datetime import UTC, datetime, timedelta
+
 import httpx
 import pytest
 
 from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend, WorkerInfo
+from longshore.cli.rows import worker_row
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+from longshore.server.models.figures import worker_view
+from longshore.server.pages.status import status_of
 
 
 async def test_a_queue_is_paused_limited_and_resumed(client: httpx.AsyncClient, backend: Backend) -> None:
@@ -124,6 +129,18 @@ async def test_a_flow_is_asked_after_called_off_and_run_again(quick: httpx.Async
     assert again.status_code == 202
     assert (await quick.get(f"/v1/flows/{again.json()['id']}")).json()["state"] == "running"
     assert (await quick.get("/v1/flows/unknown")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("said", "ago", "state"),
+    [("running", 59, "running"), ("running", 61, "silent"), ("draining", 61, "silent"), ("stopped", 61, "stopped")],
+)
+def test_a_worker_that_went_silent_is_called_so_on_every_surface(said: str, ago: int, state: str) -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    worker = WorkerInfo(id="w", state=said, seen_at=now - timedelta(seconds=ago))
+    assert worker_view(worker, now).state == state
+    assert worker_row(worker, now)[1] == state
+    assert status_of([], [], [], [worker], now)["workers"][0]["state"] == state
 
 
 async def test_workers_and_counts_are_shown(client: httpx.AsyncClient, backend: Backend) -> None:

@@ -16,7 +16,7 @@ from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
 from longshore.server.token_gate import TokenGate
 from tests.runtime.working import until
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, platform_of
 from tests.server.test_tokens import Dial, bearer, keeper
 
 
@@ -61,7 +61,7 @@ async def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(memory: B
     client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory, clock=dial))
     body = {"assignee_id": "w", "wait": 30}
     waiting = asyncio.create_task(client.post("/v1/work/claim", json=body, headers=bearer(secret)))
-    await until(lambda: client._transport.app.state.platform.streams == 1)  # type: ignore[attr-defined]  # it has one
+    await until(lambda: platform_of(client).streams == 1)
     await keeper(memory).revoke_token(made.id)
     dial.seconds += 1
     await memory.enqueue_job(Job(id="m", type="t"))
@@ -84,7 +84,7 @@ async def test_whoever_waits_for_a_job_or_a_change_is_told_nothing_once_their_to
             client.post("/v1/store/changes", json={"mark": mark, "timeout": 30}, headers=bearer(secret))
         ),
     ]
-    await until(lambda: client._transport.app.state.platform.streams == 2)  # type: ignore[attr-defined]  # it has one
+    await until(lambda: platform_of(client).streams == 2)
     await keeper(memory).revoke_token(made.id)
     dial.seconds += 1
     await memory.complete_job("m", b"secret", lease=job.lease)

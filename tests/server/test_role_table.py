@@ -1,6 +1,7 @@
 """Every route × method × role, generated from the application: a new route cannot escape it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,9 @@ from fastapi import FastAPI
 
 from longshore.backends.contract import Backend
 from longshore.core.cron import Repeat, Schedule
+from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
+from longshore.core.lifecycle import JobStatus
 from longshore.core.token import EVERYTHING, Scope
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
@@ -94,30 +97,45 @@ async def test_every_scope_opens_its_own_routes_and_no_other(memory: Backend) ->
 async def test_a_token_of_another_queue_reads_and_changes_nothing_on_any_route(memory: Backend) -> None:
     # F53, F60
     await memory.enqueue_jobs([Job(id="job_id", type=HUSH, queue="mail", payload=b'"hush-hush"')])
+    step = {"name": HUSH, "step": HUSH, "steps": 1, "last": "alone"}
+    await memory.enqueue_job(
+        Job(id="flow_id.0", type=HUSH, queue="mail", parent_id="flow_id", options={"flow": step}, max_attempts=1)
+    )
+    await memory.dequeue_jobs("w", queues=["mail"], limit=2)
+    await memory.bury_job("flow_id.0", HUSH)  # so that there is something to be retried and run again
     await memory.put_schedule(Schedule(id="schedule_id", job=Job(type=HUSH, queue="mail"), repeat=Repeat(every=3600)))
     mine, _ = await keeper(memory).issue_token(HUSH, ["read"], queues=["mail"])
     _, secret = await keeper(memory).issue_token("other", EVERYTHING, queues=["elsewhere"])
     async with asking(memory) as (app, client):
         document = app.openapi()
         before = await picture(memory)
-        leaked, met = {}, 0
+        assert {job.status for job in before["jobs"]} == {JobStatus.RUNNING, JobStatus.DEAD}
+        leaked, met, unlike = {}, 0, []
         for method, path, _ in routes_of(app):
             if path in PUBLIC:
                 continue
             address = {
                 "/v1/queues/{queue}": "/v1/queues/mail",
-                "/v1/flows/{flow_id}": "/v1/flows/job_id",
                 "/v1/tokens/{token_id}": f"/v1/tokens/{mine.id}",
             }
             known = next((real + path[len(form) :] for form, real in address.items() if path.startswith(form)), None)
             body = example(document, method, path)
+            if path == "/v1/schedules/{schedule_id}" and method == "PUT":  # the id is another's, the queue their own
+                body = {"job": {"type": "x", "queue": "elsewhere"}, "repeat": {"every": 60}}
             options: dict[str, Any] = {} if body is None else {"json": body}
             status, told = await answered(client, method, known or address_of(path), headers=bearer(secret), **options)
             assert status < 500, f"{method} {path}: {told}"
             met += status in (403, 404)
             if HUSH in told:
                 leaked[f"{method} {path}"] = told
+            if "_id}" in path and method != "PUT":  # which would make a new one
+                asked = (known or address_of(path)).split("/")
+                other = "/".join([*asked[:3], "nobodys", *asked[4:]])
+                _, unknown = await answered(client, method, other, headers=bearer(secret), **options)
+                if words_of(told).replace(asked[3], "nobodys") != words_of(unknown):
+                    unlike.append(f"{method} {path}: {told} or {unknown}")
         assert leaked == {}
+        assert unlike == [], "whoever asks learns that there is one of this name"
         assert met > 25
         assert await picture(memory) == before
 
@@ -141,11 +159,17 @@ def example(document: dict[str, Any], method: str, path: str) -> Any:
     return next(iter(model.get("examples", [])), None)
 
 
+def words_of(problem: str) -> str:
+    """What an answer says, without the number of its request, which is always another."""
+    told = json.loads(problem) if problem else {}
+    return str([value for name, value in told.items() if name != "request_id"])
+
+
 async def picture(backend: Backend) -> dict[str, Any]:
     """All that belongs to the queue that is not the caller's."""
     events = await backend.read_events(limit=1000, queue="mail")
     return {
-        "job": await backend.get_job("job_id"),
+        "jobs": (await backend.list_jobs(JobFilter(queues=["mail"]))).items,
         "queues": [info for info in await backend.list_queues() if info.name == "mail"],
         "schedules": await backend.get_schedules(),
         "tokens": [(token.id, token.revoked_at) for token in await keeper(backend).list_tokens() if token.name == HUSH],

@@ -53,6 +53,25 @@ async def said(server: ApiServer, sent: bytes, *, then: float = 5.0) -> bytes:
             await writer.wait_closed()
 
 
+async def said_byte_by_byte(server: ApiServer, sent: bytes) -> bytes:
+    """What the server answers to whoever sends a byte now and then, each sooner than its patience is over."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
+    answer = asyncio.create_task(reader.read())
+    try:
+        for place in range(len(sent)):
+            writer.write(sent[place : place + 1])
+            done, _ = await asyncio.wait({answer}, timeout=0.05)
+            if done:
+                break
+        return await answer
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
 def head(method: str, path: str, *headers: str, close: bool = True) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers, *(["Connection: close"] if close else [])]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
@@ -87,6 +106,7 @@ async def test_requests_that_are_no_requests_get_a_4xx_and_hold_up_nobody(memory
             answer = await said(server, sent, then=2)
             assert answer.startswith(b"HTTP/1.1 4"), f"{what}: {answer[:100]!r}"
             assert b"content-type: application/problem+json" in answer, what
+            assert b"x-content-type-options: nosniff" in answer, what
             assert (await client.get("/healthz")).status_code == 200, what
         assert sum((await memory.count_jobs()).values()) == 0
 
@@ -97,7 +117,7 @@ async def test_a_thousand_ranges_and_an_upgrade_are_not_heeded(memory: Backend) 
         ranges = "Range: bytes=" + ",".join(f"{n}-{n}" for n in range(5000))
         assert (await said(server, head("GET", "/healthz", ranges))).startswith(b"HTTP/1.1 200")
         upgrade = head("GET", "/healthz", "Upgrade: websocket", "Connection: Upgrade", close=False)
-        assert (await said(server, upgrade, then=0.5)).startswith(b"HTTP/1.1 ")
+        assert (await said(server, upgrade, then=0.5)).startswith(b"HTTP/1.1 200")
 
 
 async def test_requests_sent_one_behind_the_other_are_answered_in_order(memory: Backend) -> None:
@@ -116,7 +136,7 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
     # F52
     monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
-        slow = [asyncio.create_task(said(server, b"GET /healthz HTTP/1.1\r\nHost: a", then=50)) for _ in range(50)]
+        slow = [asyncio.create_task(said_byte_by_byte(server, b"GET /healthz?" + b"x" * 500)) for _ in range(50)]
         silent = asyncio.create_task(said(server, b"", then=50))
         assert (await client.get("/healthz")).status_code == 200
         async with asyncio.timeout(20):  # it is the server that ends them
@@ -129,10 +149,29 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
 async def test_more_connections_than_allowed_are_told_so(memory: Backend) -> None:
     async with served(memory, max_connections=3) as server:
         held = [await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2])) for _ in range(3)]
-        assert (await said(server, head("GET", "/healthz"))).startswith(b"HTTP/1.1 503")
+        answer = (await said(server, head("GET", "/healthz"))).lower()
+        assert answer.startswith(b"http/1.1 503")
+        for told in (
+            b"content-type: application/problem+json",
+            b"urn:longshore:overloaded",
+            b"retry-after: 1",
+            b"x-content-type-options: nosniff",
+            b"x-request-id: ",
+            b"connection: close",
+        ):
+            assert told in answer, answer
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
+
+
+async def test_after_a_head_the_connection_is_as_good_as_before(memory: Backend) -> None:
+    async with served(memory) as server:
+        several = head("HEAD", "/healthz", close=False) + head("HEAD", "/v1/events/stream", close=False)
+        answer = await said(server, several + head("GET", "/readyz"))
+        assert answer.count(b"HTTP/1.1 200") == 3
+        assert b'"ok"' not in answer
+        assert answer.endswith(b'"reason":""}')
 
 
 # -- who may reach it
@@ -163,14 +202,14 @@ def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
 async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Backend) -> None:
     # F20
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
-        enqueue, began = memory.enqueue_jobs, asyncio.Event()
+        enqueue, began = memory.enqueue_new_jobs, asyncio.Event()
 
         async def slow(*args: Any, **options: Any) -> Any:
             began.set()
             await asyncio.sleep(0.2)
             return await enqueue(*args, **options)
 
-        memory.enqueue_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
+        memory.enqueue_new_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
         posting = asyncio.create_task(client.post("/v1/jobs", json={"type": "t"}))
         await began.wait()
         started = time.perf_counter()
@@ -206,3 +245,18 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_begins(memory
         ApiServer(create_app(memory), certificate=str(tmp_path / "none.pem"))
     with pytest.raises(InvalidArgument, match="without a certificate"):
         ApiServer(create_app(memory), private_key=str(tmp_path / "key.pem"))
+
+
+def test_a_key_that_is_missing_or_of_another_certificate_is_told_as_such(memory: Backend, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    authority.issue_cert("127.0.0.1").cert_chain_pems[0].write_to_path(chain)
+    authority.issue_cert("127.0.0.1").private_key_pem.write_to_path(key)
+    with pytest.raises(InvalidArgument, match="has no private key in it; name the file that has"):
+        ApiServer(create_app(memory), certificate=str(chain))
+    with pytest.raises(InvalidArgument, match=r"key\.pem is not the key of the certificate in .*chain\.pem"):
+        ApiServer(create_app(memory), certificate=str(chain), private_key=str(key))
+    with pytest.raises(InvalidArgument, match=r"chain\.pem is not the key of"):
+        ApiServer(create_app(memory), certificate=str(chain), private_key=str(chain))
+    with pytest.raises(InvalidArgument, match=r"none\.pem.* cannot be used: .*No such file"):
+        ApiServer(create_app(memory), certificate=str(chain), private_key=str(tmp_path / "none.pem"))

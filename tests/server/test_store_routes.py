@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.backends.opening import connect
+from longshore.backends.remote.forms import read_bytes
 from longshore.backends.remote.protocol import VERBS
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
@@ -20,10 +22,10 @@ from longshore.runtime.job_queue import Queue
 from longshore.server import floods
 from longshore.server.access import Caller, Scope
 from longshore.server.options import ServerOptions
-from longshore.server.platform import Platform
+from longshore.server.routes import store
 from longshore.server.within_queues import _GUARDS
 from tests.runtime.working import until
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, platform_of
 from tests.server.test_access import NameGate, as_caller
 
 S = JobStatus
@@ -32,6 +34,7 @@ MAILER = Caller("mailer", frozenset({Scope.WORK, Scope.READ, Scope.SUBMIT}), fro
 MAIL_ADMIN = Caller("mail-admin", frozenset({Scope.ADMIN}), frozenset({"mail"}))
 READER = Caller("reader", frozenset({Scope.READ}))
 ADMIN = Caller("admin", frozenset({Scope.ADMIN}))
+LARGE = b"7" * 2_000_000
 
 
 async def asked(client: httpx.AsyncClient, path: str, caller: Caller | None = None, /, **body: Any) -> httpx.Response:
@@ -70,7 +73,7 @@ async def test_a_stranger_claims_renews_and_settles(client: httpx.AsyncClient, b
 
 async def test_a_claim_waits_for_a_job_and_for_its_time(client: httpx.AsyncClient, backend: Backend) -> None:
     waiting = asyncio.create_task(asked(client, "work/claim", assignee_id="w", wait=25))
-    await asyncio.sleep(0.05)
+    await until(lambda: platform_of(client).streams == 1)
     await backend.enqueue_job(Job(id="a", type="x", delay=0.1))
     assert [job["id"] for job in (await waiting).json()["jobs"]] == ["a"]
     assert (await asked(client, "work/claim", assignee_id="w", wait=0.01)).json() == {"jobs": []}
@@ -126,7 +129,7 @@ async def test_a_body_that_is_no_json_or_says_a_thing_twice_is_refused(quick: ht
 async def test_whoever_waits_is_answered_when_the_server_stops(memory: Backend, serve: Serve) -> None:
     # F21
     client: httpx.AsyncClient = await serve(memory)
-    platform: Platform = client._transport.app.state.platform  # type: ignore[attr-defined]  # the application behind it
+    platform = platform_of(client)
     mark = (await asked(client, "store/changes")).json()["mark"]
     waiting = [asyncio.create_task(asked(client, "work/claim", assignee_id=f"w{n}", wait=50)) for n in range(20)]
     waiting += [asyncio.create_task(asked(client, "store/changes", mark=mark, timeout=50)) for _ in range(20)]
@@ -141,8 +144,7 @@ async def test_whoever_waits_is_answered_when_the_server_stops(memory: Backend, 
 async def test_calls_that_wait_are_bounded(memory: Backend, serve: Serve) -> None:
     client: httpx.AsyncClient = await serve(memory, options=ServerOptions(max_streams=1))
     waiting = asyncio.create_task(asked(client, "work/claim", assignee_id="w", wait=50))
-    platform: Platform = client._transport.app.state.platform  # type: ignore[attr-defined]  # as above
-    await until(lambda: platform.streams == 1)
+    await until(lambda: platform_of(client).streams == 1)
     refused = await asked(client, "work/claim", assignee_id="v", wait=50)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
     await memory.enqueue_job(Job(type="x"))
@@ -231,6 +233,19 @@ async def test_an_operator_of_one_queue_acts_on_no_other_and_on_nothing_for_all(
     assert (await asked(guarded, "store/delete_jobs", MAIL_ADMIN, job_ids=["b"])).status_code == 204
 
 
+async def test_how_long_the_log_is_kept_is_not_for_an_operator_of_one_queue(
+    guarded: httpx.AsyncClient, memory: Backend
+) -> None:
+    # F60: the log tells what the operator did
+    refused = await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="mail", finished=60, events=0.001)
+    assert (refused.status_code, "events" in refused.json()["detail"]) == (403, True), refused.text
+    assert (await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="mail", events=None)).status_code == 403
+    for kept in ({"finished": 60}, {"dead": None}):
+        assert (await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="mail", **kept)).status_code == 204
+    assert (await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="bills", dead=60)).status_code == 403
+    assert (await asked(guarded, "store/set_retention", ADMIN, queue="mail", events=60)).status_code == 204
+
+
 def test_every_verb_of_the_contract_crosses_the_wire_with_all_it_takes() -> None:
     assert set(VERBS) == Backend.__abstractmethods__ - {"close"} | {"settle_and_dequeue"}
     for name, verb in VERBS.items():
@@ -284,6 +299,47 @@ async def test_a_flood_of_notes_is_held_up_and_others_go_on(
     assert await notes(other, 1) == [204]
     now += 0.0525  # ten more, and a half
     assert await notes(job, 12) == [204] * 10 + [429] * 2
+
+
+async def test_a_worker_that_floods_the_log_with_its_troubles_is_held_up_and_another_is_not(
+    guarded: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F60
+    monkeypatch.setattr(floods, "_AT_ONCE", 3.0)
+    monkeypatch.setattr(floods, "_PER_SECOND", 0.0)
+
+    async def troubles(worker: str, count: int) -> list[int]:
+        body = {"event": "worker.error", "worker_id": worker}
+        return [(await asked(guarded, "store/record_worker_event", WORKER, **body)).status_code for _ in range(count)]
+
+    assert await troubles("w", 5) == [204] * 3 + [429] * 2
+    assert await troubles("v", 1) == [204]
+
+
+def test_whatever_takes_a_limit_is_bounded_and_every_note_says_what_it_is_about() -> None:
+    assert {name for name, verb in VERBS.items() if verb.bounded} == {
+        *("dequeue_jobs", "settle_and_dequeue", "list_jobs", "read_events", "reclaim_expired_leases"),
+        *("time_out_cancellations", "fire_due_schedules", "announce_due_jobs", "apply_retention"),
+    }
+    assert {name: verb.note_of for name, verb in VERBS.items() if verb.note_of} == {
+        **dict.fromkeys(("set_progress", "append_log", "save_checkpoint"), "job_id"),
+        "record_worker_event": "worker_id",
+    }
+
+
+async def test_nobody_makes_one_request_do_more_than_a_thousand_things(
+    quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.server.routes.store.MOST_AT_ONCE", 3)
+    asked_for: list[int] = []
+
+    async def apply_retention(limit: int = 1000) -> int:
+        asked_for.append(limit)
+        return 0
+
+    monkeypatch.setattr(memory, "apply_retention", apply_retention)
+    assert (await asked(quick, "store/apply_retention", limit=10**9)).status_code == 200
+    assert asked_for == [3]
 
 
 async def test_an_outcome_of_no_kind_is_refused_alone(quick: httpx.AsyncClient) -> None:
@@ -374,3 +430,86 @@ async def test_of_a_job_that_was_removed_the_document_promises_no_more_than_is_r
     document = (await client.get("/v1/openapi.json")).json()
     required = set(document["components"]["schemas"]["StoredJob"]["required"])
     assert required <= known.keys()
+
+
+# -- large answers
+
+
+async def test_a_page_of_large_jobs_ends_early_and_its_cursor_leads_on(
+    quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.server.portions.MOST_BYTES", 10_000)
+    for number in range(20):
+        payload = f'"{"x" * 4_000}"'.encode() if 5 <= number < 15 else b""
+        await memory.enqueue_job(Job(id=f"j{number}", type="x", payload=payload))
+    sizes, ids, cursor = [], [], None
+    while True:
+        page = (await asked(quick, "store/list_jobs", filter={}, limit=1000, cursor=cursor, oldest_first=True)).json()
+        sizes.append(len(page["items"]))
+        ids += [job["id"] for job in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert ids == [f"j{number}" for number in range(20)]
+    assert max(sizes) <= 8
+    [one] = (await asked(quick, "store/list_jobs", filter={"ids": ["j7"]}, limit=1)).json()["items"]
+    assert len(one["payload"]) == 4_002  # however large one is, it is told
+
+
+async def test_of_many_large_jobs_no_more_are_read_than_a_page_holds(
+    quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longshore.server.portions.MOST_BYTES", 10_000)
+    await memory.enqueue_jobs([Job(id=f"j{number}", type="x", payload=b"7" * 4_000) for number in range(500)])
+    real, read = memory.list_jobs, 0
+
+    async def list_jobs(filter: Any, **options: Any) -> Any:
+        nonlocal read
+        page = await real(filter, **options)
+        read += len(page.items)
+        return page
+
+    monkeypatch.setattr(memory, "list_jobs", list_jobs)
+    page = (await asked(quick, "store/list_jobs", filter={}, limit=1000)).json()
+    assert (len(page["items"]), page["next_cursor"] is None) == (2, False)
+    assert read < 50
+
+
+async def test_large_answers_are_written_beside_the_loop_and_small_ones_on_it(
+    quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, threads = threading.get_ident(), []
+    real = store._written
+
+    def written(*arguments: Any) -> bytes:
+        threads.append(threading.get_ident() == here)
+        return real(*arguments)
+
+    monkeypatch.setattr(store, "_written", written)
+    await memory.enqueue_jobs(
+        [Job(id="small", type="x", queue="s"), Job(id="large", type="x", queue="l", payload=LARGE)]
+    )
+    for queue in ("s", "l"):
+        body = {"assignee_id": "w", "queues": [queue]}
+        [job] = (await asked(quick, "work/claim", **body)).json()["jobs"]
+        assert job["queue"] == queue
+    page = await asked(quick, "store/list_jobs", filter={})
+    told = {job["id"]: read_bytes("payload", job["payload"]) for job in page.json()["items"]}
+    assert told == {"small": b"null", "large": LARGE}
+    await asked(quick, "store/get_job", job_id="small")
+    turn = {"outcomes": [{"job_id": "large"}], "assignee_id": "w"}
+    assert (await asked(quick, "work/settle-and-claim", **turn)).json()["settled"] == {"large": "COMPLETED"}
+    assert threads == [True, False, False, True, True]
+
+
+def test_what_is_written_piece_by_piece_is_what_is_written_at_once() -> None:
+    for told in (
+        {"jobs": [{"id": "a", "n": None}, {}], "next": 'x"'},
+        [],
+        {},
+        {"a": {"b": [1, [2]]}},
+        None,
+        "é",
+        [1.5],
+    ):
+        assert store._write_in_pieces(told) == store._write(told)

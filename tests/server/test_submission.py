@@ -1,13 +1,14 @@
 """A job over HTTP: stored, accepted, answered; and one job for one key, whatever happens in between."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import BackendUnavailable
+from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.server.accepting import SubmissionDesk, fingerprint
@@ -137,6 +138,22 @@ async def test_the_key_of_a_removed_job_brings_back_what_is_remembered(
     await backend.delete_jobs(job_ids=[first["id"]])
     again = await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})
     assert again.json() == {**first, "status": "UNSCHEDULED", "replayed": True}
+    another = await client.post("/v1/jobs", json={"type": "t", "data": 777}, headers={KEY: "k"})
+    assert (another.status_code, another.json()["type"]) == (422, "urn:longshore:idempotency-key-reused")
+
+
+async def test_a_batch_whose_first_job_was_removed_is_still_known_as_a_whole(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    jobs: list[dict[str, Any]] = [{"type": "t", "data": 1}, {"type": "t", "data": 2}]
+    first, _ = (await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={KEY: "b"})).json()["jobs"]
+    await backend.cancel_jobs(job_ids=[first["id"]])
+    await backend.delete_jobs(job_ids=[first["id"]])
+    longer = {"jobs": [*jobs, {"type": "t", "data": 3}]}
+    assert (await client.post("/v1/jobs/batch", json=longer, headers={KEY: "b"})).status_code == 422
+    again = (await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={KEY: "b"})).json()["jobs"]
+    assert [job["replayed"] for job in again] == [True, True]
+    assert len(await all_jobs(backend)) == 1
 
 
 async def test_an_id_of_the_clients_own_makes_a_request_repeatable_and_is_nobody_elses(
@@ -184,8 +201,50 @@ async def test_a_batch_with_a_key_is_safe_to_repeat_and_to_nothing_else(
     changed = {"jobs": [{"type": "t", "data": 1}, {"type": "t", "data": 3, "idempotency_key": "new"}]}
     refused = await client.post("/v1/jobs/batch", json=changed, headers={KEY: "b"})
     assert refused.status_code == 422
-    assert {job.status for job in await all_jobs(backend) if job.idempotency_key == "new"} <= {JobStatus.CREATED}
-    assert len([job for job in await all_jobs(backend) if job.status is not JobStatus.CREATED]) == 2
+    assert {job.id for job in await all_jobs(backend)} == {job["id"] for job in first}
+    longest = await client.post("/v1/jobs/batch", json=batch, headers={KEY: "x" * 251})
+    assert (longest.status_code, longest.json()["field"]) == (422, "Idempotency-Key")
+    assert (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "x" * 250})).status_code == 202
+
+
+async def test_a_refused_batch_uses_up_no_key(client: httpx.AsyncClient, backend: Backend) -> None:
+    # F46
+    await client.post("/v1/jobs", json={"type": "t", "data": 1}, headers={KEY: "known"})
+    spoiled = [
+        {"type": "t", "data": 2, "idempotency_key": "known"},
+        {"type": "t", "data": 3, "idempotency_key": "fresh"},
+    ]
+    assert (await client.post("/v1/jobs/batch", json={"jobs": spoiled})).status_code == 422
+    assert len(await all_jobs(backend)) == 1, "all of them or none"
+    fresh = await client.post("/v1/jobs", json={"type": "t", "data": 4}, headers={KEY: "fresh"})
+    assert (fresh.status_code, fresh.json()["replayed"]) == (202, False)
+
+
+async def test_a_key_and_an_id_of_ones_own_together_are_held_against_what_is_stored(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # F46
+    body = {"type": "t", "id": "mine", "data": 1}
+    first = (await client.post("/v1/jobs", json=body, headers={KEY: "k"})).json()
+    again = (await client.post("/v1/jobs", json=body, headers={KEY: "k"})).json()
+    assert again == {**first, "replayed": True}
+    for other in ({"data": 2}, {"type": "u"}, {"priority": 1}):
+        refused = await client.post("/v1/jobs", json={**body, **other}, headers={KEY: "k"})
+        assert (refused.status_code, refused.json()["job_id"]) == (422, "mine")
+        batch = {"jobs": [{"type": "new"}, {**body, **other, "idempotency_key": "k"}]}
+        assert (await client.post("/v1/jobs/batch", json=batch)).status_code == 422
+    assert [(job.id, job.data) for job in await all_jobs(backend)] == [("mine", 1)]
+    await backend.cancel_jobs(job_ids=["mine"])
+    await backend.delete_jobs(job_ids=["mine"])
+    refused = await client.post("/v1/jobs", json={**body, "data": 5}, headers={KEY: "k"})
+    assert refused.status_code == 422, "never acknowledged and not stored"
+
+
+async def test_a_request_with_two_keys_is_refused(quick: httpx.AsyncClient, memory: Backend) -> None:
+    for address, body in (("/v1/jobs", {"type": "t"}), ("/v1/jobs/batch", {"jobs": [{"type": "t"}]})):
+        refused = await quick.post(address, json=body, headers=[(KEY, "a"), (KEY, "b")])
+        assert (refused.status_code, refused.json()["field"]) == (422, KEY)
+    assert await all_jobs(memory) == []
 
 
 async def test_of_a_refused_batch_nothing_is_stored(client: httpx.AsyncClient, backend: Backend) -> None:
@@ -202,7 +261,39 @@ async def test_of_a_refused_batch_nothing_is_stored(client: httpx.AsyncClient, b
         assert [job.id for job in await all_jobs(backend)] == ["taken"]
 
 
-# -- many at once
+# -- many at once, and several servers
+
+
+async def test_a_refused_batch_takes_no_job_away_that_another_server_is_about_to_accept(backend: Backend) -> None:
+    # F02, F46
+    await backend.enqueue_job(Job(id="taken", type="t"))
+    body = {"type": "t", "id": "mine"}
+    printed = {"request": fingerprint(body)}
+    mine = Job(id="mine", type="t", status=JobStatus.CREATED, options=printed)
+    await backend.enqueue_jobs([mine])  # one server has stored it, and not accepted it yet
+    batch = [mine, Job(id="taken", type="t", payload=b"1", status=JobStatus.CREATED)]
+    with pytest.raises(DuplicateJob, match="taken"):
+        await SubmissionDesk(backend).submit(batch)
+    assert (await backend.get_job("mine")).status is JobStatus.CREATED
+    (answer,) = await SubmissionDesk(backend).submit([mine])
+    assert (answer.id, (await backend.get_job("mine")).status) == ("mine", JobStatus.INITIAL_PENDING)
+
+
+async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memory: Backend) -> None:
+    desk = SubmissionDesk(memory)
+    accept = memory.accept_jobs
+
+    async def called_off_before(job_ids: Sequence[str]) -> None:
+        await memory.cancel_jobs(job_ids=["called off", "removed"])
+        await memory.delete_jobs(job_ids=["removed"])
+        await accept(job_ids)
+
+    memory.accept_jobs = called_off_before  # type: ignore[method-assign]  # somebody comes between the two steps
+    held = [Job(id=name, type="t", status=JobStatus.CREATED) for name in ("called off", "removed", "well")]
+    told = await asyncio.gather(*(desk.submit([job]) for job in held), return_exceptions=True)
+    assert [answer.status for (answer,) in (told[0], told[2])] == [JobStatus.UNSCHEDULED, JobStatus.INITIAL_PENDING]  # type: ignore[misc]  # no errors
+    assert isinstance(told[1], BackendUnavailable), "nothing is acknowledged that is gone"
+    assert "send the request again" in str(told[1])
 
 
 async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
@@ -215,16 +306,37 @@ async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
     assert len(await all_jobs(backend)) == 31
 
 
+async def test_a_request_that_is_broken_off_spoils_nothing_for_those_that_came_with_it(memory: Backend) -> None:
+    await memory.enqueue_job(Job(id="first", type="t"))
+    desk = SubmissionDesk(memory)
+    held: list[asyncio.Task[Any]] = []
+    really = memory.get_job
+
+    async def leaves_meanwhile(job_id: str) -> Job:
+        if job_id == "a":
+            held[2].cancel()
+        return await really(job_id)
+
+    memory.get_job = leaves_meanwhile  # type: ignore[method-assign]  # the last step of an answer to a job that waits
+    names = ("turn 1", "turn 2", "a", "b")  # the last two wait together, and so come together
+    jobs = [Job(id=name, type="t", status=JobStatus.CREATED, depends_on=["first"]) for name in names]
+    held += [asyncio.create_task(desk.submit([job])) for job in jobs]
+    *_, left, stayed = await asyncio.gather(*held, return_exceptions=True)
+    assert isinstance(left, asyncio.CancelledError)
+    assert [answer.id for answer in stayed] == ["b"]  # type: ignore[union-attr]  # no error
+    assert {job.status for job in await all_jobs(memory) if job.id != "first"} == {JobStatus.WAITING_CHILDREN}
+
+
 async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backend) -> None:
     calls: list[int] = []
-    enqueue_jobs = memory.enqueue_jobs
+    enqueue_new_jobs = memory.enqueue_new_jobs
 
-    async def counted(jobs: Any, **options: Any) -> list[str]:
+    async def counted(jobs: Any) -> list[str]:
         calls.append(len(jobs))
         await asyncio.sleep(0)  # as a store that has to wait for its disk
-        return await enqueue_jobs(jobs, **options)
+        return await enqueue_new_jobs(jobs)
 
-    memory.enqueue_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
+    memory.enqueue_new_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
     desk = SubmissionDesk(memory)
     held = [Job(type="t", status=JobStatus.CREATED) for _ in range(50)]
     await asyncio.gather(*(desk.submit([job]) for job in held))

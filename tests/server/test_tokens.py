@@ -190,7 +190,7 @@ async def test_a_file_of_the_version_before_opens_and_has_no_tokens(tmp_path: Pa
     async with connect(f"sqlite:///{path}") as backend:
         await backend.enqueue_job(Job(id="j", type="t"))
     old = apsw.Connection(str(path))
-    old.execute("DROP TABLE api_tokens; PRAGMA user_version = 4")
+    old.execute("ALTER TABLE tombstones DROP COLUMN request; DROP TABLE api_tokens; PRAGMA user_version = 4")
     old.close()
     async with connect(f"sqlite:///{path}") as backend:
         assert (await backend.get_job("j")).type == "t"
@@ -293,6 +293,7 @@ def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(mon
     assert len(kept._counts) == 3
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1") != neighbourhood("2001:db8:0:1::1")
     assert neighbourhood("10.0.0.1") != neighbourhood("10.0.0.2")
+    assert len(neighbourhood("a" * 60_000)) < 100  # a proxy on this machine may hand on anything
     for number in range(failures.ALLOWED):
         kept.note(f"2001:db8::{number:x}")
     with pytest.raises(TooMany):

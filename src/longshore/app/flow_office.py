@@ -18,7 +18,7 @@ from longshore.app.task import Task
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.flow_identity import what_is_another
-from longshore.core.flow_progress import last_steps, step_name, what_failed
+from longshore.core.flow_progress import last_steps, step_name, step_of, what_failed
 from longshore.core.job import Job
 from longshore.core.lifecycle import FINAL, JobStatus
 from longshore.core.payload import read_json
@@ -121,13 +121,14 @@ class FlowOffice:
     # -- what handles ask
 
     async def steps(self, flow_id: str) -> list[Job]:
-        """All of them, in the order in which they were added."""
+        """All of them, in the order in which they were added.
+
+        A job that merely has the flow as its parent is none, unless there are no others: then they are a group.
+        """
         found = await self._all(JobFilter(parent_id=flow_id))
         if not found:
-            missing = JobNotFound(flow_id)
-            missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued here, or its steps were removed",)
-            raise missing
-        return found
+            raise no_such_flow(flow_id)
+        return [job for job in found if step_of(job)] or found
 
     async def settled(self, flow_id: str, timeout: float | None) -> list[Job]:
         """All steps, once the flow is over or cannot go on by itself to its end; TimeoutError if that takes longer.
@@ -141,10 +142,7 @@ class FlowOffice:
                 changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
                 await asyncio.sleep(0)  # it listens from here on: what changes during the look is not missed
                 try:
-                    unfinished = await self._queue.list_jobs(
-                        JobFilter(parent_id=flow_id, statuses=_UNFINISHED), limit=1
-                    )
-                    if not unfinished.items:
+                    if not await self._goes_on(flow_id):
                         return await self.steps(flow_id)
                     ended = await self._all(JobFilter(parent_id=flow_id, statuses=_ENDED_OTHERWISE))
                     if not {job.id for job in ended} <= known:
@@ -164,9 +162,8 @@ class FlowOffice:
 
     async def cancel(self, flow_id: str) -> list[str]:
         """Calls off whatever is not over, in one transaction."""
-        unfinished = await self._all(JobFilter(parent_id=flow_id, statuses=_UNFINISHED))
+        unfinished = [step for step in await self.steps(flow_id) if not step.status.final]
         if not unfinished:
-            await self.steps(flow_id)  # JobNotFound if there is no such flow
             return []
         cancelled, _ = await self._queue.cancel_jobs(job_ids=[job.id for job in unfinished])
         return cancelled
@@ -175,10 +172,13 @@ class FlowOffice:
         """Dead steps go back to their queues, each by itself; the ids are of those that this call sent there."""
         dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
         steps = await self.steps(flow_id)
+        ids = {step.id for step in steps}
         if dead:
             _refuse_given_up(flow_id, steps)
         retried = []
         for job in dead:
+            if job.id not in ids:
+                continue
             with suppress(InvalidTransition, JobNotFound):  # somebody else retried it meanwhile, or removed it
                 await self._queue.retry_job(job.id, actor=actor)
                 retried.append(job.id)
@@ -194,6 +194,13 @@ class FlowOffice:
         if task is not None:
             return task.signature.result.read(stored)
         return None if stored is None else read_json("result", stored)
+
+    async def _goes_on(self, flow_id: str) -> bool:
+        """Whether a step is not over yet; nearly always the first job found tells."""
+        first = (await self._queue.list_jobs(JobFilter(parent_id=flow_id, statuses=_UNFINISHED), limit=1)).items
+        if not first or step_of(first[0]):
+            return bool(first)
+        return any(not step.status.final for step in await self.steps(flow_id))
 
     async def _having(self, ids: Sequence[str]) -> list[Job]:
         found: list[Job] = []
@@ -211,6 +218,13 @@ class FlowOffice:
             cursor = page.next_cursor
             if cursor is None:
                 return found[::-1]
+
+
+def no_such_flow(flow_id: str) -> JobNotFound:
+    """In words of flows."""
+    missing = JobNotFound(flow_id)
+    missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued here, or its steps were removed",)
+    return missing
 
 
 def _refuse_given_up(flow_id: str, steps: Sequence[Job]) -> None:

@@ -72,6 +72,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         if isinstance(store, Backend) and (clock is not None or options):
             raise InvalidArgument("store", "is a backend already; clock and options go with a URL")
         self.name = check_name("name", name)
+        self.url = store if isinstance(store, str) else None
         self.backend = store if isinstance(store, Backend) else connect(store, clock=clock, **options)
         self._queue = _HarborQueue(self.backend)
         self._queues: list[Queue] = [self._queue]

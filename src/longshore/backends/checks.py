@@ -13,7 +13,14 @@ from longshore.core.job import Lease
 from longshore.core.moments import check_datetime, check_duration
 from longshore.core.names import check_name, check_names
 from longshore.core.numbers import check_number
-from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, clean_text
+from longshore.core.payload import (
+    LARGEST_DETAIL,
+    LARGEST_NOTE,
+    LONGEST_DETAIL_TEXT,
+    check_bytes,
+    check_json,
+    clean_text,
+)
 
 LEVELS = ("debug", "info", "warn", "error")
 WORKER_EVENTS = ("worker.error", "worker.drained")
@@ -173,5 +180,8 @@ def detail(value: object) -> str | None:
         return None
     if not isinstance(value, Mapping):
         raise InvalidArgument("detail", f"must be a mapping, not {type(value).__name__}")
-    cleaned = {key: clean_text("detail", inner) if isinstance(inner, str) else inner for key, inner in value.items()}
-    return check_json("detail", cleaned, limit=LARGEST_NOTE).decode()
+    cleaned = {
+        key: clean_text("detail", inner, longest=LONGEST_DETAIL_TEXT) if isinstance(inner, str) else inner
+        for key, inner in value.items()
+    }
+    return check_json("detail", cleaned, limit=LARGEST_DETAIL).decode()

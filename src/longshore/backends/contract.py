@@ -119,6 +119,16 @@ class QueueInfo:
     rate_per_key: Rate | None
     counts: Mapping[JobStatus, int]
 
+    @property
+    def waiting(self) -> int:
+        """Jobs in a status from which they can be started, due or not."""
+        return sum(number for status, number in self.counts.items() if status.eligible)
+
+    @property
+    def held(self) -> int:
+        """Jobs that somebody has: those that run, and those that are being cancelled. `running` is their limit."""
+        return sum(number for status, number in self.counts.items() if status.holds_capacity)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
@@ -187,11 +197,17 @@ class Backend(ABC):
         """Stores all of them or none, and returns the ids in input order. DuplicateJob names every id in the way."""
 
     @abstractmethod
-    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[Job]:
+    async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
+        """As `enqueue_jobs`, but an idempotency key in use is in the way as an id is: DuplicateJob names its job."""
+
+    @abstractmethod
+    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
         """Stores all of them or none, and returns them as stored, in input order; one that is known is no error.
 
         Whose idempotency key or else id is in use, or came before in the batch, is not stored: the answer is the job
         that has it. Of a job since removed its key brings back what is remembered: id, uid, queue, type and status.
+        With `same_only` a job that is known must be the one that is given, by the fingerprint of its request where it
+        has one and else by its payload: KeyReused or DuplicateJob if it is another, and nothing is stored.
         """
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.backends.view import View
 from longshore.core.errors import JobNotFound
@@ -11,6 +13,9 @@ from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Rate, Window
 from longshore.core.moments import from_micros
 from longshore.core.record import Record, job_of
+
+_PAGE, _PAGES_READ = 1_000, 10
+"""How much of a job's history is read to tell why it was given back: days of one that comes back every minute."""
 
 
 def facts_about(view: View, job_id: str) -> Facts:
@@ -36,7 +41,24 @@ def facts_about(view: View, job_id: str) -> Facts:
         workers=tuple(
             WorkerSeen(w.id, w.queues, w.tags, w.concurrency, w.running, w.state, w.seen_at) for w in view.workers()
         ),
+        given_back=_why_given_back(view, record, now),
     )
+
+
+def _why_given_back(view: View, record: Record, now: int) -> str:
+    """The reason that stands in the log, which is the only place where it is kept; nothing if it is due."""
+    if record.status is not JobStatus.UNKNOWN_RETRY or record.eligible_at <= now:
+        return ""
+    reason, after = "", 0
+    for _ in range(_PAGES_READ):
+        page = view.events(after, _PAGE, None, record.id)
+        for after, event in page:  # noqa: B007 - the last one is where the next page begins
+            if event.event in ("job.released", "job.stalled"):
+                detail = json.loads(event.detail or "{}")
+                reason = detail.get("reason", "") if event.event == "job.released" else ""
+        if len(page) < _PAGE:
+            break
+    return str(reason)
 
 
 def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:

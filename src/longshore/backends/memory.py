@@ -19,7 +19,6 @@ from longshore.backends.transaction import (
     InLine,
     KeyState,
     QueueState,
-    Tombstone,
     Transaction,
 )
 from longshore.backends.view import LogEnds, Search, Tally, View
@@ -32,7 +31,7 @@ from longshore.core.filtering import matches
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros, optional_moment, to_micros
-from longshore.core.record import Record, copy_of, standing_order
+from longshore.core.record import Record, Tombstone, copy_of, standing_order
 from longshore.core.token import Token
 from longshore.core.transitions import announce
 
@@ -234,7 +233,8 @@ class MemoryStore:
             record, removed_at = self._tombstones[uid]
             pair = (record.queue, record.idempotency_key or "")
             if removed_at > since and pair in pairs:
-                found[pair] = Tombstone(uid, record.id, record.queue, record.type, record.status, pair[1])
+                left = (uid, record.id, record.queue, record.type, record.status, pair[1], record.request)
+                found[pair] = Tombstone(*left)
         for record in self._where(lambda r: (r.queue, r.idempotency_key) in pairs):
             found[record.queue, record.idempotency_key or ""] = record
         return found

@@ -99,14 +99,18 @@ class StoredBackend(Backend):
             return await self._store_within(connection, batch, submission.enqueue_jobs)
         return await self._write(submission.enqueue_jobs, batch)
 
-    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[Job]:
+    async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
+        return await self._write(submission.enqueue_new_jobs, checks.jobs(jobs))
+
+    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
         batch = checks.jobs(jobs)
+        checks.flag("same_only", same_only)
         in_use: frozenset[str] = frozenset()
         while True:
             try:
                 if connection is not None:
-                    return await self._store_within(connection, batch, submission.add_jobs, in_use)
-                return await self._write(submission.add_jobs, batch, in_use)
+                    return await self._store_within(connection, batch, submission.add_jobs, in_use, same_only)
+                return await self._write(submission.add_jobs, batch, in_use, same_only)
             except DuplicateJob as error:
                 if in_use.issuperset(error.job_ids):  # gone when it was looked for, and there again
                     raise

@@ -18,7 +18,7 @@ from longshore.core.cron import Schedule
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import UNUSED, Rate, Window, room_in, room_under
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 DAY = 86_400 * 1_000_000
 KEY_TTL = DAY
@@ -101,17 +101,6 @@ class Edge(NamedTuple):
     """`waiting`, `satisfied` or `failed`."""
     position: int
     """Which of the dependent's dependencies it is, as its caller listed them."""
-
-
-class Tombstone(NamedTuple):
-    """What is remembered of a job that was removed."""
-
-    uid: int
-    id: str
-    queue: str
-    type: str
-    status: JobStatus
-    idempotency_key: str | None
 
 
 class Completion(NamedTuple):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
-from longshore.backends.transaction import Edge, KeyState, QueueState, Tombstone
+from longshore.backends.transaction import Edge, KeyState, QueueState
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
 from longshore.core.facts import Holder
 from longshore.core.filtering import JobFilter
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 
 class Tally(NamedTuple):

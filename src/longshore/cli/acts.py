@@ -113,15 +113,13 @@ async def _check_dead(queue: Queue, job_id: str) -> None:
 
 
 def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[None]]:
+    from longshore.runtime.acts import cancel_one, delete_one
+
     async def cancel(job_id: str) -> None:
-        cancelled, _ = await queue.cancel_jobs(job_ids=[job_id])
-        if not cancelled:
-            job = await queue.get_job(job_id)
-            raise InvalidTransition(job_id, job.status, "cancelled", "it is over")
+        await cancel_one(queue, job_id)
 
     async def delete(job_id: str) -> None:
-        await queue.get_job(job_id)  # an unknown one is told of
-        await queue.delete_jobs(job_ids=[job_id])
+        await delete_one(queue, job_id)
 
     async def retry(job_id: str) -> None:
         await queue.retry_job(job_id, reset=reset, actor=actor())

@@ -71,8 +71,10 @@ def session_key(path: Path | None) -> bytes | None:
     return key
 
 
-NO_TOKEN_YET = (
-    "nobody has a token for this store yet, so that nobody can use the API; make one with: "
-    "longshore token create --url {url} --scope admin you"
-)
-"""Told by a server that asks for tokens when there is none."""
+def no_token_yet(address: str) -> str:
+    """What a server that asks for tokens says when there is none; its store may have no address that can be shown."""
+    where = address or "<the address of your harbor's store>"
+    return (
+        "nobody has a token for this store yet, so that nobody can use the API; make one with: "
+        f"longshore token create --url {where} --scope admin you"
+    )

@@ -99,15 +99,15 @@ def workers(*, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> N
 
     async def look(found: Queue) -> None:
         known = await found.list_workers()
+        now = await found.backend.now()
         if as_json:
             from longshore.server.models.figures import WorkerList, worker_view
 
-            say_model(WorkerList(items=[worker_view(one) for one in known]))
+            say_model(WorkerList(items=[worker_view(one, now) for one in known]))
         elif quiet:
             for one in known:
                 say_id(one.id)
         elif known:
-            now = await found.backend.now()
             show_rows(rows.WORKERS, [rows.worker_row(one, now) for one in known])
         else:
             complain("no worker was heard of in the last day; start one with: longshore worker")

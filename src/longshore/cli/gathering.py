@@ -17,16 +17,21 @@ def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
         parameters = [given for name, given in own.parameters.items() if name not in makers]
         parameters += [given for options in asked.values() for given in options.values()]
 
-        @wraps(command)
-        def called(**given: Any) -> Any:
-            made = {
-                name: maker(**{option: given.pop(option) for option in asked[name]}) for name, maker in makers.items()
-            }
-            return command(**given, **made)
-
         # keyword only, so that one that must be given may stand behind one that need not
         told = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
-        called.__signature__ = own.replace(parameters=told)  # type: ignore[attr-defined]  # what typer reads
+        signature = own.replace(parameters=told)
+
+        @wraps(command)
+        def called(**given: Any) -> Any:
+            bound = signature.bind(**given)
+            bound.apply_defaults()
+            values = bound.kwargs
+            made = {
+                name: maker(**{option: values.pop(option) for option in asked[name]}) for name, maker in makers.items()
+            }
+            return command(**values, **made)
+
+        called.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
         called.__annotations__ = {given.name: given.annotation for given in told}
         return called
 

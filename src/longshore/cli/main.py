@@ -33,6 +33,7 @@ from longshore.cli import (
 )
 from longshore.cli.exits import Exit, exit_code_of
 from longshore.cli.output import complain, say
+from longshore.core.errors import Unauthenticated
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises for wrong use: from its own click, or the real one, as its version has it."""
@@ -154,6 +155,8 @@ def _told(error: BaseException) -> int:
     code = exit_code_of(type(error))
     if code is Exit.INTERNAL:
         _complain(f"{type(error).__name__}: {error}; that is a defect: longshore --traceback … shows where")
+    elif isinstance(error, Unauthenticated):
+        _complain(f"{error}; put it into LONGSHORE_TOKEN")
     else:
         _complain(str(error))
     return code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from longshore.cli.tables import Column
+
+LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -64,9 +66,9 @@ def say_model(shape: BaseModel) -> None:
     say_json(shape.model_dump(mode="json"))
 
 
-def json_text(value: Any) -> str:
-    """As above, without writing it."""
-    return json.dumps(value).replace("\x7f", "\\u007f")
+def json_text(value: Any, default: Callable[[Any], object] | None = None) -> str:
+    """As above, without writing it; `default` makes JSON of what is none."""
+    return json.dumps(value, default=default).replace("\x7f", "\\u007f")
 
 
 def readable_json(value: Any) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longshore.cli.bars import show_steps
-from longshore.cli.output import printable, show_table
+from longshore.cli.output import say, say_json, show_table
 from longshore.cli.pipeline_audit import audit
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, Schema, Url, day, spark_session
 from longshore.cli.pipeline_report import report
@@ -71,10 +70,10 @@ def run(
             told=lambda step: tell(step.name, step.rows, step.seconds),
         )
     if as_json:
-        typer.echo(json.dumps(_as_json(report)))
+        say_json(_as_json(report))
         return
     came = f"{report.events:,} events came" if report.events else "nothing came"
-    typer.echo(f"{came}; the lake is at version {report.version} ({report.seconds:.1f} s)")
+    say(f"{came}; the lake is at version {report.version} ({report.seconds:.1f} s)")
 
 
 def _as_json(report: PipelineReport) -> dict[str, Any]:
@@ -102,13 +101,13 @@ def status(lake: LakePath, as_json: AsJson = False) -> None:
     newest = from_micros(manifest.newest).isoformat() if manifest.newest else None
     if as_json:
         shown = {"version": manifest.version, "format": manifest.format, "made_at": manifest.made_at, "newest": newest}
-        typer.echo(json.dumps({**shown, "totals": dict(manifest.totals), "tables": tables}))
+        say_json({**shown, "totals": dict(manifest.totals), "tables": tables})
         return
-    typer.echo(f"version {manifest.version}, made {printable(manifest.made_at)}, {printable(manifest.format)}")
+    say(f"version {manifest.version}, made {manifest.made_at}, {manifest.format}")
     if days:
-        typer.echo(f"events from {printable(days[0])} to {printable(days[-1])}, the newest of {newest}")
+        say(f"events from {days[0]} to {days[-1]}, the newest of {newest}")
     show_table([(name, held["rows"], held["days"], held["pieces"]) for name, held in tables.items()])
-    typer.echo("  (rows, days, pieces)")
+    say("  (rows, days, pieces)")
 
 
 @pipeline.command()
@@ -132,10 +131,10 @@ def archive(
 
         report = archived(url, lake, spark=spark, schema=schema, older_than=timedelta(days=older_than), dry_run=dry_run)
     if as_json:
-        typer.echo(json.dumps(_archived_as_json(report)))
+        say_json(_archived_as_json(report))
         return
     verb = "could go" if dry_run else "removed from the store"
-    typer.echo(f"{report.events:,} events and {report.jobs:,} jobs {verb}; the lake holds them all")
+    say(f"{report.events:,} events and {report.jobs:,} jobs {verb}; the lake holds them all")
 
 
 def _archived_as_json(report: ArchiveReport) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longshore.cli.exits import Exit
-from longshore.cli.output import printable, show_table
+from longshore.cli.output import complain, json_text, say, say_piece, show_table
 from longshore.cli.pipeline_options import Conf, Master, Schema, spark_session
 from longshore.core.errors import InvalidArgument
 
@@ -52,10 +52,11 @@ def audit(
         report = _audited(spark, lake, url, schema, timedelta(seconds=swept_within))
         if output is not None:
             with output.open("w", encoding="utf-8") as file:
-                file.writelines(f"{_line(finding)}\n" for finding in report.all())
+                for finding in report.all():
+                    file.write(f"{json.dumps(finding, ensure_ascii=False, default=_as_text)}\n")
         if as_json:
             for piece in _as_json(report):
-                typer.echo(piece, nl=False)
+                say_piece(piece)
         else:
             _show(report, output)
     if not report.clean:
@@ -80,10 +81,6 @@ def _audited(
     return audited(from_history(history.events))
 
 
-def _line(finding: dict[str, Any]) -> str:
-    return json.dumps(finding, ensure_ascii=False, default=_as_text)
-
-
 def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
@@ -99,30 +96,29 @@ def _as_json(report: AuditReport) -> Iterator[str]:
         "no_longer_kept": report.pruned,
         "seconds": round(report.seconds, 3),
     }
-    yield json.dumps(told)[:-1] + ', "findings": ['
+    yield json_text(told)[:-1] + ', "findings": ['
     for place, finding in enumerate(report.all()):
-        yield (", " if place else "") + _line(finding)
+        yield (", " if place else "") + json_text(finding, _as_text)
     yield "]}\n"
 
 
 def _show(report: AuditReport, output: Path | None) -> None:
     from longshore.spark.audit.kinds import MEANING
 
-    typer.echo(f"{report.events:,} events of {report.jobs:,} jobs audited in {report.seconds:.1f} s")
+    say(f"{report.events:,} events of {report.jobs:,} jobs audited in {report.seconds:.1f} s")
     if report.counts:
         show_table([(kind.value, count, MEANING[kind]) for kind, count in report.counts.items()])
-        typer.echo()
+        say()
         _show_some(report, output)
     for kind, count in report.pruned.items():
-        typer.echo(f"{count:,} jobs: {MEANING[kind]}; old events were pruned, so this is no defect")
+        say(f"{count:,} jobs: {MEANING[kind]}; old events were pruned, so this is no defect")
     if report.compared is False:
-        typer.echo(
+        complain(
             "longshore: a transaction was held open all the while, so whether jobs are lost was not judged; "
-            "run the audit again when it has ended",
-            err=True,
+            "run the audit again when it has ended"
         )
     if report.clean:
-        typer.echo("nothing is wrong")
+        say("nothing is wrong")
 
 
 def _show_some(report: AuditReport, output: Path | None) -> None:
@@ -130,8 +126,8 @@ def _show_some(report: AuditReport, output: Path | None) -> None:
     for found in shown:
         event = f"event {found['job_seq']} {found['event'] or 'as stored'}"
         job = f"job {found['job_id']} (uid {found['job_uid']}) of queue {found['queue']}"
-        typer.echo(printable(f"{found['kind']}: {job}, {event}: {found['detail']}"))
+        say(f"{found['kind']}: {job}, {event}: {found['detail']}")
     more = sum(report.counts.values()) - len(shown)
     if more:
         where = f"all of them are in {output}" if output else "--json or --output FILE gives all of them"
-        typer.echo(f"and {more:,} more; {where}")
+        say(f"and {more:,} more; {where}")

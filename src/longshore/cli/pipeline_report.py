@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli.bars import progress
-from longshore.cli.output import printable, show_table
+from longshore.cli.output import say, say_json, show_table
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, day, spark_session
 from longshore.core.errors import InvalidArgument
 
@@ -45,11 +44,9 @@ def report(
         days = _days(found.days("gold.throughput"), first, last)
         written = write_report(spark, found, output, days=days, title=title, told=told)
     if as_json:
-        typer.echo(json.dumps(_as_json(written)))
+        say_json(_as_json(written))
         return
-    typer.echo(
-        printable(f"{written.page} written from version {written.version} of the lake in {written.seconds:.1f} s")
-    )
+    say(f"{written.page} written from version {written.version} of the lake in {written.seconds:.1f} s")
     if written.tables:
         show_table(list(written.tables.items()))
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from longshore.cli.tables import Column
+from longshore.core.lifecycle import JobStatus
 
 if TYPE_CHECKING:
     from longshore.backends.contract import QueueInfo, WorkerInfo
@@ -77,9 +78,8 @@ def _note(job: Job, now: datetime) -> str:
 
 def queue_row(queue: QueueInfo) -> list[str]:
     """A queue as lists show it."""
-    counts = {status.value: number for status, number in queue.counts.items()}
-    waiting = sum(number for status, number in queue.counts.items() if status.eligible)
-    figures = (waiting, counts.get("RUNNING", 0), counts.get("COMPLETED", 0), counts.get("DEAD", 0))
+    ended = (queue.counts.get(status, 0) for status in (JobStatus.COMPLETED, JobStatus.DEAD))
+    figures = (queue.waiting, queue.held, *ended)
     return [queue.name, "paused" if queue.paused else "open", *(f"{figure:,}" for figure in figures), limits(queue)]
 
 
@@ -116,7 +116,10 @@ def worker_row(worker: WorkerInfo, now: datetime) -> list[str]:
     busy = f"{worker.running}/{worker.concurrency}"
     queues = ", ".join(worker.queues) or "all"
     seen = ago(worker.seen_at, now)
-    return [worker.id, worker.state, busy, queues, ", ".join(worker.tags), seen, f"{worker.host} ({worker.pid})"]
+    from longshore.core.explanation import state_of_worker  # it brings cron expressions along
+
+    state = state_of_worker(worker.state, worker.seen_at, now)
+    return [worker.id, state, busy, queues, ", ".join(worker.tags), seen, f"{worker.host} ({worker.pid})"]
 
 
 def step_row(step: StepStatus) -> list[str]:

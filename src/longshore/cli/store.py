@@ -126,6 +126,22 @@ def a_store(url: Url = HERE, schema: Schema = None) -> Store:
     return Store(url, schema)
 
 
+def warn_of_password(ctx: typer.Context, url: str | None) -> None:
+    """For commands that run for long: what stands on their command line is shown to whoever lists processes."""
+    from urllib.parse import parse_qs, urlsplit
+
+    from longshore.cli.output import complain
+
+    if url is None or str(getattr(ctx.get_parameter_source("url"), "name", "")) != "COMMANDLINE":
+        return
+    parts = urlsplit(url)
+    if parts.password is not None or "password" in parse_qs(parts.query):
+        complain(
+            "longshore: everybody on this machine who lists processes sees the password in --url; "
+            "put the address into LONGSHORE_URL instead"
+        )
+
+
 def without_password(url: str) -> str:
     """The store's address as it may be shown: a password in it stays hidden."""
     scheme, colon, rest = url.partition("://")

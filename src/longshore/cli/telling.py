@@ -67,6 +67,9 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "status", job.status.value
     yield "type", job.type
     yield "queue", str(job.queue)
+    from longshore.server.models.jobs import shown_options
+
+    options = shown_options(job)
     optional: tuple[tuple[str, object], ...] = (
         ("tags", ", ".join(job.tags)),
         ("priority", job.priority or ""),
@@ -80,7 +83,7 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         ("schedule", job.schedule_id),
         ("depends on", ", ".join(job.depends_on)),
         ("timeout", span(job.timeout.total_seconds()) if isinstance(job.timeout, timedelta) else ""),
-        ("options", compact(job.options) if job.options else ""),
+        ("options", compact(options) if options else ""),
     )
     yield from ((name, str(value)) for name, value in optional if value)
     for name in ("created_at", "run_at", "expires_at", "started_at", "finalized_at"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from longshore.cli.gathering import gathered
 from longshore.cli.output import complain, say, say_model, show_rows
 from longshore.cli.store import AsJson, Store, a_store
 from longshore.cli.tables import Column
+from longshore.cli.words import duration
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Scopes = Annotated[list[str], typer.Option("--scope", help="read, submit, work o
 Queues = Annotated[
     list[str] | None, typer.Option("--queue", help="Good for this queue only; may be repeated. Left out: for all.")
 ]
-ExpiresIn = Annotated[str | None, typer.Option("--expires-in", help="Like 90d, 12h, 30m or 45s. Left out: never.")]
+ExpiresIn = Annotated[str | None, typer.Option("--expires-in", help="Like 90d, 12h, 30m or 1w. Left out: never.")]
 
 _COLUMNS = (
     Column("ID", whole=True),
@@ -37,8 +37,6 @@ _COLUMNS = (
     Column("EXPIRES", whole=True),
     Column("LAST USED", whole=True),
 )
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_SPAN = re.compile(r"(\d{1,9})([smhd])")
 
 
 @token.command()
@@ -53,7 +51,7 @@ def create(
     store: Store,
 ) -> None:
     """Makes a token. Its secret is printed once, and can never be shown again."""
-    lasts = None if expires_in is None else span_of(expires_in)
+    lasts = None if expires_in is None else duration("expires-in", expires_in)
 
     async def make(backend: KeepsTokens, _: datetime) -> None:
         made, secret = await backend.issue_token(name, scope, queues=queue or None, expires_in=lasts)
@@ -111,14 +109,6 @@ def revoke(
             say(f"revoked {taken.id} ({taken.name})")
 
     _within(store, take_back)
-
-
-def span_of(text: str) -> timedelta:
-    """A duration as a person writes it."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
-        raise InvalidArgument("expires_in", f"must be a number with s, m, h or d, like 90d; got {text!r}")
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
 def _within(store: Store, use: Callable[[KeepsTokens, datetime], Awaitable[None]]) -> None:

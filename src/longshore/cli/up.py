@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli.authentication import AllowedHosts, Auth, SessionKey, session_key
-from longshore.cli.output import flush, say, say_json
-from longshore.cli.serve import (
-    ON_ASKED,
-    PORT,
-    AccessLog,
-    AsJson,
-    Certificate,
-    Host,
-    LogForm,
-    Port,
-    PrivateKey,
-    Tracing,
-    serving,
-)
-from longshore.cli.store import HERE, Schema, Store, without_password
-from longshore.cli.working import Concurrency, HarborName, Processes, builtin_at, harbor_named
+from longshore.cli.gathering import gathered
+from longshore.cli.output import LogForm, flush, say, say_json
+from longshore.cli.serving import ON_ASKED, AsJson, Serving, everywhere, how_to_serve
+from longshore.cli.store import HERE, Schema, Store, warn_of_password, without_password
+from longshore.cli.working import Concurrency, HarborName, Processes, builtin_at, harbor_named, refuse_url_beside_harbor
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from longshore.app.harbor import Harbor
     from longshore.runtime.signals import Stoppable
 
 Url = Annotated[
@@ -34,29 +25,24 @@ Url = Annotated[
 ]
 
 
+@gathered(api=how_to_serve)
 def up(
+    ctx: typer.Context,
+    *,
     url: Url = None,
     schema: Schema = None,
     harbor: HarborName = None,
-    host: Host = "127.0.0.1",
-    port: Port = PORT,
     processes: Processes = 1,
     concurrency: Concurrency = 10,
     log_format: LogForm = "text",
-    auth: Auth = None,
-    allowed_host: AllowedHosts = None,
-    session_key_file: SessionKey = None,
-    access_log: AccessLog = False,
-    tracing: Tracing = False,
-    tls_certificate: Certificate = None,
-    tls_key: PrivateKey = None,
     as_json: AsJson = False,
+    api: Serving,
 ) -> None:
     """Starts all of Longshore on this machine, and stops it in order with Ctrl-C."""
-    if url is not None and harbor is not None:
-        raise InvalidArgument("url", "is the harbor's own affair; leave out --url (and LONGSHORE_URL), or --harbor")
+    refuse_url_beside_harbor(ctx, harbor)
+    warn_of_password(ctx, url)
     store = Store(HERE if url is None else url, schema)
-    if store.url.startswith("memory:"):
+    if harbor is None and store.url.startswith("memory:"):
         raise InvalidArgument("url", f"memory:// is seen by one process only, and this starts several; use {HERE}")
     found = None if harbor is None else harbor_named(harbor)
     if found is not None and not found.backend.capabilities.shared:
@@ -71,7 +57,7 @@ def up(
         "harbor": harbor,
         "concurrency": concurrency,
         "log_format": log_format,
-        "tracing": tracing,
+        "tracing": api.tracing,
     }
     from longshore.cli.together import Workers
     from longshore.runtime import logs
@@ -79,29 +65,21 @@ def up(
     from longshore.runtime.signals import serve
     from longshore.runtime.supervisor import Supervisor
 
-    key = session_key(session_key_file)
     logs.set_up(log_format)
-    shown = f"the store of {harbor}" if harbor is not None else without_password(store.url)
+    own = store.url if found is None else found.url
+    shown = f"the store of {harbor}" if own is None else without_password(own)
+    first = _FIRST_JOB if found is None else _first_job_for(found)
 
     def make() -> Stoppable:
         backend = (builtin_at(store) if found is None else found).backend
         workers = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments)
-        return serving(
+        return api.together(
             backend,
             Scheduler(backend),
             Workers(workers),
-            host=host,
-            port=port,
-            auth=auth,
-            allowed_hosts=allowed_host or (),
-            key=key,
-            store=shown,
-            access_log=access_log,
-            tracing=tracing,
-            tls_certificate=tls_certificate,
-            tls_key=tls_key,
+            store_address="" if own is None else shown,
             announce=lambda address, asks: _announce(
-                address, shown, processes, concurrency, builtin=found is None, asks=asks, as_json=as_json
+                address, everywhere(api.host), shown, processes, concurrency, first=first, asks=asks, as_json=as_json
             ),
         )
 
@@ -109,22 +87,38 @@ def up(
 
 
 def _announce(
-    address: str, store: str, processes: int, concurrency: int, *, builtin: bool, asks: bool, as_json: bool
+    address: str, also: str, store: str, processes: int, concurrency: int, *, first: str, asks: bool, as_json: bool
 ) -> None:
     token = ' -H "authorization: Bearer $LONGSHORE_TOKEN"' if asks else ""
-    curl = f"curl -s {address}/v1/jobs{token} -H 'content-type: application/json' -d '{_FIRST_JOB}'"
+    curl = f"curl -s {address}/v1/jobs{token} -H 'content-type: application/json' -d {shlex.quote(first)}"
     if as_json:
         told: dict[str, Any] = {"address": address, "url": store, "processes": processes, "concurrency": concurrency}
         say_json(told)
     else:
-        say(f"Longshore is up at {address}/ on {store}, with {processes} x {concurrency} places for jobs.")
-        if builtin:
-            say("Send it a first job (the types echo, sleep and fail are there):")
+        say(f"Longshore is up at {address}/{also} on {store}, with {processes} x {concurrency} places for jobs.")
+        if first:
+            builtin = " (the types echo, sleep and fail are there)" if first == _FIRST_JOB else ""
+            say(f"Send it a first job{builtin}:")
             say()
             say(f"  {curl}")
             say()
         say("Ctrl-C stops it in order.")
     flush()
+
+
+def _first_job_for(harbor: Harbor) -> str:
+    """A job for the first of its tasks, with something to fill in for whatever it cannot do without."""
+    import inspect
+
+    for name, task in harbor.tasks.items():
+        asked = inspect.signature(task.function).parameters.values()
+        must = [
+            one.name
+            for one in asked
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        return json.dumps({"type": name, "data": dict.fromkeys(must, "...")})
+    return ""
 
 
 _FIRST_JOB = '{"type": "echo", "data": {"say": "hello"}}'

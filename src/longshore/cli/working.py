@@ -9,9 +9,8 @@ import typer
 
 from longshore.cli.completion import complete_queue
 from longshore.cli.gathering import gathered
-from longshore.cli.output import complain
-from longshore.cli.serve import LogForm
-from longshore.cli.store import Store, a_store, without_password
+from longshore.cli.output import LogForm, complain
+from longshore.cli.store import Store, a_store, warn_of_password, without_password
 from longshore.cli.words import duration
 from longshore.core.errors import InvalidArgument, LongshoreError
 
@@ -50,8 +49,8 @@ def worker(
     store: Store,
 ) -> None:
     """Runs jobs until Ctrl-C: those of your harbor's tasks, or the types echo, sleep and fail."""
-    if harbor is not None and str(getattr(ctx.get_parameter_source("url"), "name", "")) == "COMMANDLINE":
-        raise InvalidArgument("url", "is the harbor's own affair; leave out --url, or --harbor")
+    refuse_url_beside_harbor(ctx, harbor)
+    warn_of_password(ctx, store.url)
     if harbor is None and store.url.startswith("memory:"):
         raise InvalidArgument("url", "memory:// is seen by one process only, and nobody else could add jobs to it")
     from longshore.runtime.signals import serve
@@ -78,6 +77,12 @@ def worker(
 
     made = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments, grace=patience)
     raise typer.Exit(made.run())
+
+
+def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
+    """A harbor has its own store. What LONGSHORE_URL says is for other commands, and is let stand."""
+    if harbor is not None and str(getattr(ctx.get_parameter_source("url"), "name", "")) == "COMMANDLINE":
+        raise InvalidArgument("url", "is the harbor's own affair; leave out --url, or --harbor")
 
 
 def _where(store: Store, harbor: str | None) -> str:
@@ -142,8 +147,9 @@ def harbor_named(name: str) -> Harbor:
 
 
 @gathered(store=a_store)
-def scheduler(*, interval: Interval = 1.0, log_format: LogForm = "text", store: Store) -> None:
+def scheduler(ctx: typer.Context, *, interval: Interval = 1.0, log_format: LogForm = "text", store: Store) -> None:
     """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
+    warn_of_password(ctx, store.url)
     from longshore.cli.together import Together
     from longshore.runtime import logs
     from longshore.runtime.scheduler import Scheduler

@@ -70,6 +70,17 @@ class DuplicateJob(LongshoreError):
         self.job_ids = list(job_ids)
 
 
+class KeyReused(LongshoreError):
+    """An idempotency key that came before with another request; `job_id` is the job it belongs to."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} was used before, for another request (job {job_id!r}); "
+            "repeat a request exactly, or choose a new key"
+        )
+        self.job_id = job_id
+
+
 class InvalidTransition(LongshoreError):
     """No arrow in the table of legal transitions leads from the job's status to the one asked for."""
 

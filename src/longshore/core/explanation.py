@@ -14,6 +14,13 @@ from longshore.core.schedule import Schedule
 HEARD_WITHIN = timedelta(seconds=60)
 """Whoever told of itself less long ago counts as alive: a few of the usual heartbeats."""
 
+
+def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
+    """What a worker said of its state last; `silent` if it has not said since that it stopped, or anything at all."""
+    heard = seen_at is not None and now - seen_at <= HEARD_WITHIN
+    return said if heard or said == "stopped" else "silent"
+
+
 OVERDUE = timedelta(seconds=60)
 """A schedule this late is fired by nobody."""
 
@@ -29,6 +36,7 @@ ReasonKind = Literal[
     "waiting_for_dependencies",
     "expired",
     "not_due",
+    "given_back",
     "queue_paused",
     "queue_full",
     "queue_rate_used_up",
@@ -171,8 +179,7 @@ def _dependency(dependency: Dependency) -> str:
 def _in_the_way(facts: Facts) -> Iterator[Reason]:
     yield from _outlived(facts)
     if facts.eligible_at > facts.now:
-        text = f"It is not due until {_clock(facts.eligible_at)}; promote_job lets it run now."
-        yield _reason("not_due", text, until=_iso(facts.eligible_at), seconds=_seconds(facts.eligible_at - facts.now))
+        yield _not_yet(facts)
     if facts.paused:
         yield _reason(
             "queue_paused", f"Its queue {facts.job.queue!s} is paused; resume it.", queue=str(facts.job.queue)
@@ -182,6 +189,18 @@ def _in_the_way(facts: Facts) -> Iterator[Reason]:
     key = f"its concurrency key {facts.job.concurrency_key}"
     yield from _limited(facts.key, "key_full", "key_rate_used_up", key, "per_key", "rate_per_key")
     yield from _workers(facts)
+
+
+def _not_yet(facts: Facts) -> Reason:
+    until, seconds = facts.eligible_at, _seconds(facts.eligible_at - facts.now)
+    if facts.given_back:
+        text = (
+            f"A worker gave it back: {facts.given_back.rstrip('.')}. It is tried again at {_clock(until)}: put right "
+            "until then what that tells of (start a worker that can do it, or add the job anew as it should be)."
+        )
+        return _reason("given_back", text, reason=facts.given_back, until=_iso(until), seconds=seconds)
+    text = f"It is not due until {_clock(until)}; promote_job lets it run now."
+    return _reason("not_due", text, until=_iso(until), seconds=seconds)
 
 
 def _outlived(facts: Facts) -> Iterator[Reason]:
@@ -237,7 +256,7 @@ def _workers(facts: Facts) -> Iterator[Reason]:
 
 
 def _is_alive(worker: WorkerSeen, now: datetime) -> bool:
-    return worker.state == "running" and worker.seen_at is not None and now - worker.seen_at <= HEARD_WITHIN
+    return state_of_worker(worker.state, worker.seen_at, now) == "running"
 
 
 def _lacks(worker: WorkerSeen, queue: str, tags: Sequence[str]) -> str:

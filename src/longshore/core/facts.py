@@ -89,3 +89,5 @@ class Facts:
     ahead: int = 0
     """Jobs before it in the line of its queue, counted no further than `MOST_COUNTED`."""
     workers: tuple[WorkerSeen, ...] = ()
+    given_back: str = ""
+    """Why the worker that had it last gave it back until later, if one did and said so."""

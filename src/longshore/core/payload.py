@@ -11,8 +11,12 @@ from longshore.core.errors import InvalidArgument
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 LARGEST_NOTE = 1024 * 1024
-"""For progress, checkpoints, options and event details: what a worker writes often must stay small."""
+"""For progress, checkpoints and options: what a worker writes often must stay small."""
+LARGEST_DETAIL = 32 * 1024
+"""For what a worker writes into the log beside its jobs: everybody who follows the log is sent it, and keeps it."""
 LONGEST_TEXT = 64 * 1024
+LONGEST_DETAIL_TEXT = 4 * 1024
+"""Of a text within a detail: at most half of it, whatever it is written in."""
 DEEPEST = 100
 _LARGEST_INTEGER = 2**63 - 1
 _SMALLEST_INTEGER = -(2**63)
@@ -123,7 +127,7 @@ def unpack(stored: bytes | None) -> Any:
     return stored[1:] if stored[:1] == _RAW else json.loads(stored)
 
 
-def clean_text(field: str, value: object) -> str:
+def clean_text(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
     """Text from an error or a log line, as every store can keep it: never refused for what is in it.
 
     A failure must not be lost because its message is odd, so NUL and lone surrogates become U+FFFD and what is too
@@ -131,6 +135,6 @@ def clean_text(field: str, value: object) -> str:
     """
     if not isinstance(value, str):
         raise InvalidArgument(field, f"must be text, not {type(value).__name__}")
-    if len(value) > LONGEST_TEXT and not _CUT.fullmatch(value, LONGEST_TEXT):  # one that was cut is not cut again
-        value = f"{value[:LONGEST_TEXT]}… [cut: {len(value)} characters in all]"
+    if len(value) > longest and not _CUT.fullmatch(value, longest):  # one that was cut is not cut again
+        value = f"{value[:longest]}… [cut: {len(value)} characters in all]"
     return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from longshore.core.backoff import backoff_of
 from longshore.core.dependencies import check_edge_policies, check_policy
@@ -27,6 +28,10 @@ from longshore.core.names import check_name, check_names
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 from longshore.core.removal import check_removal
+
+REQUEST = "request"
+"""The option of a job under which the fingerprint of its request is kept, to tell a repeat from another request."""
+FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 FRONT = -(2**60)
 """The place of LIFO jobs begins here. Before every time there is: the year 1 is -2**56 microseconds."""
@@ -94,6 +99,14 @@ class Record:
     # kept in rows of their own
     depends_on: tuple[str, ...] = ()
 
+    @property
+    def request(self) -> str | None:
+        """The fingerprint of the request that made it, if it came with one."""
+        if f'"{REQUEST}"' not in self.options:
+            return None
+        found = json.loads(self.options).get(REQUEST)
+        return found if isinstance(found, str) and FINGERPRINT.fullmatch(found) else None
+
     def waits(self, now: int) -> bool:
         """Whether its time is still to come."""
         return self.run_at is not None and self.run_at > now
@@ -110,6 +123,18 @@ class Record:
         self.announce_at = self.run_at if self.comes(now) else None
         self.place = FRONT - self.uid if self.lifo else self.eligible_at
         self.parked = False
+
+
+class Tombstone(NamedTuple):
+    """What is remembered of a job that was removed."""
+
+    uid: int
+    id: str
+    queue: str
+    type: str
+    status: JobStatus
+    idempotency_key: str | None
+    request: str | None
 
 
 _ALL_FIELDS = tuple(Record.__slots__)

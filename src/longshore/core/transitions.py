@@ -136,6 +136,10 @@ def release(change: Change, run_at: int | None, reason: str) -> None:
     tell_of_delay(change)
 
 
+LEASE_RAN_OUT = "its lease ran out"
+"""Why most who crashed did."""
+
+
 def crash(change: Change, reason: str) -> None:
     """Its owner vanished: RUNNING goes back to the queue, or is buried by its own limit; CANCELLING is over."""
     record = change.record

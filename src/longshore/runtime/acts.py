@@ -1,4 +1,4 @@
-"""One act on all jobs that match a filter: counted first if asked, done page by page, bounded in number."""
+"""An operator's acts on jobs: on one, or on all that match a filter, page by page and bounded in number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from longshore.core.errors import InvalidTransition
 from longshore.core.filtering import JobFilter
+from longshore.core.job import Job
 from longshore.core.lifecycle import ELIGIBLE, FINAL, JobStatus
 from longshore.runtime.by_filter import delete_final, each, within
 from longshore.runtime.job_queue import Queue
@@ -22,6 +24,24 @@ APPLIES_TO: dict[Act, frozenset[JobStatus]] = {
     "delete": FINAL,
 }
 """The statuses in which a job can be acted upon so; others that match are left alone."""
+
+
+async def cancel_one(queue: Queue, job_id: str) -> Job:
+    """Calls one job off, and returns it as it is then; InvalidTransition for one that is over, JobNotFound for none.
+
+    One that is being cancelled already stays what it is: asking again is no mistake.
+    """
+    cancelled, _ = await queue.cancel_jobs(job_ids=[job_id])
+    job = await queue.get_job(job_id)
+    if not cancelled and job.status.final:
+        raise InvalidTransition(job_id, job.status, "cancelled", "it is over already")
+    return job
+
+
+async def delete_one(queue: Queue, job_id: str) -> None:
+    """Removes one job that is over; InvalidTransition for any other, JobNotFound for none."""
+    await queue.get_job(job_id)
+    await queue.delete_jobs(job_ids=[job_id])
 
 
 @dataclass(slots=True)

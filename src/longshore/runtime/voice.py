@@ -8,10 +8,12 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.metadata import version
 from time import monotonic
 
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
+from longshore.core.clock import machine_time
 from longshore.core.lifecycle import JobStatus
 
 _DRAINED_AFTER = 1.0
@@ -32,6 +34,8 @@ class Voice:
     tags: Sequence[str]
     concurrency: int
     _idle_since: float = field(default=_NEVER, init=False)
+    _started_at: datetime = field(default_factory=machine_time, init=False)
+    """By this machine's clock, as it is for people: to ask the store would put off the first heartbeat."""
 
     async def has_trouble(self, error: str) -> bool:
         """Writes worker.error; False if that was not possible."""
@@ -66,6 +70,7 @@ class Voice:
                 pid=os.getpid(),
                 version=version("longshore"),
                 state=state,
+                started_at=self._started_at,
             )
         )
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longshore.backends.contract import Backend
 from longshore.core.acting import acting, actor
-from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
+from longshore.core.errors import (
+    BackendUnavailable,
+    DuplicateJob,
+    InvalidArgument,
+    InvalidTransition,
+    JobNotFound,
+    KeyReused,
+)
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.record import record_of
-from longshore.server.refusals import KeyReused
-
-REQUEST = "request"
-"""The option of a job under which the fingerprint of its request is kept, to tell a repeat from another request."""
 
 _TURNS = 2
 """Turns under way at once: the second step of one and the first step of the next share a commit."""
@@ -98,11 +100,12 @@ class SubmissionDesk:
         chosen, size = [first], len(first.jobs[0].payload)
         if not first.is_batch:
             for submission in self._waiting[1:_JOBS_PER_TURN]:
+                if submission.actor != first.actor:  # a transaction is signed by one
+                    continue
                 size += len(submission.jobs[0].payload)
                 if submission.is_batch or size > _BYTES_PER_TURN:
                     break
-                if submission.actor == first.actor:  # a transaction is signed by one
-                    chosen.append(submission)
+                chosen.append(submission)
         taken = set(map(id, chosen))
         self._waiting = [submission for submission in self._waiting if id(submission) not in taken]
         return chosen
@@ -111,7 +114,8 @@ class SubmissionDesk:
         try:
             with acting(submissions[0].actor):
                 await self._serve(submissions)
-        except (InvalidArgument, DuplicateJob) as error:  # one of them is refused: which one, each finds out alone
+        except (InvalidArgument, DuplicateJob, KeyReused) as error:
+            # one of them is refused: which one, each finds out alone
             if len(submissions) == 1:
                 _tell(submissions[0], error)
             else:
@@ -125,64 +129,59 @@ class SubmissionDesk:
 
     async def _serve(self, submissions: Sequence[_Submission]) -> None:
         stored = iter(await self._store([job for submission in submissions for job in submission.jobs]))
-        good: list[tuple[_Submission, list[Job]]] = []
-        for submission in submissions:
-            found = [next(stored) for _ in submission.jobs]
-            refusal = _another(submission.jobs, found)
-            if refusal is None:
-                good.append((submission, found))
-            else:
-                await self._withdraw(submission.jobs, found)
-                _tell(submission, refusal)
-        await self._accept([job.id for _, found in good for job in found if _is_held(job)])
-        for submission, found in good:
-            if not submission.answered.done():  # its client may have left
-                submission.answered.set_result(await self._answers(submission.jobs, found))
+        found = [[next(stored) for _ in submission.jobs] for submission in submissions]
+        overtaken = await self._accept([job.id for jobs in found for job in jobs if _is_held(job)])
+        for submission, jobs in zip(submissions, found, strict=True):
+            try:
+                answers = await self._answers(submission.jobs, jobs, overtaken)
+            except BackendUnavailable as error:
+                _tell(submission, error)
+                continue
+            if not submission.answered.done():  # its client may have left meanwhile
+                submission.answered.set_result(answers)
 
     async def _store(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The jobs as they are stored: nearly always all are new, and then they are what was given."""
-        with suppress(DuplicateJob):
-            if await self._backend.enqueue_jobs(jobs) == [job.id for job in jobs]:
-                return jobs
-        return await self._backend.add_jobs(jobs)  # by now all of them are known, by their keys or their ids
+        try:
+            await self._backend.enqueue_new_jobs(jobs)
+        except DuplicateJob:  # some are known, by their keys or ids; whether as the same, one transaction decides
+            return await self._backend.add_jobs(jobs, same_only=True)
+        return jobs
 
-    async def _accept(self, ids: Sequence[str]) -> None:
+    async def _accept(self, ids: Sequence[str]) -> set[str]:
+        """Those that somebody else has accepted, called off or removed meanwhile; all others are accepted."""
+        overtaken: set[str] = set()
         if not ids:
-            return
+            return overtaken
         try:
             await self._backend.accept_jobs(ids)
-        except (InvalidTransition, JobNotFound):  # another server accepted, or somebody called off, one of them
+        except (InvalidTransition, JobNotFound):
             for job_id in ids:
-                with suppress(InvalidTransition, JobNotFound):
+                try:
                     await self._backend.accept_jobs([job_id])
+                except (InvalidTransition, JobNotFound):
+                    overtaken.add(job_id)
+        return overtaken
 
-    async def _withdraw(self, given: Sequence[Job], found: Sequence[Job]) -> None:
-        """Takes out again what was stored along with a job that is refused.
-
-        What has a key stays, for it is remembered: it never runs, and the request put right finds and accepts it.
-        """
-        fresh = [
-            new.id
-            for new, kept in zip(given, found, strict=True)
-            if new.idempotency_key is None and new.id == kept.id and _is_held(kept) and _same(new, kept)
-        ]
-        if fresh:
-            cancelled, _ = await self._backend.cancel_jobs(job_ids=fresh, held=False)
-            if cancelled:
-                with suppress(InvalidTransition):
-                    await self._backend.delete_jobs(job_ids=cancelled)
-
-    async def _answers(self, given: Sequence[Job], found: Sequence[Job]) -> list[Answer]:
+    async def _answers(self, given: Sequence[Job], found: Sequence[Job], overtaken: Collection[str]) -> list[Answer]:
         answers = []
         for new, kept in zip(given, found, strict=True):
-            status = kept.status
-            if status is JobStatus.CREATED:
-                status = JobStatus.INITIAL_PENDING
-                if kept.depends_on:  # it may wait for others, or have been given up at once
-                    with suppress(JobNotFound):
-                        status = (await self._backend.get_job(kept.id)).status
+            status = await self._status(kept, kept.id in overtaken) if _is_held(kept) else kept.status
             answers.append(Answer(kept.id, str(kept.queue), kept.type, status, not _is_held(kept) or new.id != kept.id))
         return answers
+
+    async def _status(self, job: Job, is_overtaken: bool) -> JobStatus:
+        """Where a job stands that was CREATED a moment ago."""
+        if not job.depends_on and not is_overtaken:
+            return JobStatus.INITIAL_PENDING
+        try:  # it may wait for others, or have been given up at once
+            return (await self._backend.get_job(job.id)).status
+        except JobNotFound:
+            if is_overtaken:  # ended by whoever accepted it, or thrown away: nothing is acknowledged that may be gone
+                raise BackendUnavailable(
+                    f"job {job.id!r} was removed while it was accepted; send the request again"
+                ) from None
+            return JobStatus.INITIAL_PENDING  # accepted, and over before we looked
 
 
 def _tell(submission: _Submission, error: BaseException) -> None:
@@ -192,25 +191,3 @@ def _tell(submission: _Submission, error: BaseException) -> None:
 
 def _is_held(job: Job) -> bool:
     return job.status is JobStatus.CREATED
-
-
-def _another(given: Sequence[Job], found: Sequence[Job]) -> LongshoreError | None:
-    """Why this is no repeat of the request that the key or id belongs to; None if it is one, or all is new."""
-    taken = []
-    for new, kept in zip(given, found, strict=True):
-        if _same(new, kept):
-            continue
-        if new.idempotency_key is not None and new.idempotency_key == kept.idempotency_key:
-            return KeyReused(new.idempotency_key, kept.id)
-        taken.append(kept.id)
-    return DuplicateJob(taken) if taken else None
-
-
-def _same(new: Job, kept: Job) -> bool:
-    if new is kept or new.type != kept.type or str(new.queue) != str(kept.queue):
-        return new is kept
-    if kept.created_at is None:  # of a job that was removed nothing more is remembered
-        return True
-    if REQUEST in kept.options:
-        return bool(kept.options[REQUEST] == new.options.get(REQUEST))
-    return new.payload == kept.payload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeVar
@@ -20,6 +20,7 @@ from longshore.core.token import NOBODY
 from longshore.core.token import Scope as Scope
 from longshore.server.bodies import StrictRequest
 from longshore.server.origins import SAFE, check_media_type, check_origin
+from longshore.server.parameters import check_parameters, parameters_of
 from longshore.server.refusals import Forbidden, TooMany, Unauthenticated
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -50,6 +51,10 @@ class Caller:
         """Whether this queue is one of theirs."""
         return self.queues is None or queue in self.queues
 
+    def owns(self, queues: Collection[str]) -> bool:
+        """Whether whatever is for these queues is for none but theirs; none named is all of them."""
+        return self.queues is None or (bool(queues) and self.queues.issuperset(queues))
+
     def check_queue(self, queue: str) -> str:
         """The queue, or Forbidden."""
         if not self.sees(queue):
@@ -71,10 +76,8 @@ class Caller:
         """Forbidden unless all of it is theirs to give: nobody hands on more than they have."""
         for scope in scopes:
             self.check_scope(scope)
-        if self.queues is None:
-            return
-        if queues is None or not queues <= self.queues:
-            raise Forbidden(f"{self.name} may hand on {_listed(self.queues)} only; name queues among these")
+        if not self.owns(queues or ()):
+            raise Forbidden(f"{self.name} may hand on {_listed(self.queues or ())} only; name queues among these")
 
     def queues_among(self, wanted: Iterable[str]) -> list[str]:
         """Of the queues asked for (none: all) those to look at; Forbidden if one asked for is not theirs."""
@@ -167,6 +170,7 @@ class GuardedRoute(APIRoute):
         scope = self.scope
         takes_form = getattr(self.endpoint, _TAKES_FORM, False)
         as_the_store = getattr(self.endpoint, _AS_THE_STORE, False)
+        known = parameters_of(self.dependant)
 
         async def guarded(request: Request) -> Response:
             changes = request.method not in SAFE
@@ -175,10 +179,11 @@ class GuardedRoute(APIRoute):
                 caller = await request.app.state.gate.admit(request)
                 caller.check_scope(scope)
                 request.state.caller = caller
+                check_parameters(request, known)  # those of probes and sign-in pages are nobody's filter
             if changes and not takes_form:
                 check_media_type(request)
             strict = StrictRequest(request.scope, request.receive)
-            # a worker is known by the jobs it holds; whoever else changes anything signs for it
+            # a worker is known by the jobs it holds, and one who holds none signs in routes/store.py; all others here
             if not changes or scope in (Scope.PUBLIC, Scope.WORK):
                 return await handle(strict)
             if as_the_store and not request.app.state.gate.authenticates:

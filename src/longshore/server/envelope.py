@@ -20,7 +20,7 @@ from longshore.runtime.logs import request_id
 from longshore.server import problems
 from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
-from longshore.server.refusals import TooLarge, TooSlow, WrongMediaType
+from longshore.server.refusals import Overloaded, TooLarge, TooSlow, WrongMediaType
 
 Observe = Callable[[str, str, int, float], None]
 """Told of each request when it is over: method, route, status and seconds."""
@@ -28,7 +28,7 @@ Observe = Callable[[str, str, int, float], None]
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _TOKEN = re.compile(rb"(?:^|&)(?:(?:access|auth|api)_?)?token=|(?:^|&)api_?key=|lsk_[0-9a-f]{12}_", re.IGNORECASE)
 _PER_SECOND = 64 * 1024
-_HEADERS = (
+HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -38,6 +38,9 @@ _HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 """For answers that say nothing of these themselves."""
+
+OVERLOADED = "overloaded"
+"""Set in a request's state by a server that has too many of them."""
 
 _log = logging.getLogger("longshore.http")
 
@@ -59,11 +62,16 @@ class Envelope:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         own_id = given.decode() if _GOOD_ID.fullmatch(given) else new_id()
+        method = scope["method"]
+        if method == "HEAD":  # a GET whose body is not sent; a copy, for the server goes by its own
+            scope = {**scope, "method": "GET"}
         scope.setdefault("state", {})["request_id"] = own_id
         token = request_id.set(own_id)
         began = perf_counter()
-        answer = _Answer(send, own_id)
+        answer = _Answer(send, own_id, head_only=method == "HEAD")
         try:
+            if scope["state"].get(OVERLOADED):
+                raise Overloaded("more connections are open than this server takes; come back in a moment")
             self._hosts.check(scope["headers"])
             _check_no_token_in_address(scope)
             _keep_segments_apart(scope)
@@ -74,13 +82,13 @@ class Envelope:
         except ClientDisconnect:
             _log.debug("the client left before its answer")
         except Exception:
-            _log.exception("request %s failed: %s %s", own_id, scope["method"], _route(scope))
+            _log.exception("request %s failed: %s %s", own_id, method, _route(scope))
             await self._refuse(scope, receive, answer, problems.unexpected(own_id))
         finally:
             seconds = perf_counter() - began
-            self._observe(scope["method"], _route(scope), answer.status, seconds)
+            self._observe(method, _route(scope), answer.status, seconds)
             if self._options.access_log:
-                told = {"method": scope["method"], "route": _route(scope), "status": answer.status}
+                told = {"method": method, "route": _route(scope), "status": answer.status}
                 _log.info("%(method)s %(route)s -> %(status)d", told, extra={**told, "seconds": round(seconds, 6)})
             request_id.reset(token)
 
@@ -104,8 +112,9 @@ class Envelope:
 class _Answer:
     """What is sent back, with the headers that every answer has."""
 
-    def __init__(self, send: Send, own_id: str) -> None:
+    def __init__(self, send: Send, own_id: str, *, head_only: bool) -> None:
         self._send = send
+        self._head_only = head_only
         self._own_id = own_id.encode()
         self.status = 0
 
@@ -114,9 +123,14 @@ class _Answer:
             self.status = message["status"]
             headers: list[tuple[bytes, bytes]] = list(message["headers"])
             present = {name for name, _ in headers}
-            headers += [(name, value) for name, value in _HEADERS if name not in present]
+            headers += [(name, value) for name, value in HEADERS if name not in present]
             headers.append((b"x-request-id", self._own_id))
             message = {**message, "headers": headers}
+        elif self._head_only and message["type"] == "http.response.body":
+            await self._send({**message, "body": b"", "more_body": False})
+            if message.get("more_body"):
+                raise ClientDisconnect  # nobody listens to the rest, which of a stream has no end
+            return
         await self._send(message)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import OrderedDict
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
 
+from longshore.server.newest import Newest
 from longshore.server.refusals import TooMany
 
 ALLOWED = 10
@@ -15,6 +15,8 @@ ALLOWED = 10
 WINDOW = 60.0
 _MOST_REMEMBERED = 10_000
 """Addresses; the one not heard of for the longest is forgotten first."""
+_LONGEST = 64
+"""Characters of one: a proxy on this machine hands on what it was told."""
 
 
 class Failures:
@@ -22,17 +24,15 @@ class Failures:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._counts: Newest[str, tuple[float, int]] = Newest(_MOST_REMEMBERED)
 
     def note(self, address: str) -> None:
         """One more from there; TooMany when they are too many."""
         place, now = neighbourhood(address), self._clock()
-        began, count = self._counts.pop(place, (now, 0))
+        began, count = self._counts.get(place, (now, 0))
         if now - began >= WINDOW:
             began, count = now, 0
-        self._counts[place] = (began, count + 1)
-        if len(self._counts) > _MOST_REMEMBERED:
-            self._counts.popitem(last=False)
+        self._counts.put(place, (began, count + 1))
         if count >= ALLOWED:
             seconds = max(1, ceil(began + WINDOW - now))
             raise TooMany(f"too many wrong tokens came from your address; wait {seconds} seconds", seconds)
@@ -43,7 +43,7 @@ def neighbourhood(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return address
+        return address[:_LONGEST]
     if parsed.version == 6 and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)

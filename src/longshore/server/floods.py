@@ -1,31 +1,29 @@
-"""How often one job may be written about: a worker that floods its progress or log is slowed down, and nobody else."""
+"""How often a job or worker may be written about: one that floods its progress or log is slowed down, no other is."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from time import monotonic
 
+from longshore.server.newest import Newest
 from longshore.server.refusals import TooMany
 
 _PER_SECOND = 200.0
 _AT_ONCE = 1_000.0
-"""Notes a job may write in a burst: a chatty job is not held up, a loop that has run wild is."""
-_JOBS_KNOWN = 10_000
+"""Notes in a burst: a chatty job is not held up, a loop that has run wild is."""
+_MOST_KNOWN = 10_000
 
 
 class Notes:
-    """Counts what is written about each job; jobs that were quiet for long are forgotten."""
+    """Counts what is written about each; what was quiet for long is forgotten."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._left: Newest[tuple[str, str], tuple[float, float]] = Newest(_MOST_KNOWN)
 
-    def count(self, caller: str, job_id: str) -> None:
-        """One more, or TooMany; whoever else writes about a job that is not theirs uses up nothing of its worker's."""
-        now, name = monotonic(), (caller, job_id)
-        left, at = self._left.pop(name, (_AT_ONCE, now))
+    def count(self, caller: str, about: str) -> None:
+        """One more, or TooMany; whoever writes about what is not theirs uses up nothing of whose it is."""
+        now, name = monotonic(), (caller, about)
+        left, at = self._left.get(name, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)
-        self._left[name] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > _JOBS_KNOWN:
-            self._left.popitem(last=False)
+        self._left.put(name, (left - 1 if left >= 1 else left, now))
         if left < 1:
-            raise TooMany(f"job {job_id!r} writes more than {_PER_SECOND:.0f} notes a second; write fewer", 1)
+            raise TooMany(f"more than {_PER_SECOND:.0f} notes a second come about {about!r}; write fewer", 1)

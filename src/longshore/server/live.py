@@ -14,6 +14,7 @@ from longshore.core.job import JobEvent
 from longshore.server.access import turned_away
 from longshore.server.models.events import event_view
 from longshore.server.platform import Platform
+from longshore.server.racing import end
 from longshore.server.tail import Wanted, events_after
 
 MEDIA_TYPE = "text/event-stream"
@@ -61,10 +62,7 @@ async def _told(request: Request, here: Platform, events: AsyncIterator[JobEvent
                 return
             yield written(found) if isinstance(found, JobEvent) else f": alive\nid: {found}\n\n".encode()
     finally:
-        ending = [task for task in (coming, closed, refused) if task is not None]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await end(*[task for task in (coming, closed, refused) if task is not None])
 
 
 def written(event: JobEvent) -> bytes:

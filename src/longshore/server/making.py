@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from longshore.core.job import Job
 from longshore.core.names import check_name, new_id
 from longshore.core.payload import written_json
-from longshore.core.record import Likeness
+from longshore.core.record import REQUEST, Likeness
 from longshore.runtime.adding import job_from
-from longshore.server.accepting import REQUEST
 from longshore.server.models.new_jobs import NewJob
 
 _ITS_OWN = frozenset({"data", "id", "idempotency_key"})

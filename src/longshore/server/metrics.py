@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -11,8 +11,11 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 from prometheus_client import Counter as Counted
 
 from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
+from longshore.core.explanation import HEARD_WITHIN
 from longshore.core.job import JobEvent
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.transitions import LEASE_RAN_OUT
+from longshore.server.newest import Newest
 
 MOST_QUEUES = 100
 OTHERS = "(others)"
@@ -20,7 +23,6 @@ OTHERS = "(others)"
 _MOST_REMEMBERED = 50_000
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-_LEASE = "its lease ran out"
 
 _ENDS = {
     "job.completed": "completed",
@@ -38,17 +40,19 @@ class Seen(NamedTuple):
     at: datetime
     queues: Sequence[QueueInfo]
     oldest: dict[str, datetime | None]
-    """Of each queue the moment since which its first job is due."""
+    """Of each label the moment since which the first job of its queues is due."""
     workers: Sequence[WorkerInfo]
 
 
-async def look(backend: Backend) -> Seen:
+async def look(backend: Backend, label: Callable[[str], str]) -> Seen:
     """What is read anew for each answer; a handful of index seeks for each queue."""
     queues = await backend.list_queues()
-    oldest = {}
-    for queue in queues[:MOST_QUEUES]:
-        waits = any(queue.counts.get(status) for status in ELIGIBLE)
-        oldest[queue.name] = await backend.next_due([queue.name], after=_ALWAYS) if waits else None
+    waiting: dict[str, list[str]] = {}
+    for queue in queues:
+        alike = waiting.setdefault(label(queue.name), [])
+        if any(queue.counts.get(status) for status in ELIGIBLE):
+            alike.append(queue.name)
+    oldest = {name: await backend.next_due(alike, after=_ALWAYS) if alike else None for name, alike in waiting.items()}
     return Seen(await backend.now(), queues, oldest, await backend.list_workers())
 
 
@@ -58,8 +62,8 @@ class Figures:
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
         self._labels: set[str] = set()
-        self._since: OrderedDict[int, datetime] = OrderedDict()
-        self._active: OrderedDict[int, datetime] = OrderedDict()
+        self._since: Newest[int, datetime] = Newest(_MOST_REMEMBERED)
+        self._active: Newest[int, datetime] = Newest(_MOST_REMEMBERED)
         self._events = self._counter("longshore_events", "Events in the log", "event")
         self._added = self._counter("longshore_jobs_added", "Jobs stored", "queue")
         self._runs = self._counter("longshore_runs", "Executions that ended, by how", "queue", "outcome")
@@ -121,16 +125,16 @@ class Figures:
             since = self._since.pop(uid, None)
             if since is not None:
                 self._wait.labels(queue).observe(max(0.0, (event.occurred_at - since).total_seconds()))
-            _remember(self._active, uid, event.occurred_at)
+            self._active.put(uid, event.occurred_at)
         elif event.from_status in HOLDS_CAPACITY and event.to_status not in HOLDS_CAPACITY and event.to_status:
             self._runs.labels(queue, _ENDS.get(name, "other")).inc()
             began = self._active.pop(uid, None)
             if began is not None:
                 self._run.labels(queue).observe(max(0.0, (event.occurred_at - began).total_seconds()))
-            if name == "job.stalled" and event.detail.get("reason") == _LEASE:
+            if name == "job.stalled" and event.detail.get("reason") == LEASE_RAN_OUT:
                 self._lost.labels(queue).inc()
         if event.to_status in ELIGIBLE or name == "job.promoted":
-            _remember(self._since, uid, event.occurred_at)
+            self._since.put(uid, event.occurred_at)
         elif name == "job.delayed":  # it could not start yet: the wait begins when its time has come
             self._since.pop(uid, None)
 
@@ -140,16 +144,19 @@ class Figures:
         """All figures as Prometheus reads them."""
         for gauge in (self._jobs, self._oldest, self._paused, self._workers):
             gauge.clear()
+        paused: dict[str, bool] = {}
         for queue in seen.queues:
             label = self.label(queue.name)
             for status in JobStatus:
                 self._jobs.labels(label, status.value).inc(queue.counts.get(status, 0))
-            self._paused.labels(label).set(queue.paused)
-        for name, since in seen.oldest.items():
+            paused[label] = queue.paused or paused.get(label, False)
+        for label, is_paused in paused.items():
+            self._paused.labels(label).set(is_paused)
+        for label, since in seen.oldest.items():
             age = 0.0 if since is None else max(0.0, (seen.at - since).total_seconds())
-            self._oldest.labels(self.label(name)).set(age)
+            self._oldest.labels(label).set(age)
         for worker in seen.workers:
-            if worker.seen_at is not None and (seen.at - worker.seen_at).total_seconds() <= 60:
+            if worker.seen_at is not None and seen.at - worker.seen_at <= HEARD_WITHIN:
                 self._workers.labels(worker.state if worker.state in _STATES else "other").inc()
         self._streams.set(streams)
         self._lag.set(silence)
@@ -161,9 +168,3 @@ _STATES = frozenset({"running", "draining", "stopped"})
 _NOTES = frozenset({"job.log_added", "job.progress"})
 """What a job says while it runs: nothing begins or ends with it."""
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-
-
-def _remember(times: OrderedDict[int, datetime], uid: int, at: datetime) -> None:
-    times[uid] = at
-    if len(times) > _MOST_REMEMBERED:
-        times.popitem(last=False)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from longshore.backends.remote.problems import PREFIX, carried
 from longshore.backends.remote.protocol import ANSWER_LOST
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.server import refusals, replays
+from longshore.server.near_names import unknown
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -49,10 +52,11 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     refusals.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
     refusals.WrongHost: Kind(421, "wrong-host", "Not the server that was meant"),
     errors.InvalidArgument: Kind(422, "invalid-argument", "A value was refused"),
-    refusals.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
+    errors.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
     refusals.TooMany: Kind(429, "too-many", "Too many"),
     errors.BackendUnavailable: Kind(503, "store-unavailable", "The store cannot be used now"),
     errors.QueueClosed: Kind(503, "closed", "The server is closing"),
+    refusals.Overloaded: Kind(503, "overloaded", "Too many connections"),
     refusals.ShuttingDown: Kind(503, "closed", "The server is closing"),
     LongshoreError: Kind(500, "internal", "Something went wrong here"),
 }
@@ -126,12 +130,74 @@ async def on_refusal(request: Request, error: Exception) -> Response:
 async def on_bad_fields(request: Request, error: Exception) -> Response:
     """For a request that does not have the declared shape."""
     assert isinstance(error, RequestValidationError)
-    found = [{"field": field_at(one["loc"]), "problem": str(one["msg"])} for one in error.errors()]
+    body = getattr(getattr(request.scope.get("route"), "body_field", None), "field_info", None)
+    asked = None if body is None else body.annotation
+    found = [{"field": field_at(one["loc"]), "problem": _in_words(one, asked)} for one in error.errors()[:20]]
     first = found[0]
-    more = {"field": first["field"], "errors": found[:20]}
+    more = {"field": first["field"], "errors": found}
     kind = TABLE[errors.InvalidArgument]
     detail = f"{first['field']}: {first['problem']}"
     return _response(kind.status, kind.name, kind.title, detail, request_id_of(request), more)
+
+
+_WORDS: Mapping[str, str] = {
+    "missing": "is missing",
+    "string_type": "must be text",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "too_long": "must have at most {max_length} of them",
+    "too_short": "must not be empty",
+    "dict_type": "must be an object, like {{…}}",
+    "model_type": "must be an object, like {{…}}",
+    "model_attributes_type": "must be an object, like {{…}}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+}
+"""What pydantic finds, by its own name for it, as people would say it; of what is not here, its own words are told."""
+
+
+def _in_words(found: Mapping[str, Any], asked: Any) -> str:
+    """What is wrong with one value of a body that should have been what was `asked` for."""
+    if found["type"] == "extra_forbidden":
+        place = found["loc"][1:]
+        return unknown("field", str(place[-1]), _fields_beside(asked, place))
+    words = _WORDS.get(found["type"])
+    return str(found["msg"]) if words is None else words.format_map(_plainly(found.get("ctx", {})))
+
+
+def _plainly(bounds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """0 rather than 0.0, and 100000000000 rather than 1e11."""
+    return {
+        name: int(bound) if isinstance(bound, float) and bound.is_integer() else bound for name, bound in bounds.items()
+    }
+
+
+def _fields_beside(asked: Any, place: Sequence[str | int]) -> Sequence[str]:
+    """The fields that are known where this one stands."""
+    model = _model_in(asked)
+    for step in place[:-1]:
+        if model is not None and step in model.model_fields:  # a place in a list or a key is in the same model
+            model = _model_in(model.model_fields[str(step)].annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _model_in(asked: Any) -> type[BaseModel] | None:
+    """The model within `Model | None`, `list[Model]` and their like."""
+    if isinstance(asked, type) and issubclass(asked, BaseModel):
+        return asked
+    return next((model for part in get_args(asked) if (model := _model_in(part)) is not None), None)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -142,8 +208,17 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code)
     name = status.phrase.lower().replace(" ", "-")
     headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_methods_at(request))
     detail = _DETAILS.get(status, str(error.detail))
     return _response(status, name, status.phrase, detail, request_id_of(request), headers=headers)
+
+
+def _methods_at(request: Request) -> Sequence[str]:
+    """All methods of this address: each of its routes knows of its own only."""
+    meant = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in meant for method in route.methods or ()}
+    return sorted(methods | {"HEAD"}) if "GET" in methods else sorted(methods)
 
 
 _DETAILS = {

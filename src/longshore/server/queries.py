@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
 from longshore.core.payload import read_json
 from longshore.server.access import Caller
-from longshore.server.models.fields import Name
+from longshore.server.models.fields import Moment, Name
 
 _MOST_NAMES = 1_000
 _MOST_IN_ADDRESS = 100
@@ -40,8 +40,8 @@ class FilterBody(BaseModel):
     parent_id: Name | None = None
     schedule_id: Name | None = None
     concurrency_key: Name | None = None
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
 
     def filter(self, caller: Caller) -> JobFilter:
         """The same, kept to what the caller may see."""
@@ -76,8 +76,8 @@ async def _asked_for(
     parent_id: Annotated[Name | None, Query()] = None,
     schedule_id: Annotated[Name | None, Query()] = None,
     concurrency_key: Annotated[Name | None, Query()] = None,
-    created_after: Annotated[AwareDatetime | None, Query()] = None,
-    created_before: Annotated[AwareDatetime | None, Query()] = None,
+    created_after: Annotated[Moment | None, Query()] = None,
+    created_before: Annotated[Moment | None, Query()] = None,
 ) -> FilterBody:
     return FilterBody.model_construct(
         statuses=status or [],

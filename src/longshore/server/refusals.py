@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from longshore.core.errors import Forbidden, InvalidArgument, LongshoreError, Unauthenticated
+from longshore.core.errors import Forbidden, InvalidArgument, KeyReused, LongshoreError, Unauthenticated
 
 __all__ = [
     "Forbidden",
     "KeyReused",
     "NotJson",
+    "Overloaded",
     "ShuttingDown",
     "TooLarge",
     "TooMany",
@@ -19,17 +20,6 @@ __all__ = [
 
 class NotJson(InvalidArgument):
     """The body is not JSON at all."""
-
-
-class KeyReused(LongshoreError):
-    """An Idempotency-Key that came before with another request."""
-
-    def __init__(self, key: str, job_id: str) -> None:
-        super().__init__(
-            f"the idempotency key {key!r} was used before, for another request (job {job_id!r}); "
-            "repeat a request exactly, or choose a new key"
-        )
-        self.job_id = job_id
 
 
 class TooLarge(LongshoreError):
@@ -54,6 +44,10 @@ class TooMany(LongshoreError):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class Overloaded(LongshoreError):
+    """More connections than this server takes."""
 
 
 class ShuttingDown(LongshoreError):

@@ -20,6 +20,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.server import problems
 from longshore.server.access import Gate
+from longshore.server.envelope import HEADERS, OVERLOADED
 from longshore.server.platform import Platform
 
 _LONGEST_HEAD = 64 * 1024
@@ -59,9 +60,11 @@ class BoundedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _head = 0
     _in_head = False
+    _most: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
         self._begin_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -83,6 +86,9 @@ class BoundedProtocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
             raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
+        if self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most:
+            _log.warning("a request is turned away: %d connections are open", len(self.connections))
+            self.scope["state"][OVERLOADED] = True
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -90,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         answer = problems.bad_request(msg)
         lines = [
             b"HTTP/1.1 400 Bad Request",
-            *(b": ".join(header) for header in answer.raw_headers),
+            *(b": ".join(header) for header in (*answer.raw_headers, *HEADERS)),
             b"connection: close",
         ]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
@@ -236,5 +242,12 @@ def _check_tls(certificate: str | None, private_key: str | None) -> None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
-    except OSError as error:  # of which an SSLError is one
-        raise InvalidArgument("certificate", f"{certificate} and its key cannot be used: {error}") from None
+    except ssl.SSLError as error:
+        if private_key is None:
+            found = f"{certificate} has no private key in it; name the file that has one, too: --tls-key ({error})"
+        else:
+            found = f"{private_key} is not the key of the certificate in {certificate} ({error})"
+        raise InvalidArgument("private_key", found) from None
+    except OSError as error:
+        named = certificate if private_key is None else f"{certificate} with the key {private_key}"
+        raise InvalidArgument("certificate", f"{named} cannot be used: {error}") from None

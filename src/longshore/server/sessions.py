@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections import OrderedDict
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 
 from longshore.core.moments import from_micros, to_micros
+from longshore.server.newest import Newest
 
 LASTS = timedelta(hours=12)
 """A working day; then the token is asked for again."""
@@ -31,7 +31,7 @@ class Sessions:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: Newest[str, None] = Newest(_MOST_ENDED)
 
     def begin(self, token_id: str, now: datetime) -> str:
         """A new cookie's value."""
@@ -50,9 +50,7 @@ class Sessions:
         """Signed out: a copy of the cookie is worth nothing either."""
         session = self.read(value)
         if session is not None:
-            self._ended[session.number] = None
-            if len(self._ended) > _MOST_ENDED:
-                self._ended.popitem(last=False)
+            self._ended.put(session.number, None)
 
     def _signature(self, said: str) -> str:
         return hmac.new(self._key, said.encode("utf-8", "replace"), sha256).hexdigest()

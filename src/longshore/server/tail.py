@@ -13,10 +13,15 @@ from time import monotonic
 from longshore.backends.contract import Backend
 from longshore.core.errors import CursorExpired, QueueClosed
 from longshore.core.job import JobEvent
+from longshore.server.portions import length_of
 
 _AT_ONCE = 1_000
 _KEPT = 10_000
 """Events kept in memory: some seconds of a busy store. Whoever is further behind reads the store itself."""
+_MOST_BYTES = 32 * 1024 * 1024
+"""And of what large ones among them tell: errors may be long."""
+_LARGE = 1_000
+"""Characters of an event's detail from which on it is counted: nearly no event has as many."""
 _PATIENCE = 1.0
 """Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
 _PAUSE = 0.05
@@ -33,6 +38,9 @@ class Tail:
         self._backend = backend
         self._heard = heard
         self._kept: deque[JobEvent] = deque(maxlen=_KEPT)
+        self._large: deque[tuple[int, int]] = deque()
+        """The places and lengths of large ones."""
+        self._length = 0
         self._end = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self._work: asyncio.Task[None] | None = None
@@ -108,15 +116,32 @@ class Tail:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _take(self, events: Sequence[JobEvent]) -> None:
+        for place, event in enumerate(events, self._end):
+            if event.detail and (length := length_of(event.detail)) >= _LARGE:
+                self._large.append((place, length))
+                self._length += length
         self._kept.extend(events)
         self._end += len(events)
+        self._keep_within_bounds()
         self.cursor = events[-1].cursor
         self._heard(events)
         self._wake()
 
+    def _keep_within_bounds(self) -> None:
+        """Drops what comes before a large one along with it: what is kept has no gaps."""
+        first = self._end - len(self._kept)
+        while self._large and (self._large[0][0] < first or self._length > _MOST_BYTES):
+            place, length = self._large.popleft()
+            self._length -= length
+            for _ in range(first, place + 1):
+                self._kept.popleft()
+            first = max(first, place + 1)
+
     def _forget(self) -> None:
         """There may be a gap: whoever listened reads the store from where it was."""
         self._kept.clear()
+        self._large.clear()
+        self._length = 0
         self._end += 1
         self._wake()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
@@ -18,8 +17,9 @@ from longshore.backends.contract import Backend
 from longshore.backends.tokens import Found, KeepsTokens
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.token import Token, id_in
-from longshore.server.access import Caller
+from longshore.server.access import Caller, Scope
 from longshore.server.failures import Failures
+from longshore.server.newest import Newest
 from longshore.server.origins import SAFE, check_origin
 from longshore.server.refusals import Unauthenticated
 from longshore.server.sessions import PLAIN, SECURE, Sessions
@@ -51,9 +51,9 @@ class TokenGate:
         self._clock = clock
         self._failures = Failures(clock)
         self._sessions = Sessions(session_key)
-        self._known: OrderedDict[str, tuple[float, Found]] = OrderedDict()
+        self._known: Newest[str, tuple[float, Found]] = Newest(_MOST_KNOWN)
         self._looking: dict[str, tuple[float, asyncio.Task[Found]]] = {}
-        self._noted: OrderedDict[str, float] = OrderedDict()
+        self._noted: Newest[str, float] = Newest(_MOST_KNOWN)
         self._notes: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request) -> Caller:
@@ -80,8 +80,9 @@ class TokenGate:
         return caller_of(found.token)
 
     async def begin_session(self, request: Request, secret: str) -> str:
-        """The value of a cookie that stands for this secret."""
+        """The value of a cookie that stands for this secret; Forbidden if whoever has it could look at nothing."""
         token = await self.token(secret, address_of(request))
+        caller_of(token).check_scope(Scope.READ)
         return self._sessions.begin(token.id, self._moment(*await self._found(token.id)))
 
     def end_session(self, request: Request) -> None:
@@ -118,9 +119,7 @@ class TokenGate:
         began, looking = self._looking.get(token_id) or self._look(token_id)
         found = await asyncio.shield(looking)
         if found.token is not None:  # what anybody may make up is not remembered
-            self._known[token_id] = (began, found)
-            if len(self._known) > _MOST_KNOWN:
-                self._known.popitem(last=False)
+            self._known.put(token_id, (began, found))
         return began, found
 
     def _look(self, token_id: str) -> tuple[float, asyncio.Task[Found]]:
@@ -143,10 +142,7 @@ class TokenGate:
         now = self._clock()
         if now - self._noted.get(token_id, -1e9) < _NOTED_EVERY:
             return
-        self._noted[token_id] = now
-        self._noted.move_to_end(token_id)
-        if len(self._noted) > _MOST_KNOWN:
-            self._noted.popitem(last=False)
+        self._noted.put(token_id, now)
         note = asyncio.ensure_future(self._write_use(token_id))
         self._notes.add(note)
         note.add_done_callback(self._notes.discard)

@@ -7,6 +7,7 @@ from time import monotonic
 
 from longshore.core.job import Job
 from longshore.server.platform import Platform
+from longshore.server.racing import first_of
 
 _LOOK_AGAIN = 1.0
 """Seconds after which it looks although it has heard nothing: on PostgreSQL an event may come after its commit."""
@@ -16,16 +17,8 @@ async def until_over(here: Platform, job: Job, seconds: float) -> Job:
     """The job once it is over, or as it is when the time is over or the server stops."""
     with here.a_place():
         waiting = asyncio.ensure_future(_over(here, job, monotonic() + seconds))
-        closed = asyncio.ensure_future(here.closed())
-        try:
-            await asyncio.wait({waiting, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                return waiting.result()
-            return await here.backend.get_job(job.id)
-        finally:
-            waiting.cancel()
-            closed.cancel()
-            await asyncio.gather(waiting, closed, return_exceptions=True)
+        await first_of(waiting, here.closed())
+        return await here.backend.get_job(job.id) if waiting.cancelled() else waiting.result()
 
 
 async def _over(here: Platform, job: Job, deadline: float) -> Job:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.cron import Schedule
-from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, ScheduleNotFound
+from longshore.core.errors import (
+    DuplicateJob,
+    Forbidden,
+    InvalidArgument,
+    JobNotFound,
+    LongshoreError,
+    ScheduleNotFound,
+)
 from longshore.core.explanation import HEARD_WITHIN
 from longshore.core.facts import Dependency, Facts
 from longshore.core.filtering import JobFilter
@@ -87,6 +95,14 @@ async def _of_one_queue(call: _Bound) -> Any:
     return await call.go()
 
 
+async def _retention(call: _Bound) -> Any:
+    """Of what is theirs, but not of the log: it tells what they did."""
+    if "events" in call.arguments:
+        name = call.caller.name
+        raise Forbidden(f"how long events are kept is for whoever may use all queues, and {name} is not; leave it out")
+    return await _of_one_queue(call)
+
+
 async def _facts(call: _Bound) -> Facts:
     found: Facts = await _of_one_job(call)
     return await facts_for(call.backend, call.caller, found)
@@ -114,29 +130,51 @@ async def _dependencies_for(backend: Backend, caller: Caller, facts: Facts) -> t
 # -- jobs come in
 
 
-def _check_new(call: _Bound, jobs: Sequence[Job]) -> None:
+async def _check_new(call: _Bound, jobs: Sequence[Job]) -> None:
     for job in jobs:
         call.caller.check_queue(check_name("queue", job.queue))
+    await check_kinship(call.backend, call.caller, jobs)
+
+
+async def check_kinship(backend: Backend, caller: Caller, jobs: Iterable[Job]) -> None:
+    """Refuses jobs that name the flow, group or schedule of a queue that the caller may not see as their own.
+
+    What goes by one parent, or one schedule, is theirs who began it.
+    """
+    if caller.queues is None:
+        return
+    given = list(jobs)
+    for name in {check_name("parent_id", job.parent_id) for job in given if job.parent_id is not None}:
+        await _check_kin(backend, caller, "parent_id", name, JobFilter(parent_id=name))
+    for name in {check_name("schedule_id", job.schedule_id) for job in given if job.schedule_id is not None}:
+        await check_schedule_id(backend, caller, name)
+        await _check_kin(backend, caller, "schedule_id", name, JobFilter(schedule_id=name))
+
+
+async def _check_kin(backend: Backend, caller: Caller, field: str, name: str, kin: JobFilter) -> None:
+    first = (await backend.list_jobs(kin, limit=1, oldest_first=True)).items
+    if first and not caller.sees(first[0].queue):
+        raise InvalidArgument(field, f"{name!r} cannot be used here; choose another")
 
 
 async def _enqueue_job(call: _Bound) -> Any:
-    _check_new(call, [call.arguments["job"]])
+    await _check_new(call, [call.arguments["job"]])
     return await call.go()
 
 
 async def _enqueue_jobs(call: _Bound) -> Any:
-    _check_new(call, call.arguments["jobs"])
+    await _check_new(call, call.arguments["jobs"])
     return await call.go()
 
 
 async def _add_jobs(call: _Bound) -> Any:
     """One that is known by its id may be in another queue, and is then none of theirs."""
-    _check_new(call, call.arguments["jobs"])
+    await _check_new(call, call.arguments["jobs"])
     known = [job.id for job in call.arguments["jobs"]]
     elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
-    for job in elsewhere.items if elsewhere else ():
-        if not call.caller.sees(job.queue):
-            raise InvalidArgument("id", f"{job.id!r} cannot be used here; choose another")
+    taken = [job.id for job in (elsewhere.items if elsewhere else ()) if not call.caller.sees(job.queue)]
+    if taken:
+        raise DuplicateJob(taken)
     return await call.go()
 
 
@@ -201,8 +239,7 @@ async def _check_worker_id(call: _Bound, worker_id: str) -> None:
     known = next((one for one in await call.backend.list_workers() if one.id == worker_id), None)
     if known is None or known.seen_at is None or known.state == "stopped":
         return
-    is_theirs = bool(known.queues) and set(known.queues) <= set(call.queues)
-    if not is_theirs and await call.backend.now() - known.seen_at <= HEARD_WITHIN:
+    if not call.caller.owns(known.queues) and await call.backend.now() - known.seen_at <= HEARD_WITHIN:
         raise Forbidden(f"a worker that is not {call.caller.name}'s has the id {worker_id!r}; choose another for yours")
 
 
@@ -302,13 +339,14 @@ async def _events(call: _Bound) -> list[JobEvent]:
     if queue is None and len(call.queues) == 1:
         queue = call.queues[0]
     limit, after = call.arguments.get("limit", _AT_ONCE), call.arguments.get("after")
+    at_once = limit
     mine: list[JobEvent] = []
     while True:
-        events: list[JobEvent] = await call.go(after=after, queue=queue)
+        events: list[JobEvent] = await call.go(after=after, limit=at_once, queue=queue)
         mine += [event for event in events if call.caller.sees(event.queue)]
-        if len(events) < limit or len(mine) >= limit:
+        if len(events) < at_once or len(mine) >= limit:
             return mine[:limit]
-        after = events[-1].cursor
+        after, at_once = events[-1].cursor, _AT_ONCE  # much may lie between, however few were asked for
 
 
 async def _queue_list(call: _Bound) -> Any:
@@ -316,7 +354,7 @@ async def _queue_list(call: _Bound) -> Any:
 
 
 async def _worker_list(call: _Bound) -> Any:
-    return [worker for worker in await call.go() if worker.queues and set(worker.queues) <= set(call.queues)]
+    return [worker for worker in await call.go() if call.caller.owns(worker.queues)]
 
 
 # -- schedules
@@ -325,10 +363,19 @@ async def _worker_list(call: _Bound) -> Any:
 async def _put_schedule(call: _Bound) -> Any:
     given: Schedule = call.arguments["schedule"]
     call.caller.check_queue(check_name("queue", given.job.queue))
-    known = [one for one in await call.backend.get_schedules() if one.id == given.id]
-    if known and not call.caller.sees(known[0].job.queue):
-        raise InvalidArgument("schedule.id", f"{given.id!r} cannot be used here; choose another")
+    await check_schedule_id(call.backend, call.caller, given.id)
+    await check_kinship(call.backend, call.caller, [given.job])
     return await call.go()
+
+
+async def check_schedule_id(backend: Backend, caller: Caller, schedule_id: str) -> None:
+    """Refuses the id of a schedule that the caller may not see, without a word of the queue it is for."""
+    if caller.queues is None:
+        return
+    with suppress(ScheduleNotFound):
+        schedule = await backend.get_schedule(check_name("schedule_id", schedule_id))
+        if not caller.sees(schedule.job.queue):
+            raise InvalidArgument("schedule_id", f"{schedule_id!r} cannot be used here; choose another")
 
 
 async def _of_one_schedule(call: _Bound) -> Any:
@@ -354,17 +401,17 @@ _ONE_JOB = (
     *("stop_job", "stop_job_with_retry", "mark_job_unknown_stopped", "update_job_status", "acknowledge_cancellation"),
     *("get_job", "read_logs", "retry_job", "promote_job"),
 )
-_ONE_QUEUE = (
-    *("reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs", "set_retention"),
-)
+_ONE_QUEUE = (*("reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs"),)
 _GUARDS: dict[str, Callable[[_Bound], Awaitable[Any]]] = {
     **dict.fromkeys(_ONE_JOB, _of_one_job),
     **dict.fromkeys(_ONE_QUEUE, _of_one_queue),
     **dict.fromkeys(("now", "end_of_events", "wait_for_change"), _as_it_is),
     **dict.fromkeys(("get_schedule", "pause_schedule", "resume_schedule", "run_schedule"), _of_one_schedule),
+    "set_retention": _retention,
     "facts_about": _facts,
     "enqueue_job": _enqueue_job,
     "enqueue_jobs": _enqueue_jobs,
+    "enqueue_new_jobs": _enqueue_jobs,
     "add_jobs": _add_jobs,
     "accept_jobs": _of_many_jobs,
     "dequeue_jobs": _dequeue,

@@ -646,8 +646,9 @@ SELECT uid FROM {schema}.jobs WHERE id = $1
 DELETE FROM {schema}.jobs WHERE uid = ANY($1::bigint[])
 
 -- name: insert_tombstone
-INSERT INTO {schema}.tombstones (uid, removed_at, id, queue, type, status, idempotency_key)
-SELECT uid, $2::bigint, id, queue, type, status, idempotency_key FROM {schema}.jobs WHERE uid = ANY($1::bigint[])
+INSERT INTO {schema}.tombstones (uid, removed_at, id, queue, type, status, idempotency_key, request)
+SELECT uid, $2::bigint, id, queue, type, status, idempotency_key, gone.request
+FROM unnest($1::bigint[], $3::text[]) AS gone (uid, request) JOIN {schema}.jobs USING (uid)
 
 -- name: forget_tombstones
 DELETE FROM {schema}.tombstones WHERE uid = ANY (ARRAY(
@@ -704,7 +705,9 @@ SELECT {jobs_columns} FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
 JOIN {schema}.jobs ON jobs.queue = wanted.queue AND jobs.idempotency_key = wanted.key
 
 -- name: tombstones_behind_keys
-SELECT tombstones.uid, tombstones.id, tombstones.queue, tombstones.type, tombstones.status, tombstones.idempotency_key
+SELECT
+    tombstones.uid, tombstones.id, tombstones.queue, tombstones.type, tombstones.status, tombstones.idempotency_key,
+    tombstones.request
 FROM unnest($1::text[], $2::text[]) AS wanted (queue, key)
 JOIN {schema}.tombstones ON tombstones.queue = wanted.queue AND tombstones.idempotency_key = wanted.key
 WHERE tombstones.removed_at > $3 ORDER BY tombstones.uid
@@ -1300,7 +1303,9 @@ SELECT count(*), sum({weight} * number)::bigint, sum({weight} * (at % 1000003)):
 FROM {schema}.job_logs WHERE uid >= $1 AND uid < $2
 
 -- name: digest_of_tombstones
-SELECT count(*), sum({weight} * (removed_at % 1000003))::bigint, sum({weight} * {status_number})::bigint
+SELECT
+    count(*), sum({weight} * (removed_at % 1000003))::bigint, sum({weight} * {status_number})::bigint,
+    sum({weight} * length(request))::bigint
 FROM {schema}.tombstones WHERE uid >= $1 AND uid < $2
 
 -- name: digest_of_job_events
@@ -1399,7 +1404,7 @@ COPY {schema}.job_dependencies ({edge_columns}, unsure) FROM STDIN
 COPY {schema}.job_logs (uid, number, at, level, message) FROM STDIN
 
 -- name: fill_tombstones
-COPY {schema}.tombstones (uid, id, queue, type, status, idempotency_key, removed_at) FROM STDIN
+COPY {schema}.tombstones (uid, id, queue, type, status, idempotency_key, removed_at, request) FROM STDIN
 
 -- name: fill_job_events
 COPY {schema}.job_events (xid, n, {event_row}) FROM STDIN

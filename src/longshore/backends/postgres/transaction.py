@@ -14,14 +14,14 @@ from longshore.backends.postgres.view import position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
 from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, Tombstone, keys_by_queue
+from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, keys_by_queue
 from longshore.backends.view import View
 from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow, belongings
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob
 from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 _WORTH_A_COPY = 50
 """So many rows are sent by COPY; fewer cost less as single statements."""
@@ -215,7 +215,7 @@ class PostgresTransaction(PostgresLine):
 
     def remove(self, changes: Sequence[Change]) -> None:
         uids = self._listed(change.record.uid for change in changes)
-        self._run(self._sql.insert_tombstone, uids, self.now)
+        self._run(self._sql.insert_tombstone, uids, self.now, self._listed(change.record.request for change in changes))
         self._append([event for change in changes for event in change.events])
         for statement in (self._sql.delete_tag, self._sql.delete_logs, self._sql.delete_edges, self._sql.delete_job):
             self._run(statement, uids)

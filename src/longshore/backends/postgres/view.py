@@ -10,11 +10,11 @@ from longshore.backends.postgres.session import Session
 from longshore.backends.sql.columns import Row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import KeyState, Tombstone
+from longshore.backends.transaction import KeyState
 from longshore.backends.view import LogEnds, Search
 from longshore.core.clock import Clock
 from longshore.core.moments import to_micros
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 _N_BITS = 63
 _QUESTIONS = 10

@@ -137,21 +137,26 @@ class RemoteBackend(OfOneProcess):
         try:
             return await self._once(wire.ENQUEUE_JOB, job=job)
         except AnswerLost:
-            (job_id,) = await self._enqueue_again([job])
+            (job_id,) = await self._enqueue_again(wire.ENQUEUE_JOBS, [job])
             return job_id
 
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        batch = checks.jobs(jobs)
         _refuse(connection)
-        try:
-            return await self._once(wire.ENQUEUE_JOBS, jobs=batch)
-        except AnswerLost:
-            return await self._enqueue_again(batch)
+        return await self._enqueue(wire.ENQUEUE_JOBS, checks.jobs(jobs))
 
-    async def _enqueue_again(self, jobs: Sequence[Job]) -> list[str]:
+    async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
+        return await self._enqueue(wire.ENQUEUE_NEW_JOBS, checks.jobs(jobs))
+
+    async def _enqueue(self, verb: wire.Verb[list[str]], jobs: Sequence[Job]) -> list[str]:
+        try:
+            return await self._once(verb, jobs=jobs)
+        except AnswerLost:
+            return await self._enqueue_again(verb, jobs)
+
+    async def _enqueue_again(self, verb: wire.Verb[list[str]], jobs: Sequence[Job]) -> list[str]:
         """Where nobody knows whether they were stored: all of them are, as they were sent, or none of them."""
         try:
-            return await self._call(wire.ENQUEUE_JOBS, jobs=jobs)
+            return await self._call(verb, jobs=jobs)
         except DuplicateJob as error:
             try:
                 stored = await self._by_id([job.id for job in jobs])
@@ -161,7 +166,11 @@ class RemoteBackend(OfOneProcess):
                     f"takes a token with the scope read: {', '.join(map(repr, error.job_ids[:10]))}",
                 )
                 raise error from None
-            if all(is_the_same(job, stored.get(job.id)) for job in jobs if job.id in error.job_ids):
+            in_the_way = set(error.job_ids)
+            own = [job for job in jobs if job.id in in_the_way]
+            if len({job.id for job in own}) == len(in_the_way) and all(
+                is_the_same(job, stored.get(job.id)) for job in own
+            ):
                 return [job.id for job in jobs]
             raise
 
@@ -169,10 +178,10 @@ class RemoteBackend(OfOneProcess):
         page = await self.list_jobs(JobFilter(ids=tuple(job_ids)), limit=max(1, len(job_ids)))
         return {job.id: job for job in page.items}
 
-    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[Job]:
+    async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
         batch = checks.jobs(jobs)
         _refuse(connection)
-        return await self._call(wire.ADD_JOBS, jobs=batch)
+        return await self._call(wire.ADD_JOBS, jobs=batch, same_only=same_only)
 
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
         await self._call(wire.ACCEPT_JOBS, job_ids=job_ids)
@@ -480,7 +489,7 @@ class RemoteBackend(OfOneProcess):
         return await self._call(wire.FIRE_DUE_SCHEDULES, limit=limit)
 
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        return await self._call(wire.ANNOUNCE_DUE_JOBS, limit=limit)
+        return await _in_pieces(checks.limit(limit), lambda most: self._call(wire.ANNOUNCE_DUE_JOBS, limit=most))
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
         return await self._call(wire.CLEANUP_EXPIRED_JOBS, ttl=ttl, queue=queue)
@@ -526,9 +535,9 @@ def _has_news(returned: object) -> bool:
     return bool(returned.settled if isinstance(returned, SettleReport) else returned)
 
 
-async def _in_pieces(limit: int, piece: Callable[[int], Coroutine[Any, Any, list[Job]]]) -> list[Job]:
+async def _in_pieces(limit: int, piece: Callable[[int], Coroutine[Any, Any, list[R]]]) -> list[R]:
     """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
-    found: list[Job] = []
+    found: list[R] = []
     while True:
         most = min(limit - len(found), wire.MOST_AT_ONCE)
         try:

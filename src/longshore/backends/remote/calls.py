@@ -217,7 +217,7 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
         raise AnswerLost(words)
     if status in (429, 502, 504) or (status == 503 and name != "store-unavailable"):
         told = response.headers.get("retry-after", "")
-        return words, max(pause, float(told)) if told.isdigit() else pause
+        return words, max(pause, float(told)) if told.isascii() and told.isdigit() else pause
     if status == 413:
         raise InvalidArgument("request", f"{words}; send less at once")
     if name in KNOWN:
@@ -235,7 +235,7 @@ def understood(address: str) -> Iterator[None]:
     """Inside an answer is read; one that no server of ours gives is told as such."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendUnavailable(
             f"{address} answered in a way that no Longshore server does: {error!r}; is it the address of one, and of a "
             "version that this one knows?"
@@ -245,6 +245,6 @@ def understood(address: str) -> Iterator[None]:
 def _problem(body: bytes) -> dict[str, Any]:
     try:
         told = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}

@@ -15,6 +15,11 @@ _LARGEST_ANSWER = 512 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
 _KEPT_ALIVE = 20.0
 """Seconds an idle connection is kept: less than a server waits, so that ours is the side that lets go."""
+_TLS_ALERT = b"\x15\x03"
+_WHOM_TO_TRUST = (
+    "if it has a certificate of its own, name the file with it, or with that of its authority: "
+    "connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
+)
 
 
 class NotSent(Exception):
@@ -64,6 +69,8 @@ class Connections:
                 whole = True
             except TimeoutError:
                 raise Lost(f"no answer within {answer_within:g} seconds") from None
+            except asyncio.IncompleteReadError as error:
+                raise Lost(self._cut_off(error.partial)) from None
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
                 raise Lost(str(error) or "the connection was closed before the answer") from None
             finally:
@@ -84,9 +91,19 @@ class Connections:
                 reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=_READ_AHEAD)
         except TimeoutError:
             raise NotSent(f"no connection within {within:g} seconds") from None
+        except ssl.SSLCertVerificationError as error:
+            raise NotSent(f"{error}; {_WHOM_TO_TRUST}") from None
         except OSError as error:  # of which an SSLError is one
             raise NotSent(str(error)) from None
         return _Connection(reader, writer)
+
+    def _cut_off(self, came: bytes) -> str:
+        """What is said of an answer that ended too soon. A server that expects TLS says nothing, or that it does."""
+        if self._tls is None and (not came or came.startswith(_TLS_ALERT)):
+            return (
+                "the connection was closed without an answer: it may speak TLS; then its address begins with https://"
+            )
+        return "the connection was closed before the answer was complete"
 
     def close(self) -> None:
         """Lets the idle ones go."""

@@ -48,6 +48,17 @@ def checked(check: Callable[[str, Any], Json], schema: Schema) -> Form[Any]:
     return Form(check, as_it_is, schema)
 
 
+def answered(kind: type[T], schema: Schema) -> Form[T]:
+    """A plain value in an answer, which is of this very kind or no answer of ours."""
+
+    def read(name: str, value: Json) -> T:
+        if type(value) is not kind:  # True would pass for a number
+            raise InvalidArgument(name, f"must be {kind.__name__}, not {_kind(value)}")
+        return value
+
+    return Form(as_it_is, read, schema)
+
+
 def optional(form: Form[T]) -> Form[T | None]:
     """The same, or null."""
     return Form(

@@ -9,6 +9,7 @@ from time import monotonic
 
 from longshore.backends.bell import Bell
 from longshore.backends.remote.calls import Caller, understood
+from longshore.backends.remote.forms import answered
 from longshore.backends.remote.protocol import CHANGES
 from longshore.core.errors import LongshoreError
 
@@ -16,11 +17,18 @@ _PATIENCE = 20.0
 """Seconds one request waits for a change: proxies cut a silent connection after 60."""
 _LINGERS = 60.0
 """Seconds it goes on when nobody waits, so that whoever comes back soon has missed nothing."""
-_PAUSE = 1.0
+_FIRST_PAUSE, _PAUSE = 0.05, 1.0
+_MOST_SERVERS = 100
+"""How many servers are remembered, which behind one address may be many, and after each restart others."""
+_MARK = answered(str, {"type": "string"})
 
 
 class Ear:
-    """Rings the bell when the server tells of a change. `listen` and what it starts run on the caller's loop."""
+    """Rings the bell when the server tells of a change. `listen` and what it starts run on the caller's loop.
+
+    A mark means something to the server that told it, and to no other: one that is asked with another's mark answers
+    at once. So each one's last mark is remembered, and where answers come from now this one and now that, it pauses.
+    """
 
     def __init__(self, caller: Caller, bell: Bell) -> None:
         self._caller = caller
@@ -30,6 +38,7 @@ class Ear:
         self._work: asyncio.Task[None] | None = None
         self._wanted_at = 0.0
         self._first_seen = ""
+        self._last_marks: dict[str, str] = {}
 
     @property
     def listening(self) -> bool:
@@ -59,26 +68,43 @@ class Ear:
 
     async def _find_the_mark(self, sure: bool) -> None:
         before = self._mark or self._first_seen
-        self._mark, _ = await self._ask("", 0)
+        self._mark = await self._ask("", 0)
+        self._is_news(self._mark)
         if before and before != self._mark and not sure:
             self._bell.ring()
         self._work = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
+        pause = _FIRST_PAUSE
         while self._bell.awaited or monotonic() - self._wanted_at < _LINGERS:
+            sent = self._mark
             try:
-                mark, changed = await self._ask(self._mark, _PATIENCE)
+                self._mark = await self._ask(sent, _PATIENCE)
             except LongshoreError:  # whoever waits had better look: the server may be back, and much may have changed
                 self._bell.ring()
                 await asyncio.sleep(_PAUSE)
                 continue
-            self._mark = mark
-            if changed:
+            if self._is_news(self._mark):
                 self._bell.ring()
+            if _server_of(self._mark) == _server_of(sent):
+                pause = _FIRST_PAUSE
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _PAUSE)
 
-    async def _ask(self, mark: str, patience: float) -> tuple[str, bool]:
+    def _is_news(self, mark: str) -> bool:
+        """Whether this is not the last mark that its server told."""
+        if len(self._last_marks) >= _MOST_SERVERS:
+            self._last_marks.clear()
+        before, self._last_marks[_server_of(mark)] = self._last_marks.get(_server_of(mark)), mark
+        return before != mark
+
+    async def _ask(self, mark: str, patience: float) -> str:
         body = json.dumps({"mark": mark, "timeout": patience}).encode()
         answer = await self._caller.ask_patiently(CHANGES, body, repeatable=True, patience=patience)
         with understood(self._caller.address):
-            told = json.loads(answer.body)
-            return told["mark"], told["changed"]
+            return _MARK.read("mark", json.loads(answer.body)["mark"])
+
+
+def _server_of(mark: str) -> str:
+    return mark.partition(".")[0]

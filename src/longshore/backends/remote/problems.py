@@ -16,6 +16,7 @@ KNOWN: Mapping[str, type[LongshoreError]] = {
     "schedule-not-found": errors.ScheduleNotFound,
     "token-not-found": errors.TokenNotFound,
     "duplicate-job": errors.DuplicateJob,
+    "idempotency-key-reused": errors.KeyReused,
     "invalid-transition": errors.InvalidTransition,
     "job-not-inflight": errors.JobNotInflight,
     "lease-lost": errors.LeaseLost,

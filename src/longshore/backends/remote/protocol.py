@@ -37,6 +37,7 @@ from longshore.backends.remote.forms import (
     WORKER_EVENT,
     Form,
     Schema,
+    answered,
     as_it_is,
     checked,
     list_of,
@@ -66,7 +67,7 @@ REMEMBERED = 120.0
 CHANGES = "/v1/store/changes"
 """Where the next change is waited for."""
 MOST_AT_ONCE = 1_000
-"""Jobs that one request claims or lists at most; whoever asks for more is given so many."""
+"""What one request claims, lists or does at most; whoever asks for more is given so much."""
 
 _NOTHING: Form[None] = Form(as_it_is, lambda _name, _told: None)
 
@@ -86,6 +87,13 @@ class Verb(Generic[T]):
     """Whether doing it twice is as good as once, so that it may be repeated whoever answers."""
     needed: tuple[str, ...]
     """What must be said."""
+    note_of: str
+    """Of what a worker may write as often as it likes, the argument that names what it is about; else nothing."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether one request does or tells no more than `MOST_AT_ONCE`, whatever limit it asks for."""
+        return "limit" in self.takes
 
     @property
     def looks(self) -> bool:
@@ -139,13 +147,14 @@ def _verb(
     at: str = "",
     operation: str = "",
     repeatable: bool | None = None,
+    note_of: str = "",
     **takes: Form[Any],
 ) -> Verb[T]:
     again = scope == "read" if repeatable is None else repeatable
     path = f"/v1/work/{at}" if at else f"/v1/store/{name}"
     parameters = inspect.signature(getattr(Backend, name)).parameters
     needed = tuple(each for each in takes if parameters[each].default is inspect.Parameter.empty)
-    verb = Verb(name, scope, returns, answer, takes, path, operation or f"store_{name}", again, needed)
+    verb = Verb(name, scope, returns, answer, takes, path, operation or f"store_{name}", again, needed, note_of)
     VERBS[name] = verb
     return verb
 
@@ -167,17 +176,17 @@ _LIMIT_ON_RUNNING: Form[int | None] = checked(
 _RETENTION = optional(WAIT)
 _CURSOR = optional(ANY_TEXT)
 _LEASE = records.LEASE
-_ID: Form[str] = Form(as_it_is, as_it_is, {"type": "string"})
+_ID = answered(str, {"type": "string"})
 _IDS = list_of(_ID)
-_NUMBER: Form[int] = Form(as_it_is, as_it_is, {"type": "integer"})
-_YES_OR_NO: Form[bool] = Form(as_it_is, as_it_is, {"type": "boolean"})
+_NUMBER = answered(int, {"type": "integer"})
+_YES_OR_NO = answered(bool, {"type": "boolean"})
 _FREED = records.FREED
 _PAIR: Form[tuple[list[str], list[str]]] = Form(
     lambda _, pair: {"cancelled": pair[0], "unknown": pair[1]},
-    lambda _, told: (told["cancelled"], told["unknown"]),
+    lambda _, told: (_IDS.read("cancelled", told["cancelled"]), _IDS.read("unknown", told["unknown"])),
     {
         "type": "object",
-        "properties": {"cancelled": {"type": "array"}, "unknown": {"type": "array"}},
+        "properties": {"cancelled": NAMES.schema, "unknown": NAMES.schema},
         "required": ["cancelled", "unknown"],
     },
 )
@@ -186,7 +195,8 @@ _PAIR: Form[tuple[list[str], list[str]]] = Form(
 
 ENQUEUE_JOB = _verb("enqueue_job", "submit", _ID, "id", job=records.NEW_JOB)
 ENQUEUE_JOBS = _verb("enqueue_jobs", "submit", _IDS, "ids", jobs=records.NEW_JOBS)
-ADD_JOBS = _verb("add_jobs", "submit", records.JOBS, "jobs", repeatable=True, jobs=records.NEW_JOBS)
+ENQUEUE_NEW_JOBS = _verb("enqueue_new_jobs", "submit", _IDS, "ids", jobs=records.NEW_JOBS)
+ADD_JOBS = _verb("add_jobs", "submit", records.JOBS, "jobs", repeatable=True, jobs=records.NEW_JOBS, same_only=FLAG)
 ACCEPT_JOBS = _verb("accept_jobs", "submit", _NOTHING, job_ids=NAMES)
 
 # -- a worker takes it and keeps it; a claim whose answer was lost comes back with its lease
@@ -225,6 +235,7 @@ SET_PROGRESS = _verb(
     _NOTHING,
     at="progress",
     operation="report_progress",
+    note_of="job_id",
     repeatable=True,
     job_id=NAME,
     value=PROGRESS,
@@ -236,6 +247,7 @@ APPEND_LOG = _verb(
     _NOTHING,
     at="log",
     operation="write_log",
+    note_of="job_id",
     job_id=NAME,
     message=TEXT,
     level=LEVEL,
@@ -247,6 +259,7 @@ SAVE_CHECKPOINT = _verb(
     _NOTHING,
     at="checkpoint",
     operation="save_checkpoint",
+    note_of="job_id",
     repeatable=True,
     job_id=NAME,
     data=CHECKPOINT,
@@ -387,6 +400,7 @@ RECORD_WORKER_EVENT = _verb(
     "record_worker_event",
     "work",
     _NOTHING,
+    note_of="worker_id",
     event=WORKER_EVENT,
     worker_id=NAME,
     queue=checked(_no_queue_or_one, {"type": "string", "maxLength": LONGEST_NAME}),

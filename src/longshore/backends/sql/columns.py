@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from longshore.backends.transaction import KeyState, QueueState, Tombstone
+from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.change import Change, EventRow
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Window, rate_of, window_of
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 Row = tuple[Any, ...]
 
@@ -56,8 +56,8 @@ def record_of_row(row: Row) -> Record:
 
 def tombstone_of_row(row: Row) -> Tombstone:
     """A row of `tombstones`, without its time."""
-    uid, id_, queue, type_, status, key = row
-    return Tombstone(uid, id_, queue, type_, STATUS[status], key)
+    uid, id_, queue, type_, status, key, request = row
+    return Tombstone(uid, id_, queue, type_, STATUS[status], key, request)
 
 
 def inserted_row(record: Record) -> Row:
@@ -194,11 +194,12 @@ class Moves:
 
 
 def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
-    """Uids of running jobs that simply completed, by result; and all the other changes."""
+    """Uids of running jobs that simply completed, signed by nobody, by result; and all the other changes."""
     by_result: dict[bytes | None, list[int]] = defaultdict(list)
     others = []
     for change in changes:
-        if change.was is JobStatus.RUNNING and [event.event for event in change.events] == ["job.completed"]:
+        told = [(event.event, event.actor) for event in change.events]
+        if change.was is JobStatus.RUNNING and told == [("job.completed", "")]:
             by_result[change.record.result].append(change.record.uid)
         else:
             others.append(change)

@@ -12,7 +12,7 @@ from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sql.columns import STATUS, Row, event_of_row, key_of_row, queue_of_row, record_of_row
 from longshore.backends.sql.tokens import SQLTokenView
 from longshore.backends.statements import Statements
-from longshore.backends.transaction import Edge, KeyState, QueueState, Tombstone
+from longshore.backends.transaction import Edge, KeyState, QueueState
 from longshore.backends.view import LogEnds, Search, Tally
 from longshore.core.change import EventRow
 from longshore.core.cron import Schedule
@@ -21,7 +21,7 @@ from longshore.core.filtering import matches_data
 from longshore.core.job import LogEntry
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.moments import from_micros, optional_moment
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 BEFORE_ALL = -(2**63)
 """Before every priority and every place there is."""

@@ -335,7 +335,8 @@ SELECT uid FROM jobs WHERE id = ?
 DELETE FROM jobs WHERE uid = ?
 
 -- name: insert_tombstone
-INSERT INTO tombstones VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO tombstones (uid, id, queue, type, status, idempotency_key, removed_at, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: forget_tombstones
 DELETE FROM tombstones WHERE uid IN (SELECT uid FROM tombstones WHERE removed_at <= ? ORDER BY removed_at LIMIT ?)
@@ -369,7 +370,7 @@ ORDER BY tombstones.uid
 SELECT {job_columns} FROM jobs WHERE queue = ? AND idempotency_key = ?
 
 -- name: tombstone_behind_key
-SELECT uid, id, queue, type, status, idempotency_key FROM tombstones
+SELECT uid, id, queue, type, status, idempotency_key, request FROM tombstones
 WHERE queue = ? AND idempotency_key = ? AND removed_at > ?
 ORDER BY uid DESC LIMIT 1
 
@@ -746,7 +747,8 @@ FROM job_dependencies WHERE dependent_uid >= ? AND dependent_uid < ?
 SELECT count(*), sum({weight} * number), sum({weight} * (at % 1000003)) FROM job_logs WHERE uid >= ? AND uid < ?
 
 -- name: digest_of_tombstones
-SELECT count(*), sum({weight} * (removed_at % 1000003)), sum({weight} * {status_number})
+SELECT
+    count(*), sum({weight} * (removed_at % 1000003)), sum({weight} * {status_number}), sum({weight} * length(request))
 FROM tombstones WHERE uid >= ? AND uid < ?
 
 -- name: digest_of_job_events
@@ -781,7 +783,7 @@ WHERE dependent_uid >= ? AND dependent_uid < ?
 SELECT uid, number, at, level, message FROM job_logs WHERE uid >= ? AND uid < ?
 
 -- name: rows_of_tombstones
-SELECT uid, id, queue, type, status, idempotency_key, removed_at FROM tombstones WHERE uid >= ? AND uid < ?
+SELECT uid, id, queue, type, status, idempotency_key, removed_at, request FROM tombstones WHERE uid >= ? AND uid < ?
 
 -- name: rows_of_job_events
 SELECT {event_columns} FROM job_events WHERE n >= ? AND n < ? ORDER BY n

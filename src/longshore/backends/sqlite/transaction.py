@@ -232,7 +232,7 @@ class SQLiteTransaction(SQLiteLine):
         records = [change.record for change in changes]
         self._many(
             SQL.insert_tombstone,
-            ((r.uid, r.id, r.queue, r.type, r.status, r.idempotency_key, self.now) for r in records),
+            ((r.uid, r.id, r.queue, r.type, r.status, r.idempotency_key, self.now, r.request) for r in records),
         )
         self._many(SQL.delete_tag, ((tag, r.uid) for r in records for tag in r.tags))
         for statement in (SQL.delete_logs, SQL.delete_edges, SQL.delete_job):

@@ -12,10 +12,9 @@ from longshore.backends.sql.columns import Row, record_of_row, tombstone_of_row
 from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.sqlite.search import found
 from longshore.backends.sqlite.statements import SQL
-from longshore.backends.transaction import Tombstone
 from longshore.backends.view import LogEnds, Search
 from longshore.core.lifecycle import ELIGIBLE
-from longshore.core.record import Record
+from longshore.core.record import Record, Tombstone
 
 
 class SQLiteView(SQLView):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from longshore.backends.transaction import KEY_TTL, Tombstone, Transaction
+from longshore.backends.transaction import KEY_TTL, Transaction
 from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
 from longshore.core.change import Change, EventRow
-from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound
+from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound, KeyReused
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record, job_of, record_of
+from longshore.core.record import REQUEST, Record, Tombstone, job_of, record_of
+from longshore.core.repeats import is_repeat
 
 
 def enqueue_job(tx: Transaction, job: Job) -> str:
@@ -26,10 +27,23 @@ def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     return store_records(tx, _records_of(jobs, tx.now))
 
 
-def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str]) -> list[Job]:
+def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
+    """Stores the batch or raises; a key that is known is in the way as an id is."""
+    records = _records_of(jobs, tx.now)
+    fresh, answers = _without_known_keys(tx, records)
+    if len(fresh) != len(records):
+        new = {record.id for record in fresh}
+        raise DuplicateJob(list(dict.fromkeys(found for found in answers if found not in new)) or answers)
+    _refuse_twins(fresh)
+    _store_fresh(tx, fresh)
+    return answers
+
+
+def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same_only: bool = False) -> list[Job]:
     """Stores what is not there yet; answers each job as it is stored, or with the job whose key or id it has.
 
-    Only ids named as `in_use` are looked for: new ones hardly ever are, and DuplicateJob names those that are.
+    Only ids named as `in_use` are looked for: new ones hardly ever are, and DuplicateJob names those that are. With
+    `same_only` a job that is known must be the one that is given: KeyReused or DuplicateJob if it is another.
     """
     records = _records_of(jobs, tx.now)
     by_id: dict[str, Record] = tx.jobs_seen(list(in_use)) if in_use else {}
@@ -37,15 +51,23 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str]) -> l
     by_key = tx.jobs_behind(list(dict.fromkeys(pairs)), tx.now - KEY_TTL) if pairs else {}
     fresh: list[Record] = []
     answers: list[Record | Tombstone] = []
+    taken: list[str] = []
     for record in records:
         key = record.idempotency_key
-        found = (by_key.get((record.queue, key)) if key is not None else None) or by_id.get(record.id)
+        behind_key = by_key.get((record.queue, key)) if key is not None else None
+        found = behind_key or by_id.get(record.id)
+        if found is not None and same_only and not is_repeat(record, found):
+            if behind_key is not None:
+                raise KeyReused(str(key), found.id)
+            taken.append(found.id)
         if found is None:
             found = by_id[record.id] = record
             if key is not None:
                 by_key[record.queue, key] = record
             fresh.append(record)
         answers.append(found)
+    if taken:
+        raise DuplicateJob(taken)
     changed = _store_fresh(tx, fresh)
     return [_as_job(answer if not changed else changed.get(answer.uid, answer)) for answer in answers]
 
@@ -53,8 +75,9 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str]) -> l
 def _as_job(known: Record | Tombstone) -> Job:
     if isinstance(known, Record):
         return job_of(known)
-    uid, job_id, queue, type_, status, key = known
-    return Job(id=job_id, uid=uid, queue=queue, type=type_, status=status, idempotency_key=key)
+    uid, job_id, queue, type_, status, key, request = known
+    options = {} if request is None else {REQUEST: request}
+    return Job(id=job_id, uid=uid, queue=queue, type=type_, status=status, idempotency_key=key, options=options)
 
 
 def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:

@@ -32,7 +32,7 @@ class Swept(NamedTuple):
 
 def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
     """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
-    reclaimed = _crash(tx, tx.leases_ended(limit), "its lease ran out")
+    reclaimed = _crash(tx, tx.leases_ended(limit), transitions.LEASE_RAN_OUT)
     outlived = tx.jobs_outlived(limit)
     write(tx, [expired(record, tx.now) for record in outlived])
     rechecked, unsure = recheck_unsure_edges(tx, limit)

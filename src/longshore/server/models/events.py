@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from longshore.core.job import JobEvent
 from longshore.core.lifecycle import JobStatus
+from longshore.core.moments import from_micros
 
 
 class EventView(BaseModel):
@@ -27,11 +28,11 @@ class EventView(BaseModel):
     assignee_id: str | None
     actor: str
     occurred_at: datetime
-    detail: dict[str, Any]
+    detail: dict[str, Any] = Field(description="What this kind of event tells besides; times are RFC 3339.")
 
 
 class EventPage(BaseModel):
-    """A piece of the log."""
+    """A piece of the durable log, oldest first."""
 
     items: list[EventView]
     next_cursor: str | None = Field(description="After the last one here; what you gave, if there is none.")
@@ -40,4 +41,11 @@ class EventPage(BaseModel):
 def event_view(event: JobEvent) -> EventView:
     """From the record."""
     fields = {name: getattr(event, name) for name in EventView.model_fields}
-    return EventView.model_construct(**{**fields, "detail": dict(event.detail)})
+    return EventView.model_construct(**{**fields, "detail": _shown(event)})
+
+
+def _shown(event: JobEvent) -> dict[str, Any]:
+    """The details, with the one time among them told as all others are; the log keeps it in microseconds."""
+    if event.event == "job.delayed" and "until" in event.detail:
+        return {**event.detail, "until": from_micros(event.detail["until"])}
+    return dict(event.detail)

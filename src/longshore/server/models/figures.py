@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from longshore.backends.contract import WorkerInfo
+from longshore.core.explanation import state_of_worker
 from longshore.core.job import JobStats
 from longshore.core.lifecycle import JobStatus
 
@@ -22,37 +23,38 @@ class WorkerView(BaseModel):
     host: str
     pid: int
     version: str
-    state: str
+    state: str = Field(description="What it said of itself last; `silent` if it has said nothing for a minute.")
     started_at: datetime | None
     seen_at: datetime | None
 
 
 class WorkerList(BaseModel):
-    """Those heard of in the last day, by id."""
+    """The workers heard of in the last day, sorted by id."""
 
     items: list[WorkerView]
 
 
-def worker_view(worker: WorkerInfo) -> WorkerView:
+def worker_view(worker: WorkerInfo, now: datetime) -> WorkerView:
     """From the record."""
     fields = {name: getattr(worker, name) for name in WorkerView.model_fields}
-    return WorkerView(**{**fields, "queues": list(worker.queues), "tags": list(worker.tags)})
+    state = state_of_worker(worker.state, worker.seen_at, now)
+    return WorkerView(**{**fields, "queues": list(worker.queues), "tags": list(worker.tags), "state": state})
 
 
 class StatsView(BaseModel):
-    """How many jobs there are."""
+    """How many jobs there are, of all queues or one, or of those that carry all tags."""
 
-    queue: str | None
-    tags: list[str]
+    queue: str | None = Field(description="The queue asked for; null is all of them.")
+    tags: list[str] = Field(description="The tags asked for.")
     counts: dict[JobStatus, int] | None = Field(description="By status, exact; null if tags were asked for.")
     delayed: int | None = Field(description="Jobs that wait for their time; null if tags were asked for.")
-    total_jobs: int
-    pending_jobs: int
-    running_jobs: int
-    completed_jobs: int
-    stopped_jobs: int
-    failed_jobs: int
-    total_retries: int
+    total_jobs: int = Field(description="Jobs in any status.")
+    pending_jobs: int = Field(description="INITIAL_PENDING: not run yet.")
+    running_jobs: int = Field(description="RUNNING.")
+    completed_jobs: int = Field(description="COMPLETED.")
+    stopped_jobs: int = Field(description="Over without having completed: STOPPED, UNSCHEDULED, UNKNOWN_STOPPED, DEAD.")
+    failed_jobs: int = Field(description="Failed or crashed, and to be run again: FAILED_RETRY, UNKNOWN_RETRY.")
+    total_retries: int = Field(description="Failed tries of all these jobs together.")
 
 
 def stats_view(

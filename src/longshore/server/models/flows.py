@@ -11,7 +11,7 @@ from longshore.core.lifecycle import JobStatus
 
 
 class StepView(BaseModel):
-    """One step."""
+    """One step of a flow, which is a job."""
 
     name: str
     job_id: str
@@ -22,7 +22,7 @@ class StepView(BaseModel):
 
 
 class FlowView(BaseModel):
-    """A flow as it stands."""
+    """A flow as it stands: how far it is, step by step."""
 
     id: str
     name: str

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from longshore.core.dependencies import DependencyPolicy
 from longshore.core.errors import InvalidArgument
+from longshore.core.explanation import ReasonKind
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.payload import read_json
+from longshore.core.record import REQUEST
 from longshore.core.vocabulary import word_for_job
 from longshore.server.models.encoding import base64_text
+
+State = Literal["CREATED", "QUEUED", "RUNNING", "SUCCESS", "RETRY", "DEAD", "CANCELLED"]
 
 
 class LeaseView(BaseModel):
@@ -24,14 +29,14 @@ class LeaseView(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A job without what it carries."""
+    """A job as lists show it, without what it carries."""
 
     id: str
     uid: int
     queue: str
     type: str
     status: JobStatus
-    state: str = Field(description="CREATED, QUEUED, RUNNING, SUCCESS, RETRY, DEAD or CANCELLED.", examples=["QUEUED"])
+    state: State = Field(description="The platform's word for where it stands.", examples=["QUEUED"])
     tags: list[str]
     priority: int
     lifo: bool
@@ -70,12 +75,12 @@ class JobView(JobSummary):
     delay: float | None = Field(description="Seconds, as given.")
     timeout: float | None = Field(description="Seconds.")
     depends_on: list[str]
-    on_dependency_failure: str
+    on_dependency_failure: DependencyPolicy
     options: dict[str, Any]
 
 
 class JobPage(BaseModel):
-    """Some of the jobs that match."""
+    """One page of the jobs that match."""
 
     items: list[JobSummary]
     next_cursor: str | None = Field(description="Ask again with this for the next page; null on the last.")
@@ -97,24 +102,24 @@ class LogLines(BaseModel):
 
 
 class ProgressView(BaseModel):
-    """How far a job is."""
+    """How far a job is, as it said last."""
 
     status: JobStatus
-    state: str
+    state: State
     progress: Any
     executions: int
 
 
 class ReasonView(BaseModel):
-    """One reason."""
+    """One reason why a job is not running, with the way out; `kind` never changes its meaning."""
 
-    kind: str
-    text: str
+    kind: ReasonKind
+    text: str = Field(description="For people.")
     details: dict[str, Any]
 
 
 class ExplanationView(BaseModel):
-    """Why a job is not running now."""
+    """Why a job is not running now: all reasons, the one to begin with first."""
 
     job_id: str
     status: JobStatus
@@ -145,8 +150,13 @@ def view(job: Job, now: datetime) -> JobView:
         timeout=_seconds(job.timeout),
         depends_on=list(job.depends_on),
         on_dependency_failure=job.on_dependency_failure,
-        options=dict(job.options),
+        options=shown_options(job),
     )
+
+
+def shown_options(job: Job) -> dict[str, Any]:
+    """What was asked for with it; not the server's own note of the request it came with."""
+    return {name: value for name, value in job.options.items() if name != REQUEST}
 
 
 def _summed_up(job: Job, now: datetime) -> dict[str, Any]:

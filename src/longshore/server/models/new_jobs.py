@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 
 from longshore.core.lifecycle import JobStatus
-from longshore.server.models.fields import Count, Name, Number, Seconds
+from longshore.server.models.fields import Count, Kept, Moment, Name, Number, Seconds
 from longshore.server.options import MOST_PER_BATCH
 
 
 class Backoff(BaseModel):
-    """The wait between tries."""
+    """How long to wait between one try and the next."""
 
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["fixed", "exponential"]
     delay: Seconds = Field(description="Seconds before the first repeat.")
     cap: Seconds | None = Field(None, description="Seconds it never exceeds.")
-    jitter: float = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
+    jitter: StrictFloat = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
 
 
 class JobSettings(BaseModel):
@@ -37,8 +37,8 @@ class JobSettings(BaseModel):
     tags: list[Name] = Field(default_factory=list, max_length=100, json_schema_extra={"default": []})
     timeout: Seconds | None = Field(None, gt=0, description="Seconds that one try may take.")
     parent_id: Name | None = None
-    remove_on_complete: StrictBool | Count = Field(False, description="True, or how many to keep.")
-    remove_on_fail: StrictBool | Count = Field(False, description="True, or how many to keep.")
+    remove_on_complete: Kept = Field(False, description="True, or how many to keep.")
+    remove_on_fail: Kept = Field(False, description="True, or how many to keep.")
     concurrency_key: Name | None = Field(None, description="Jobs that share it share its limits.")
     max_crashes: Count | None = Field(3, description="Crashes survived; null is no limit.")
 
@@ -66,8 +66,8 @@ class NewJob(JobSettings):
     type: Name = Field(description="Which task runs it.")
     data: Any = Field(None, description="Its arguments: any JSON.")
     id: Name | None = Field(None, description="An id of your own; left out, it gets a UUID.")
-    run_at: AwareDatetime | None = Field(None, description="Not before; wins over delay.")
-    expires_at: AwareDatetime | None = Field(None, description="Not started after this.")
+    run_at: Moment | None = Field(None, description="Not before; wins over delay.")
+    expires_at: Moment | None = Field(None, description="Not started after this.")
     depends_on: list[Name] = Field(
         default_factory=list,
         max_length=1_000,
@@ -84,7 +84,7 @@ class NewJob(JobSettings):
 
 
 class BatchJob(NewJob):
-    """One of many."""
+    """One of the jobs of a batch."""
 
     idempotency_key: Name | None = Field(None, description="As the header Idempotency-Key, for this job alone.")
 
@@ -125,6 +125,6 @@ class Accepted(BaseModel):
 
 
 class AcceptedJobs(BaseModel):
-    """In the order in which they were sent."""
+    """The jobs that are stored and will be run, in the order in which they were sent."""
 
     jobs: list[Accepted]

@@ -42,7 +42,7 @@ class LimitsChange(BaseModel):
 
 
 class LimitsView(BaseModel):
-    """Null is no limit."""
+    """The limits of a queue; null means unlimited."""
 
     running: int | None
     per_key: int | None
@@ -61,7 +61,7 @@ class QueueView(BaseModel):
 
 
 class QueueList(BaseModel):
-    """By name."""
+    """All queues the caller may see, sorted by name."""
 
     items: list[QueueView]
 
@@ -75,7 +75,7 @@ def queue_view(info: QueueInfo) -> QueueView:
             running=info.running, per_key=info.per_key, rate=_rate(info.rate), rate_per_key=_rate(info.rate_per_key)
         ),
         counts={status: info.counts.get(status, 0) for status in JobStatus},
-        waiting=sum(number for status, number in info.counts.items() if status.eligible),
+        waiting=info.waiting,
     )
 
 

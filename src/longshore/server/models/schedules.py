@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from longshore.core.cron import Repeat, Schedule
-from longshore.server.models.fields import Count, Name, Seconds
+from longshore.server.models.fields import Count, Moment, Name, Seconds
 from longshore.server.models.jobs import JobView, view
 from longshore.server.models.new_jobs import JobSettings
 
@@ -24,8 +24,8 @@ class RepeatBody(BaseModel):
     every: Seconds | None = Field(None, description="Seconds.")
     tz: str = Field("UTC", max_length=255)
     limit: Count | None = Field(None, ge=1)
-    start: AwareDatetime | None = None
-    end: AwareDatetime | None = None
+    start: Moment | None = None
+    end: Moment | None = None
     on_gap: Literal["next", "skip"] = "next"
     on_overlap: Literal["first", "second", "both"] = "first"
     catch_up: Literal["none", "last", "all"] = "last"
@@ -53,11 +53,11 @@ class SchedulePut(BaseModel):
 
     job: PatternJob
     repeat: RepeatBody
-    paused: bool | None = Field(None, description="Left out, it stays as it is.")
+    paused: StrictBool | None = Field(None, description="Left out, it stays as it is.")
 
 
 class ScheduleView(BaseModel):
-    """A schedule as it stands."""
+    """A schedule as it stands: what it makes, when, and when it last did."""
 
     id: str
     queue: str
@@ -75,13 +75,13 @@ class ScheduleView(BaseModel):
 
 
 class ScheduleList(BaseModel):
-    """By id."""
+    """All schedules the caller may see, sorted by id."""
 
     items: list[ScheduleView]
 
 
 class Times(BaseModel):
-    """Planned times."""
+    """The next planned times, the nearest first."""
 
     items: list[datetime]
 

@@ -32,7 +32,7 @@ class TokenRequest(BaseModel):
 
 
 class TokenView(BaseModel):
-    """What is known of a token."""
+    """What is known of a token: all but its secret."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class NewTokenView(TokenView):
 
 
 class TokenList(BaseModel):
-    """All there are."""
+    """All tokens the caller may see, also those that are over."""
 
     items: list[TokenView]
 

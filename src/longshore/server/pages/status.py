@@ -8,13 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from longshore.backends.contract import QueueInfo, WorkerInfo
+from longshore.core.explanation import state_of_worker
 from longshore.core.job import Job
-from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
+from longshore.core.lifecycle import JobStatus
 
 _SHOWN_ERROR = 200
 _SHOWN_WORKERS = 50
-_SILENT = 60.0
-"""Seconds after which a worker that says nothing counts as gone: a few of the usual heartbeats."""
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
@@ -38,17 +37,15 @@ def status_of(
 
 def _queue(queue: QueueInfo) -> dict[str, Any]:
     counts = queue.counts
-    waiting = sum(number for status, number in counts.items() if status.eligible)
-    running = sum(counts.get(status, 0) for status in HOLDS_CAPACITY)
     completed, dead = counts.get(JobStatus.COMPLETED, 0), counts.get(JobStatus.DEAD, 0)
     limits = {"running at once": queue.running, "per key": queue.per_key}
     return {
         "name": queue.name,
-        "waiting": f"{waiting:,}",
-        "running": f"{running:,}",
+        "waiting": f"{queue.waiting:,}",
+        "running": f"{queue.held:,}",
         "completed": f"{completed:,}",
         "dead": f"{dead:,}",
-        "other": f"{sum(counts.values()) - waiting - running - completed - dead:,}",
+        "other": f"{sum(counts.values()) - queue.waiting - queue.held - completed - dead:,}",
         "paused": queue.paused,
         "limits": ", ".join(f"{number} {told}" for told, number in limits.items() if number is not None),
     }
@@ -71,8 +68,7 @@ def _job(job: Job, now: datetime) -> dict[str, Any]:
 
 
 def _worker(worker: WorkerInfo, now: datetime) -> dict[str, Any]:
-    silent = worker.seen_at is None or (now - worker.seen_at).total_seconds() > _SILENT
-    state = "silent" if silent and worker.state == "running" else worker.state
+    state = state_of_worker(worker.state, worker.seen_at, now)
     return {
         "id": worker.id,
         "host": worker.host,

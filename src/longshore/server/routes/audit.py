@@ -6,19 +6,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from longshore.core.job import JobEvent
 from longshore.core.names import check_name
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
-from longshore.server.models.events import EventPage, event_view
+from longshore.server.log_pages import page_of_log
+from longshore.server.models.events import EventPage
 from longshore.server.models.fields import Name
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.routes.events import After, Limit
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=GuardedRoute)
-
-_AT_ONCE = 1_000
-_MOST_LOOKS = 20
-"""Of a log in which workers wrote nearly everything one call looks through so much; the cursor leads on."""
 
 
 @router.get(
@@ -36,15 +34,8 @@ async def read_audit(
     """Events with an `actor`, oldest first. A page may be short and not the last: ask on while `next_cursor` moves."""
     who = None if actor is None else check_name("actor", actor)
     only = None if queue is None else caller.check_queue(check_name("queue", queue))
-    found, cursor = [], after
-    for _ in range(_MOST_LOOKS):
-        events = await here.backend.read_events(cursor, _AT_ONCE, queue=only)
-        for event in events:
-            cursor = event.cursor
-            if event.actor and who in (None, event.actor) and caller.sees(event.queue):
-                found.append(event_view(event))
-                if len(found) == limit:
-                    return EventPage.model_construct(items=found, next_cursor=cursor)
-        if len(events) < _AT_ONCE:
-            break
-    return EventPage.model_construct(items=found, next_cursor=cursor)
+
+    def passes(event: JobEvent) -> bool:
+        return bool(event.actor) and who in (None, event.actor) and caller.sees(event.queue)
+
+    return await page_of_log(here.backend, after, limit, queue=only, passes=passes)

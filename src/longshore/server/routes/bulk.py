@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus
@@ -32,8 +32,8 @@ class BulkBody(BaseModel):
 
     action: Literal["cancel", "retry", "promote", "delete"]
     filter: FilterBody = Field(description="At least one condition.")
-    dry_run: bool = Field(False, description="Only count.")
-    limit: int = Field(10_000, ge=1, le=MOST, description="Jobs to act upon at most.")
+    dry_run: StrictBool = Field(False, description="Only count.")
+    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="Jobs to act upon at most.")
 
 
 class RetryAllBody(BaseModel):
@@ -42,13 +42,13 @@ class RetryAllBody(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"filter": {"types": ["pay"]}}]})
 
     filter: FilterBody = Field(default_factory=lambda: FilterBody.model_validate({}), description="Left out: all.")
-    dry_run: bool = Field(False, description="Only count.")
-    reset: bool = Field(True, description="Whether their failures and crashes are counted anew.")
-    limit: int = Field(10_000, ge=1, le=MOST, description="Jobs to bring back at most.")
+    dry_run: StrictBool = Field(False, description="Only count.")
+    reset: StrictBool = Field(True, description="Whether their failures and crashes are counted anew.")
+    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="Jobs to bring back at most.")
 
 
 class BulkAnswer(BaseModel):
-    """What became of it."""
+    """What became of an act on all jobs that match a filter."""
 
     action: str
     dry_run: bool
@@ -106,8 +106,9 @@ async def list_dead_letters(
     responses=refusals(),
 )
 @needs(Scope.ADMIN)
-async def retry_dead_letters(body: RetryAllBody, here: Here, caller: Calling) -> BulkAnswer:
-    """Sends all dead jobs that match back to their queues, recorded with who asked for it."""
+async def retry_dead_letters(here: Here, caller: Calling, body: RetryAllBody | None = None) -> BulkAnswer:
+    """Sends all dead jobs that match back to their queues, recorded with who asked for it. Without a body: all."""
+    body = body or RetryAllBody.model_validate({})
     report = await act_on_all(
         here.queue,
         "retry",

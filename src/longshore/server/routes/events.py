@@ -10,7 +10,8 @@ from longshore.core.names import check_name
 from longshore.runtime.events import EVERY, check_event
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.live import MEDIA_TYPE, EventStream
-from longshore.server.models.events import EventPage, event_view
+from longshore.server.log_pages import page_of_log
+from longshore.server.models.events import EventPage
 from longshore.server.models.fields import Name
 from longshore.server.models.problems import refusals
 from longshore.server.names_in_paths import JobId
@@ -47,11 +48,14 @@ async def read_events(
     queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
     job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
 ) -> EventPage:
-    """Events after a cursor, oldest first; none is ever skipped, however late it was committed."""
+    """Events after a cursor, oldest first; none is ever skipped, however late it was committed.
+
+    `next_cursor` is where to go on, also later: the end is reached when it is the cursor you sent. For a caller who is
+    bound to several queues a page may be short although more follow.
+    """
     wanted = await _wanted(here, caller, queue, job_id, None)
-    events = await here.backend.read_events(after, limit, queue=wanted.only_queue or queue, job_id=job_id)
-    shown = [event_view(event) for event in events if wanted.has(event)]
-    return EventPage.model_construct(items=shown, next_cursor=events[-1].cursor if events else after)
+    passes = None if wanted.queues is None or wanted.only_queue is not None else wanted.has
+    return await page_of_log(here.backend, after, limit, queue=wanted.only_queue, job_id=job_id, passes=passes)
 
 
 @router.get(
@@ -89,11 +93,8 @@ async def stream_events(
 async def get_history(job_id: JobId, here: Here, caller: Calling, after: After = None, limit: Limit = 100) -> EventPage:
     """What happened to it, in order."""
     await here.job(caller, job_id)
-    events = await here.backend.read_events(after, limit, job_id=job_id)
-    return EventPage.model_construct(
-        items=[event_view(event) for event in events if caller.sees(event.queue)],  # its id may have been another's
-        next_cursor=events[-1].cursor if events else after,
-    )
+    passes = None if caller.queues is None else lambda event: caller.sees(event.queue)  # its id may have been another's
+    return await page_of_log(here.backend, after, limit, job_id=job_id, passes=passes)
 
 
 @router.get(

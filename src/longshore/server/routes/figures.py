@@ -25,10 +25,11 @@ router = APIRouter(prefix="/v1", route_class=GuardedRoute)
 )
 @needs(Scope.READ)
 async def list_workers(here: Here, caller: Calling) -> WorkerList:
-    """Those heard of in the last day; `state` is what they said last, `seen_at` when."""
+    """Those heard of in the last day; `state` is what they said last, or `silent` after a minute; `seen_at` is when."""
     found = await here.queue.list_workers()
-    mine = [one for one in found if caller.queues is None or (one.queues and caller.queues.issuperset(one.queues))]
-    return WorkerList(items=[worker_view(worker) for worker in mine])
+    mine = [worker for worker in found if caller.owns(worker.queues)]
+    now = await here.backend.now()
+    return WorkerList(items=[worker_view(worker, now) for worker in mine])
 
 
 @router.get(

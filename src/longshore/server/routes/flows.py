@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
-from longshore.core.errors import JobNotFound
+from longshore.app.flow_office import no_such_flow
 from longshore.core.flow_drawing import drawing
 from longshore.core.flow_progress import status_of_flow
 from longshore.core.job import Job
@@ -100,5 +100,5 @@ async def _steps(here: Platform, caller: Caller, flow_id: str) -> list[Job]:
     """All of them; a caller who may not see one of their queues does not see the flow."""
     steps = await here.harbor.get_flow(flow_id).steps()
     if not all(caller.sees(step.queue) for step in steps):
-        raise JobNotFound(flow_id)
+        raise no_such_flow(flow_id)
     return steps

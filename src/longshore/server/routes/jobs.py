@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
-from longshore.core.errors import InvalidTransition
 from longshore.core.explanation import explanation_of
 from longshore.core.job import Job
+from longshore.runtime.acts import cancel_one, delete_one
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.models.jobs import (
     ExplanationView,
@@ -41,7 +41,7 @@ class RetryBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reset: bool = Field(True, description="Whether its failures and crashes are counted anew.")
+    reset: StrictBool = Field(True, description="Whether its failures and crashes are counted anew.")
 
 
 @router.get("", operation_id="list_jobs", summary="List jobs", response_model=JobPage, responses=refusals())
@@ -81,6 +81,7 @@ async def get_job(
     if wait and not job.status.final:
         job = await until_over(here, job, min(wait, here.options.longest_wait))
         await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
+        caller.check_job(job)  # and its id may have become another's
     return await _shown(here, job)
 
 
@@ -94,9 +95,9 @@ async def get_job(
 )
 @needs(Scope.ADMIN)
 async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
-    """Removes it for good, be it waiting or over. One that a worker has is refused: cancel it first."""
-    job = await here.job(caller, job_id)
-    await here.queue.remove_job(job.id)
+    """Removes a job that is over, for good. One that waits or runs is refused: cancel it first."""
+    await here.check_job(caller, job_id)
+    await delete_one(here.queue, job_id)
     return Response(status_code=204)
 
 
@@ -111,11 +112,7 @@ async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
 async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
     """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused."""
     await here.check_job(caller, job_id)
-    cancelled, _ = await here.queue.cancel_jobs(job_ids=[job_id])
-    job = await here.job(caller, job_id)
-    if not cancelled and job.status.final:
-        raise InvalidTransition(job_id, job.status, "cancelled", "it is over already")
-    return await _shown(here, job)
+    return await _shown(here, caller.check_job(await cancel_one(here.queue, job_id)))
 
 
 @router.post(

@@ -18,7 +18,7 @@ router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
 
 class Health(BaseModel):
-    """Alive."""
+    """That the server is alive, which it is if it answers."""
 
     status: Literal["ok"]
 
@@ -67,6 +67,6 @@ async def readiness(here: Here) -> Response:
 async def metrics(here: Here, caller: Calling) -> Response:
     """Depth, age, throughput, latency, failures, crashes and lost leases of every queue, and this server's own."""
     caller.check_everywhere()
-    seen = await look(here.backend)
+    seen = await look(here.backend, here.figures.label)
     written = here.figures.written(seen, streams=here.streams, silence=here.tail.silence)
     return Response(written, media_type=CONTENT_TYPE_LATEST)

@@ -40,7 +40,10 @@ async def get_queue(queue: QueueName, here: Here, caller: Calling) -> QueueView:
 )
 @needs(Scope.ADMIN)
 async def pause_queue(queue: QueueName, here: Here, caller: Calling) -> QueueView:
-    """Nothing of it starts until it is resumed, in any process; what runs goes on."""
+    """Nothing of it starts until it is resumed, in any process; what runs goes on.
+
+    Any name is a queue: one that nobody has used yet is paused as well, so mind the spelling.
+    """
     await here.queue.pause_queue(caller.check_queue(queue))
     return await _shown(here, caller, queue)
 

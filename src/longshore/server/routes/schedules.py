@@ -23,6 +23,7 @@ from longshore.server.models.schedules import (
 )
 from longshore.server.names_in_paths import ScheduleId
 from longshore.server.platform import Here, Platform
+from longshore.server.within_queues import check_kinship, check_schedule_id
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 
@@ -77,14 +78,14 @@ async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> 
 async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, caller: Calling) -> ScheduleView:
     """The same times again move nothing; other times are planned anew from now. Its runs are remembered."""
     caller.check_queue(body.job.queue)
-    if caller.queues is not None:
-        await _seen_if_there(here, caller, schedule_id)
+    await check_schedule_id(here.backend, caller, schedule_id)
     given = body.job.options()
     queue, expires_at = given.pop("queue"), given.pop("expires_after")
     try:
         job = job_from(**given, expires_at=expires_at, queue=queue)
     except InvalidArgument as error:
         raise InvalidArgument(f"job.{error.field}", error.problem) from None
+    await check_kinship(here.backend, caller, [job])
     schedule = Schedule(id=schedule_id, job=job, repeat=body.repeat.repeat(), paused=bool(body.paused))
     with in_words_of_its_job("schedule_id"):
         stored = await here.queue.put_schedule(schedule, keep_pause=body.paused is None)
@@ -171,15 +172,6 @@ async def _seen(here: Platform, caller: Caller, schedule_id: str) -> Schedule:
     if not caller.sees(schedule.job.queue):
         raise ScheduleNotFound(schedule_id)
     return schedule
-
-
-async def _seen_if_there(here: Platform, caller: Caller, schedule_id: str) -> None:
-    """Whoever may not see a schedule may not take it over by its id either."""
-    try:
-        schedule = await here.queue.get_schedule(schedule_id)
-    except ScheduleNotFound:
-        return
-    caller.check_queue(schedule.job.queue)
 
 
 async def _view(here: Platform, schedule: Schedule) -> ScheduleView:

@@ -12,7 +12,7 @@ from longshore.server.access import GuardedRoute, Scope, needs, takes_form
 from longshore.server.origins import SAFE
 from longshore.server.pages.rendering import page
 from longshore.server.problems import kind_of
-from longshore.server.refusals import TooLarge, TooMany, Unauthenticated
+from longshore.server.refusals import Forbidden, TooLarge, TooMany, Unauthenticated
 from longshore.server.sessions import LASTS, PLAIN, SECURE
 from longshore.server.token_gate import TokenGate
 
@@ -40,7 +40,7 @@ async def sign_in(request: Request) -> Response:
         return RedirectResponse("/", 303)
     try:
         value = await gate.begin_session(request, await _field(request, "token"))
-    except (Unauthenticated, TooMany) as error:
+    except (Unauthenticated, Forbidden, TooMany) as error:
         told = problems.problem(error)
         return page("sign_in.html", {"trouble": str(error)}, kind_of(type(error)).status, told.headers)
     answer = RedirectResponse("/", 303)

@@ -27,7 +27,7 @@ async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResp
     failed = await here.backend.list_jobs(
         JobFilter(queues=theirs, statuses=(JobStatus.DEAD, JobStatus.FAILED_RETRY)), limit=_SHOWN
     )
-    workers = await here.backend.list_workers() if caller.queues is None else []
+    workers = [worker for worker in await here.backend.list_workers() if caller.owns(worker.queues)]
     now = await here.backend.now()
     signed_in = caller.name if getattr(request.state, "signed_in", False) else ""
     return page("status.html", {**status_of(queues, latest.items, failed.items, workers, now), "signed_in": signed_in})

@@ -4,44 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
-from time import monotonic
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from longshore.backends import checks
+from longshore.backends.contract import Page
 from longshore.backends.remote import records
-from longshore.backends.remote.forms import WAIT, an_object, only, read_span
-from longshore.backends.remote.protocol import CHANGES, FORGETFUL, KEY, MARK, MOST_AT_ONCE, SENT_TO, VERBS, Verb
+from longshore.backends.remote.forms import an_object, only, read_span
+from longshore.backends.remote.protocol import (
+    CHANGES,
+    DEQUEUE_JOBS,
+    FORGETFUL,
+    KEY,
+    LIST_JOBS,
+    MARK,
+    MOST_AT_ONCE,
+    SENT_TO,
+    VERBS,
+    Verb,
+)
+from longshore.core.acting import acting
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 from longshore.core.names import check_name
 from longshore.server.access import Caller, GuardedRoute, Scope, as_the_store, needs
 from longshore.server.bodies import read_body
+from longshore.server.claiming import claimed_within
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Platform
+from longshore.server.portions import LARGE, page_within, weight_of
+from longshore.server.racing import first_of
+from longshore.server.verb_description import CHANGES_ANSWER, CHANGES_BODY, described, told_in_full
 from longshore.server.within_queues import carry_out
 
 router = APIRouter(route_class=GuardedRoute)
 
-_LOOK_AGAIN = 5.0
-"""Seconds after which a claim that waits looks although it has heard nothing."""
-_SLACK = 0.002
-_BOUNDED = frozenset(
-    {
-        "dequeue_jobs",
-        "settle_and_dequeue",
-        "list_jobs",
-        "read_events",
-        "reclaim_expired_leases",
-        "time_out_cancellations",
-    }
-)
-_NOTES = frozenset({"set_progress", "append_log", "save_checkpoint"})
-_CLAIM = "dequeue_jobs"
+_USUAL_PAGE = 100
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _write = json.JSONEncoder(separators=(",", ":"), default=str).encode
@@ -55,18 +56,27 @@ def _serving(verb: Verb[Any]) -> Handler:
         caller: Caller = request.state.caller
         raw = await request.body()
         arguments, wait = _arguments(here, verb, read_body(raw))
-        _check_leases(verb, caller, arguments)
-        if verb.name in _NOTES:
-            here.notes.count(caller.name, arguments["job_id"])
+        unfenced = _is_unfenced(verb, arguments)
+        if unfenced:  # what is done to a job without its lease is an operator's act
+            caller.check_scope(Scope.ADMIN)
+        if verb.note_of:
+            here.notes.count(caller.name, check_name(verb.note_of, arguments[verb.note_of]))
         if "actor" in verb.takes and request.app.state.gate.authenticates:
             arguments["actor"] = caller.name  # whoever they say they are
 
         async def answer() -> bytes:
             if wait:
-                found = await _claimed_within(request, here, caller, arguments, wait)
+                found: Any = await claimed_within(request, here, caller, arguments, wait)
+            elif unfenced and request.app.state.gate.authenticates:
+                with acting(caller.name):
+                    found = await carry_out(here.backend, caller, verb.name, arguments)
+            elif verb is LIST_JOBS:
+                found = await _page(here, caller, arguments)
             else:
                 found = await carry_out(here.backend, caller, verb.name, arguments)
-            return _written(verb, caller, found)
+            if weight_of(found) < LARGE:
+                return _written(verb, caller, found, _write)
+            return await asyncio.to_thread(_written, verb, caller, found, _write_in_pieces)  # it holds up nobody else
 
         key = request.headers.get(KEY, "")
         if key and not verb.looks:
@@ -83,7 +93,7 @@ def _serving(verb: Verb[Any]) -> Handler:
         return Response(body, 200, headers, "application/json")
 
     serve.__name__ = verb.operation
-    serve.__doc__ = _told_in_full(verb)
+    serve.__doc__ = told_in_full(verb)
     return serve
 
 
@@ -91,7 +101,7 @@ def _arguments(here: Platform, verb: Verb[Any], body: Any) -> tuple[dict[str, An
     """What the verb is called with, and how long a claim may wait."""
     told = an_object("body", body)
     wait = 0.0
-    if verb.name == _CLAIM and "wait" in told:
+    if verb is DEQUEUE_JOBS and "wait" in told:
         given = read_span("wait", told.pop("wait"))
         wait = min(check_duration("wait", given, positive=False) / SECOND, here.options.longest_wait)
     only("", told, verb.takes)
@@ -99,32 +109,46 @@ def _arguments(here: Platform, verb: Verb[Any], body: Any) -> tuple[dict[str, An
         if name not in told:
             raise InvalidArgument(name, "is missing")
     arguments = {name: verb.takes[name].read(name, value) for name, value in told.items()}
-    if verb.name in _BOUNDED and type(arguments.get("limit")) is int:
+    if verb.bounded and type(arguments.get("limit")) is int:
         arguments["limit"] = min(arguments["limit"], MOST_AT_ONCE)
     if verb.name == "wait_for_change":  # those who wait long wait at an address of its own
         arguments["timeout"] = 0
-    if verb.name in _NOTES:
-        check_name("job_id", arguments["job_id"])
     return arguments, wait
 
 
-def _check_leases(verb: Verb[Any], caller: Caller, arguments: dict[str, Any]) -> None:
-    """A call without a lease is one of whoever calls, and that is for operators."""
+def _is_unfenced(verb: Verb[Any], arguments: dict[str, Any]) -> bool:
+    """Whether it changes a job whose lease is not shown."""
     if verb.takes.get("lease") is records.LEASE:
-        fenced = arguments.get("lease") is not None
-    else:
-        fenced = all(outcome.lease is not None for outcome in arguments.get("outcomes", ()))
-    if not fenced:
-        caller.check_scope(Scope.ADMIN)
+        return arguments.get("lease") is None
+    return any(outcome.lease is None for outcome in arguments.get("outcomes", ()))
 
 
-def _written(verb: Verb[Any], caller: Caller, found: Any) -> bytes:
+def _written(verb: Verb[Any], caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
     if verb.says_nothing:
         return b""
     told = verb.returns.write(verb.answer, found)
     if not caller.scopes & {Scope.WORK, Scope.ADMIN}:
         _hide_tokens(told)
-    return _write({verb.answer: told} if verb.answer else told).encode()
+    return write({verb.answer: told} if verb.answer else told).encode()
+
+
+def _write_in_pieces(told: Any) -> str:
+    """As `_write`, record by record: within one call to it no other thread could go on."""
+    if isinstance(told, dict):
+        return f"{{{','.join([f'{_write(name)}:{_write_in_pieces(inner)}' for name, inner in told.items()])}}}"
+    if isinstance(told, list):
+        return f"[{','.join(map(_write, told))}]"
+    return _write(told)
+
+
+async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:
+    async def look(limit: int, cursor: str | None) -> Page:
+        page: Page = await carry_out(
+            here.backend, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor}
+        )
+        return page
+
+    return await page_within(look, checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
 
 
 def _hide_tokens(told: Any) -> None:
@@ -139,44 +163,6 @@ def _hide_tokens(told: Any) -> None:
         _hide_tokens(told.get("job"))
 
 
-async def _claimed_within(
-    request: Request, here: Platform, caller: Caller, arguments: dict[str, Any], seconds: float
-) -> list[Job]:
-    """Claims as soon as there is something to claim; nothing for a client that has gone."""
-    deadline = monotonic() + seconds
-    with here.a_place():
-        while True:
-            mark = await here.changes.mark()
-            jobs: list[Job] = await carry_out(here.backend, caller, _CLAIM, arguments)
-            left = deadline - monotonic()
-            if jobs or left <= 0 or here.closing:
-                return jobs
-            soon = await _until_due(here, caller, arguments)
-            await _first(here.changes.after(mark, min(left, soon, _LOOK_AGAIN)), here.closed())
-            if await request.is_disconnected():
-                raise ClientDisconnect
-            await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
-
-
-async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) -> float:
-    """Seconds until the time of the first delayed job comes."""
-    queues = arguments.get("queues") if caller.queues is None else caller.queues_among(arguments.get("queues") or ())
-    first = await here.backend.next_due(queues)
-    if first is None:
-        return _LOOK_AGAIN
-    return max(0.0, (first - await here.backend.now()).total_seconds()) + _SLACK
-
-
-async def _first(*waits: Awaitable[Any]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 # -- the next change
 
 
@@ -185,36 +171,9 @@ async def _first(*waits: Awaitable[Any]) -> None:
     tags=["store"],
     operation_id="wait_for_changes",
     summary="Wait for the next change",
-    responses={
-        **refusals(),
-        200: {
-            "description": "Where the store stands, and whether that is another place than the one given.",
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "properties": {"mark": {"type": "string"}, "changed": {"type": "boolean"}},
-                        "required": ["mark", "changed"],
-                    }
-                }
-            },
-        },
-    },
+    responses={**refusals(), 200: CHANGES_ANSWER},
     response_class=Response,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "properties": {"mark": {"type": "string"}, "timeout": WAIT.schema},
-                        "additionalProperties": False,
-                    }
-                }
-            },
-        }
-    },
+    openapi_extra=CHANGES_BODY,
 )
 @needs(Scope.READ)
 async def wait_for_changes(request: Request) -> Response:
@@ -232,7 +191,7 @@ async def wait_for_changes(request: Request) -> Response:
     now = await here.changes.mark()
     if mark == now and seconds:
         with here.a_place():
-            await _first(here.changes.after(mark, seconds), here.closed())
+            await first_of(here.changes.after(mark, seconds), here.closed())
         await request.app.state.gate.admit(request)
         now = await here.changes.mark()
     changed = bool(mark) and mark != now
@@ -240,44 +199,6 @@ async def wait_for_changes(request: Request) -> Response:
 
 
 # -- every verb
-
-_EXAMPLES: dict[str, Any] = {
-    "dequeue_jobs": {"assignee_id": "worker-1", "queues": ["mail"], "limit": 10, "lease": 30, "wait": 20},
-    "extend_leases": {"leases": {"welcome-ada": {"token": "6f1c…", "epoch": 1}}, "duration": 30},
-    "settle_jobs": {
-        "outcomes": [{"job_id": "welcome-ada", "lease": {"token": "6f1c…", "epoch": 1}, "result": '{"sent": true}'}]
-    },
-    "set_progress": {"job_id": "welcome-ada", "value": 0.5, "lease": {"token": "6f1c…", "epoch": 1}},
-}
-
-
-def _told_in_full(verb: Verb[Any]) -> str:
-    lease = (
-        "\n\nWithout a lease it is for whoever has the scope admin." if verb.takes.get("lease") is records.LEASE else ""
-    )
-    return verb.description + lease
-
-
-def _described(verb: Verb[Any]) -> dict[str, Any]:
-    schema = dict(verb.body)
-    if verb.name == _CLAIM:
-        waits = {**WAIT.schema, "description": "Seconds to wait for a job if there is none now."}
-        schema["properties"] = {**schema["properties"], "wait": waits}
-    content: dict[str, Any] = {"schema": schema}
-    if verb.name in _EXAMPLES:
-        content["example"] = _EXAMPLES[verb.name]
-    extra: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": content}}}
-    if not verb.looks:
-        extra["parameters"] = [
-            {
-                "name": KEY,
-                "in": "header",
-                "required": False,
-                "description": "Makes the request safe to repeat for two minutes: it is answered as the first was.",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-            }
-        ]
-    return extra
 
 
 def _add(verb: Verb[Any]) -> None:
@@ -292,11 +213,11 @@ def _add(verb: Verb[Any]) -> None:
         tags=["work" if verb.path.startswith("/v1/work/") else "store"],
         operation_id=verb.operation,
         summary=verb.summary,
-        description=_told_in_full(verb),
+        description=told_in_full(verb),
         status_code=204 if verb.says_nothing else 200,
         response_class=Response,
         responses=told,
-        openapi_extra=_described(verb),
+        openapi_extra=described(verb),
     )
 
 

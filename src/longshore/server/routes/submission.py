@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Request
@@ -17,18 +17,24 @@ from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, New
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.tracing import submitting
+from longshore.server.within_queues import check_kinship
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=GuardedRoute)
 
+
+def _key(description: str, longest: int) -> Any:
+    return Header(
+        alias="Idempotency-Key", description=description, examples=["order-1047"], min_length=1, max_length=longest
+    )
+
+
 IdempotencyKey = Annotated[
     str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="Makes the request safe to repeat: the same key gives the same job, whatever became of the answer.",
-        examples=["order-1047"],
-        min_length=1,
-        max_length=255,
-    ),
+    _key("Makes the request safe to repeat: the same key gives the same job, whatever became of the answer.", 255),
+]
+BatchKey = Annotated[
+    str | None,
+    _key("As for one job. Each job of the batch gets it with its place behind it: order-1047/0, /1 …", 250),
 ]
 _LOCATION = {"Location": {"description": "Where the job can be looked at.", "schema": {"type": "string"}}}
 
@@ -50,9 +56,11 @@ async def submit_job(
     Send an Idempotency-Key, and repeat the request until it is answered: there will be one job. The same key with
     another body is refused with 422.
     """
+    _check_one_key(request)
     caller.check_queue(body.queue)
     named = idempotency_key is not None or body.id is not None
     job = Patterns().job(body, idempotency_key, _printed(request) if named else "")
+    await check_kinship(here.backend, caller, [job])
     with submitting(request, [job]) as (told,):
         (answer,) = await here.desk.submit([told])
     headers = {"Location": f"/v1/jobs/{quote(answer.id, safe='')}"}
@@ -69,12 +77,13 @@ async def submit_job(
 )
 @needs(Scope.SUBMIT)
 async def submit_jobs(
-    body: NewJobs, request: Request, here: Here, caller: Calling, idempotency_key: IdempotencyKey = None
+    body: NewJobs, request: Request, here: Here, caller: Calling, idempotency_key: BatchKey = None
 ) -> Response:
     """Stores all of them or none, in one transaction.
 
     With an Idempotency-Key the whole batch is safe to repeat; a job with an `idempotency_key` of its own keeps that.
     """
+    _check_one_key(request)
     jobs = []
     patterns = Patterns()
     whole = _printed(request) if idempotency_key is not None else ""
@@ -90,10 +99,16 @@ async def submit_jobs(
             jobs.append(patterns.job(spec, key, printed))
         except InvalidArgument as error:
             raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    await check_kinship(here.backend, caller, jobs)
     with submitting(request, jobs) as told:
         answers = await here.desk.submit(told)
     answered = json.dumps({"jobs": [answer._asdict() for answer in answers]})
     return Response(answered, 202, media_type="application/json")
+
+
+def _check_one_key(request: Request) -> None:
+    if len(request.headers.getlist("idempotency-key")) > 1:
+        raise InvalidArgument("Idempotency-Key", "was sent more than once; a request has one")
 
 
 def _printed(request: Request) -> str:

@@ -72,8 +72,7 @@ async def revoke_token(token_id: TokenId, here: Here, caller: Calling) -> TokenV
 
 
 def _is_theirs(caller: Caller, token: Token) -> bool:
-    """Whether the token is for nothing but queues of the caller."""
-    return caller.queues is None or (token.queues is not None and token.queues <= caller.queues)
+    return caller.owns(token.queues or ())
 
 
 def _keeper(here: Platform) -> KeepsTokens:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import DuplicateJob, InvalidArgument, KeyReused
 from longshore.core.job import Job
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.staging import (
@@ -140,6 +140,75 @@ class TestAdding:
         clock.advance(timedelta(hours=24))
         [answer] = await add(backend, new_job("new", queue="mail", idempotency_key="once"))
         assert answer.id == "new"
+
+    async def test_of_jobs_that_are_to_be_new_a_known_key_is_in_the_way_as_an_id_is(self, backend: Backend) -> None:
+        await enqueue(backend, "known", queue="mail", idempotency_key="once")
+        gone = await job_in(backend, S.COMPLETED, "gone", queue="mail", idempotency_key="then")
+        await backend.delete_jobs(job_ids=[gone.id])
+        for in_the_way, named in (
+            (new_job("other", queue="mail", idempotency_key="once"), "known"),
+            (new_job("known", queue="mail", idempotency_key="once"), "known"),
+            (new_job("other", queue="mail", idempotency_key="then"), "gone"),
+            (new_job("known"), "known"),
+        ):
+            async with refused(backend, DuplicateJob) as refusal:
+                await backend.enqueue_new_jobs([new_job("new"), in_the_way])
+            assert refusal.value.job_ids == [named]
+        twins = [new_job("a", idempotency_key="twice"), new_job("b", idempotency_key="twice")]
+        async with refused(backend, DuplicateJob):
+            await backend.enqueue_new_jobs(twins)
+        assert await backend.enqueue_new_jobs([new_job("a", idempotency_key="new")]) == ["a"]
+        async with refused(backend, InvalidArgument, field="jobs[1].priority"):
+            await backend.enqueue_new_jobs([new_job(), new_job(priority="high")])
+
+    async def test_where_only_repeats_are_taken_another_job_under_a_known_key_or_id_stops_them_all(
+        self, backend: Backend
+    ) -> None:
+        printed = {"request": "0123456789abcdef" * 2}
+        await enqueue(backend, "by key", idempotency_key="once", payload=b"1")
+        await enqueue(backend, "by request", idempotency_key="said", payload=b"1", options=printed)
+        known = [
+            new_job("x", idempotency_key="once", payload=b"1"),
+            new_job("y", idempotency_key="said", payload=b"2", options=printed),
+            new_job("by key", payload=b"1"),
+        ]
+        async with nothing_changes(backend):
+            answers = await backend.add_jobs(known, same_only=True)
+        assert [job.id for job in answers] == ["by key", "by request", "by key"]
+        for another in (
+            new_job("x", idempotency_key="once", payload=b"2"),
+            new_job("x", idempotency_key="once", payload=b"1", type="another"),
+            new_job("y", idempotency_key="said", payload=b"1"),
+            new_job("y", idempotency_key="said", payload=b"1", options={"request": "f" * 32}),
+        ):
+            async with refused(backend, KeyReused) as reused:
+                await backend.add_jobs([new_job("new"), another], same_only=True)
+            assert reused.value.job_id in ("by key", "by request")
+        for another in (new_job("by key", payload=b"2"), new_job("by key", payload=b"1", queue="another")):
+            async with refused(backend, DuplicateJob) as taken:
+                await backend.add_jobs([new_job("new"), another], same_only=True)
+            assert taken.value.job_ids == ["by key"]
+        [new, again] = await backend.add_jobs([new_job("new"), known[0]], same_only=True)
+        assert (new.id, again.id) == ("new", "by key")
+        async with refused(backend, InvalidArgument, field="same_only"):
+            await backend.add_jobs([new_job()], same_only=1)  # type: ignore[arg-type]  # that is the point
+
+    async def test_of_a_removed_job_the_request_is_remembered_with_its_key(self, backend: Backend) -> None:
+        printed = {"request": "0123456789abcdef" * 2, "backoff": {"type": "fixed", "delay": 5.0}}
+        for job_id, options in (("printed", printed), ("plain", {}), ("odd", {"request": "x\x00y"})):
+            await job_in(backend, S.COMPLETED, job_id, idempotency_key=job_id, payload=b"1", options=options)
+        await backend.delete_jobs(job_ids=["printed", "plain", "odd"])
+        [printed_job] = await backend.add_jobs(
+            [new_job(idempotency_key="printed", payload=b"2", options={"request": printed["request"]})], same_only=True
+        )
+        assert (printed_job.id, dict(printed_job.options)) == ("printed", {"request": printed["request"]})
+        async with refused(backend, KeyReused):
+            await backend.add_jobs([new_job(idempotency_key="printed", payload=b"1")], same_only=True)
+        for job_id in ("plain", "odd"):  # nobody can tell any more what they were
+            [answer] = await backend.add_jobs([new_job(idempotency_key=job_id, payload=b"2")], same_only=True)
+            assert (answer.id, dict(answer.options)) == (job_id, {})
+        async with refused(backend, KeyReused):
+            await backend.add_jobs([new_job(idempotency_key="plain", type="another")], same_only=True)
 
     async def test_an_id_whose_job_was_removed_is_free(self, backend: Backend) -> None:
         gone = await job_in(backend, S.COMPLETED, "gone")

@@ -17,6 +17,7 @@ from longshore.testing.conformance.staging import STALE, S, enqueue, new_job
 EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "enqueue_job": lambda b: b.enqueue_job(new_job("j1")),
     "enqueue_jobs": lambda b: b.enqueue_jobs([new_job("j1"), new_job("j2")]),
+    "enqueue_new_jobs": lambda b: b.enqueue_new_jobs([new_job("j1")]),
     "add_jobs": lambda b: b.add_jobs([new_job("j1"), new_job("j2")]),
     "accept_jobs": lambda b: b.accept_jobs(["created"]),
     "dequeue_jobs": lambda b: b.dequeue_jobs("worker-1", limit=5),

@@ -14,7 +14,7 @@ from longshore.core.explanation import Explanation, Reason, explanation_of
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
 from longshore.testing.conformance.limits import fill, take
-from longshore.testing.conformance.staging import S, enqueue, job_in
+from longshore.testing.conformance.staging import S, claim, enqueue, job_in, lease_of
 
 
 async def explained(backend: Backend, job_id: str) -> Explanation:
@@ -112,6 +112,22 @@ class TestExplaining:
         assert found.details["seconds"] == 90
         clock.advance(90)
         assert "not_due" not in (await explained(backend, "j")).kinds
+
+    async def test_a_job_that_was_given_back_says_why_and_until_when(self, backend: Backend, clock: HeldClock) -> None:
+        await hire(backend)
+        await enqueue(backend, "j")
+        for why in ("the mail server rests", "no task of this worker is named 'emial', but email"):
+            job = await claim(backend)
+            await backend.release_lease("j", lease_of(job), run_at=20, reason=why)
+            assert (await explained(backend, "j")).kinds == ("given_back",)
+            found = await reason(backend, "j", "given_back")
+            assert (found.details["reason"], found.details["seconds"]) == (why, 20)
+            assert why in found.text
+            clock.advance(20)
+        assert (await explained(backend, "j")).kinds == ("about_to_start",)
+        job = await claim(backend)
+        await backend.release_lease("j", lease_of(job), run_at=20)
+        assert (await explained(backend, "j")).kinds == ("not_due",)
 
     async def test_a_job_past_its_time_says_that_it_will_be_ended(self, backend: Backend, clock: HeldClock) -> None:
         await enqueue(backend, "j", expires_at=10)

@@ -39,7 +39,7 @@ BEYOND_IT = (
     *("save_checkpoint", "read_events", "wait_for_change", "pause_queue", "resume_queue", "set_limits", "list_queues"),
     *("put_schedule", "get_schedules", "remove_schedule", "fire_due_schedules", "heartbeat_worker", "list_workers"),
     *("get_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
-    *("end_of_events", "record_worker_event", "add_jobs", "now", "count_delayed", "next_due"),
+    *("end_of_events", "record_worker_event", "add_jobs", "enqueue_new_jobs", "now", "count_delayed", "next_due"),
 )
 
 

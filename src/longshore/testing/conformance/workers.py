@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import LARGEST_NOTE, LONGEST_TEXT
+from longshore.core.payload import LARGEST_DETAIL, LONGEST_DETAIL_TEXT, LONGEST_TEXT
 from longshore.testing.conformance.staging import log_of, refused
 
 
@@ -68,7 +68,7 @@ class TestWorkers:
         await backend.record_worker_event("worker.error", "w1", detail={"error": odd})
         [event] = await log_of(backend)
         assert event.detail["error"].startswith("\ufffd \ufffdxxx")
-        assert len(event.detail["error"]) < LONGEST_TEXT + 100
+        assert len(event.detail["error"]) < LONGEST_DETAIL_TEXT + 100
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -76,7 +76,7 @@ class TestWorkers:
             *(("event", value) for value in ("job.completed", "worker.", "", None)),
             *(
                 ("detail", value)
-                for value in ("text", [1], {1: "one"}, {"n": float("nan")}, {"x": ["x" * LARGEST_NOTE]})
+                for value in ("text", [1], {1: "one"}, {"n": float("nan")}, {"x": ["x" * LARGEST_DETAIL]})
             ),
         ],
         ids=lambda value: value if isinstance(value, str) else repr(value)[:20],

@@ -8,7 +8,7 @@ from typing import Any
 from longshore.backends.remote.forms import FLAG, TIME, Form, Json, stored_time, write_time
 from longshore.backends.remote.records.jobs import JOB, read_job, write_job
 from longshore.backends.remote.records.queues import read_rate, write_rate
-from longshore.backends.remote.records.schemas import NUMBER, a_record
+from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record
 from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
 from longshore.core.lifecycle import JobStatus
 
@@ -56,6 +56,7 @@ def _write_facts(_: str, facts: Facts) -> dict[str, Any]:
             }
             for one in facts.workers
         ],
+        "given_back": facts.given_back,
     }
 
 
@@ -85,6 +86,7 @@ def _read_facts(_: str, told: Json) -> Facts:
             )
             for one in told["workers"]
         ),
+        told.get("given_back", ""),
     )
 
 
@@ -105,5 +107,6 @@ FACTS: Form[Facts] = Form(
         deps_left=NUMBER,
         ahead=NUMBER,
         workers={"type": "array", "items": {"type": "object"}},
+        given_back=WORD,
     ),
 )

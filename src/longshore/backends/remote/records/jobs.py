@@ -24,6 +24,7 @@ from longshore.backends.remote.forms import (
     Schema,
     a_list,
     an_object,
+    answered,
     list_of,
     only,
     read_bytes,
@@ -101,7 +102,11 @@ def write_job(job: Job) -> dict[str, Any]:
     return told
 
 
+_WORD = answered(str, WORD)
 _READ: dict[str, Callable[[Any], Any]] = {
+    "id": lambda value: _WORD.read("id", value),
+    "type": lambda value: _WORD.read("type", value),
+    "queue": lambda value: _WORD.read("queue", value),
     "status": JobStatus,
     "payload": lambda value: read_bytes("payload", value),
     "tags": tuple,
