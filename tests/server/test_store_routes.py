@@ -23,7 +23,7 @@ from longshore.server import floods
 from longshore.server.access import Caller, Scope
 from longshore.server.options import ServerOptions
 from longshore.server.routes import store
-from longshore.server.within_queues import _GUARDS
+from longshore.server.within_queues.guards import GUARDS
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
 from tests.server.test_access import NameGate, as_caller
@@ -258,7 +258,7 @@ def test_every_verb_has_a_rule_for_callers_of_some_queues_or_is_for_all() -> Non
         *("mark_worker_unresponsive", "time_out_cancellations", "next_firing", "fire_due_schedules"),
         *("announce_due_jobs", "apply_retention"),
     }
-    assert set(VERBS) - set(_GUARDS) == everywhere
+    assert set(VERBS) - set(GUARDS) == everywhere
 
 
 async def test_the_proof_of_a_lease_is_shown_to_workers_only(guarded: httpx.AsyncClient, memory: Backend) -> None:

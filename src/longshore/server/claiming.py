@@ -13,7 +13,7 @@ from longshore.core.job import Job
 from longshore.server.access import Caller
 from longshore.server.platform import Platform
 from longshore.server.racing import first_of
-from longshore.server.within_queues import carry_out
+from longshore.server.within_queues.guards import carry_out
 
 _LOOK_AGAIN = 5.0
 """Seconds after which a claim that waits looks although it has heard nothing."""

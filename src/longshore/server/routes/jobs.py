@@ -28,7 +28,7 @@ from longshore.server.options import MOST_PER_PAGE
 from longshore.server.platform import Here, Platform
 from longshore.server.queries import AskedFor
 from longshore.server.waiting import until_over
-from longshore.server.within_queues import facts_for
+from longshore.server.within_queues.looking import facts_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 

@@ -23,7 +23,7 @@ from longshore.server.models.schedules import (
 )
 from longshore.server.names_in_paths import ScheduleId
 from longshore.server.platform import Here, Platform
-from longshore.server.within_queues import check_kinship, check_schedule_id
+from longshore.server.within_queues.kinship import check_kinship, check_schedule_id
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 

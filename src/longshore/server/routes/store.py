@@ -38,7 +38,7 @@ from longshore.server.platform import Platform
 from longshore.server.portions import LARGE, page_within, weight_of
 from longshore.server.racing import first_of
 from longshore.server.verb_description import CHANGES_ANSWER, CHANGES_BODY, described, told_in_full
-from longshore.server.within_queues import carry_out
+from longshore.server.within_queues.guards import carry_out
 
 router = APIRouter(route_class=GuardedRoute)
 

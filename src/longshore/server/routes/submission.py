@@ -17,7 +17,7 @@ from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, New
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.tracing import submitting
-from longshore.server.within_queues import check_kinship
+from longshore.server.within_queues.kinship import check_kinship
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=GuardedRoute)
 
