@@ -17,6 +17,7 @@ import pytest
 
 from longshore import Job, Queue, connect
 from tests.runtime.working import comes_to
+from tests.spark.conftest import QUICK
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = {
@@ -111,8 +112,18 @@ def test_cpu_bound_work_in_processes(tmp_path: Path) -> None:
     assert "and the worker lives: 1024 bytes unpacked\n" in shown
 
 
+@pytest.fixture
+def quick_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an example does not set for its Spark is set as in the tests of Spark, by Spark's own file of defaults."""
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.parent.mkdir()
+    defaults.write_text("".join(f"{name} {value}\n" for name, value in QUICK.items()), encoding="utf-8")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(defaults.parent))
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("quick_spark")
 def test_jobs_on_spark(tmp_path: Path) -> None:
     shown = Example("spark_jobs", tmp_path).run(patience=170)
     assert "998 parcels scored, 47696 in all\n" in shown
@@ -123,6 +134,7 @@ def test_jobs_on_spark(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(290)
+@pytest.mark.usefixtures("quick_spark")
 def test_rows_become_jobs_and_a_report(tmp_path: Path) -> None:
     example = Example("rows_to_report", tmp_path)
     shown = example.run("1500", patience=280)
@@ -186,6 +198,7 @@ def test_a_nightly_report(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("quick_spark")
 def test_a_nightly_pipeline(tmp_path: Path) -> None:
     shown = Example("nightly_pipeline", tmp_path).run(patience=170)
     assert "planned: 2 nights, at 15 past the hour\n" in shown

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from longshore.backends import checks
-from longshore.backends.bell import Bell
 from longshore.backends.contract import (
     UNCHANGED,
-    Capabilities,
     Freed,
     Outcome,
     Page,
@@ -24,22 +19,13 @@ from longshore.backends.contract import (
     WorkerEvent,
     WorkerInfo,
 )
-from longshore.backends.lifetime import OfOneProcess
 from longshore.backends.remote import protocol as wire
-from longshore.backends.remote.calls import AnswerLost, Caller, Server, understood
-from longshore.backends.remote.listening import Ear
-from longshore.backends.remote.records import write_outcome
-from longshore.backends.remote.repeating import is_the_same, was_settled
+from longshore.backends.remote.asking import Asking, Written
+from longshore.backends.remote.calls import AnswerLost
+from longshore.backends.remote.portions import in_pieces, sorted_out, with_refusals
+from longshore.backends.remote.repeating import are_those_sent, doubtful, recognised, was_settled
 from longshore.core.cron import Schedule
-from longshore.core.errors import (
-    BackendUnavailable,
-    DuplicateJob,
-    Forbidden,
-    InvalidArgument,
-    JobNotInflight,
-    LongshoreError,
-    QueueClosed,
-)
+from longshore.core.errors import DuplicateJob, Forbidden, InvalidArgument, JobNotInflight, LongshoreError
 from longshore.core.facts import Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
@@ -48,88 +34,9 @@ from longshore.core.limits import Rate
 from longshore.core.moments import SECOND, Duration, Moment, check_duration
 from longshore.core.numbers import check_number
 
-R = TypeVar("R")
-T = TypeVar("T")
 
-_FORGETFUL = Capabilities(shared=True)
-"""Of a server whose store does not outlive it; as long as none has answered, the best is believed."""
-_write = json.JSONEncoder(separators=(",", ":")).encode
-
-
-class _Written(list[Any]):
-    """What was checked and written already."""
-
-
-class RemoteBackend(OfOneProcess):
-    """Jobs in the store of a server. It has a thread and connections of its own, and belongs to no event loop."""
-
-    capabilities = Capabilities(durable=True, shared=True)
-
-    def __init__(self, server: Server) -> None:
-        super().__init__()
-        self._bell = Bell()
-        self._caller = Caller(server)
-        self._ear = Ear(self._caller, self._bell)
-        self._address = server.address
-
-    def __repr__(self) -> str:
-        return f"<RemoteBackend of {self._address}>"
-
-    # -- how a verb gets there and back
-
-    async def _call(self, verb: wire.Verb[T], /, **arguments: Any) -> T:
-        """What the server answered; AnswerLost is told as what it means to whoever called."""
-        try:
-            return await self._once(verb, **arguments)
-        except AnswerLost as error:
-            raise BackendUnavailable(
-                f"{verb.name}: {error}; whether it was carried out is not known, look before you repeat it"
-            ) from None
-
-    async def _once(self, verb: wire.Verb[T], /, **arguments: Any) -> T:
-        self._refuse_if_closed()
-        told = {
-            name: value if isinstance(value, _Written) else verb.takes[name].write(name, value)
-            for name, value in arguments.items()
-            if value is not UNCHANGED
-        }
-        try:
-            body = _write(told).encode()
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(verb.name, f"has arguments that cannot be sent: {error}") from None
-        answer = await self._there(self._caller.ask(verb.path, body, repeatable=verb.repeatable))
-        self._ear.saw(answer.mark)
-        if not answer.durable:
-            self.capabilities = _FORGETFUL
-        if verb.says_nothing:
-            self._bell.ring()
-            return verb.returns.read("", None)
-        with understood(self._address):
-            came = json.loads(answer.body)
-            returned = verb.returns.read(verb.answer, came[verb.answer] if verb.answer else came)
-        if not verb.looks and _has_news(returned):
-            self._bell.ring()
-        return returned
-
-    async def _there(self, work: Coroutine[Any, Any, R]) -> R:
-        """Waits for work on the caller's loop, which goes on even if whoever waits has gone."""
-        try:
-            begun = self._caller.submit(work)
-        except BackendUnavailable:  # it was closed between two lines
-            self._refuse_if_closed()
-            raise
-        return await self._awaited(begun)
-
-    async def _awaited(self, begun: Future[R]) -> R:
-        try:
-            return await asyncio.shield(asyncio.wrap_future(begun))
-        except (asyncio.CancelledError, CancelledError):
-            if self._closed and begun.cancelled():
-                raise QueueClosed("this backend was closed; open a new one with connect(url)") from None
-            raise
-
-    def _let_go(self) -> None:
-        self._caller.close()
+class RemoteBackend(Asking):
+    """Jobs in the store of a server."""
 
     # -- a job comes in
 
@@ -166,11 +73,7 @@ class RemoteBackend(OfOneProcess):
                     f"takes a token with the scope read: {', '.join(map(repr, error.job_ids[:10]))}",
                 )
                 raise error from None
-            in_the_way = set(error.job_ids)
-            own = [job for job in jobs if job.id in in_the_way]
-            if len({job.id for job in own}) == len(in_the_way) and all(
-                is_the_same(job, stored.get(job.id)) for job in own
-            ):
+            if are_those_sent(jobs, error.job_ids, stored):
                 return [job.id for job in jobs]
             raise
 
@@ -202,7 +105,7 @@ class RemoteBackend(OfOneProcess):
         async def piece(most: int) -> list[Job]:
             return await self._call(wire.DEQUEUE_JOBS, limit=most, **claim)
 
-        return await _in_pieces(checks.limit(limit), piece)
+        return await in_pieces(checks.limit(limit), piece)
 
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
         return await self._call(wire.EXTEND_LEASES, leases=leases, duration=duration)
@@ -262,7 +165,7 @@ class RemoteBackend(OfOneProcess):
         return await self._call(wire.UPDATE_JOB_STATUS, job_id=job_id, status=status, result=result, error=error)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        good, refused = _sorted_out(outcomes)
+        good, refused = sorted_out(outcomes)
         if not good:
             self._refuse_if_closed()
             return SettleReport(refused=refused)
@@ -270,27 +173,13 @@ class RemoteBackend(OfOneProcess):
             report = await self._once(wire.SETTLE_JOBS, outcomes=good)
         except AnswerLost:
             report = await self._settle_again(outcomes, good)
-        return _with(report, refused)
+        return with_refusals(report, refused)
 
-    async def _settle_again(self, outcomes: Sequence[Outcome], written: _Written) -> SettleReport:
+    async def _settle_again(self, outcomes: Sequence[Outcome], written: Written) -> SettleReport:
         """Where nobody knows whether they were settled: those that were are refused now, and known by their jobs."""
         report = await self._call(wire.SETTLE_JOBS, outcomes=written)
-        doubtful = {
-            outcome.job_id: outcome
-            for outcome in outcomes
-            if isinstance(report.refused.get(outcome.job_id), JobNotInflight) and outcome.lease is not None
-        }
-        if not doubtful:
-            return report
-        stored = await self._by_id(list(doubtful))
-        for job_id, outcome in doubtful.items():
-            job = stored.get(job_id)
-            if job is not None and outcome.lease is not None and was_settled(job, outcome.lease, outcome.verb):
-                del report.refused[job_id]
-                report.settled[job_id] = job.status
-                if job.assignee_id is not None:
-                    report.freed[job.assignee_id] = report.freed.get(job.assignee_id, 0) + 1
-        return report
+        unsure = doubtful(report, outcomes)
+        return recognised(report, unsure, await self._by_id(list(unsure))) if unsure else report
 
     async def settle_and_dequeue(
         self,
@@ -302,14 +191,14 @@ class RemoteBackend(OfOneProcess):
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
-        good, refused = _sorted_out(outcomes)
+        good, refused = sorted_out(outcomes)
         most = min(check_number("limit", limit), wire.MOST_AT_ONCE)
         claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
         report, jobs = await self._call(wire.SETTLE_AND_DEQUEUE, outcomes=good, limit=most, **claim)
         if most < limit and len(jobs) == most:
             with suppress(LongshoreError):  # what was settled and claimed is told, whatever becomes of the rest
                 jobs += await self.dequeue_jobs(assignee_id, tags, limit - most, queues=queues, lease=lease)
-        return _with(report, refused), jobs
+        return with_refusals(report, refused), jobs
 
     # -- somebody calls it off, or its worker vanishes
 
@@ -331,10 +220,10 @@ class RemoteBackend(OfOneProcess):
         await self._call(wire.MARK_WORKER_UNRESPONSIVE, assignee_id=assignee_id)
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        return await _in_pieces(checks.limit(limit), lambda most: self._call(wire.RECLAIM_EXPIRED_LEASES, limit=most))
+        return await in_pieces(checks.limit(limit), lambda most: self._call(wire.RECLAIM_EXPIRED_LEASES, limit=most))
 
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
-        return await _in_pieces(
+        return await in_pieces(
             checks.limit(limit), lambda most: self._call(wire.TIME_OUT_CANCELLATIONS, timeout=timeout, limit=most)
         )
 
@@ -489,7 +378,7 @@ class RemoteBackend(OfOneProcess):
         return await self._call(wire.FIRE_DUE_SCHEDULES, limit=limit)
 
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        return await _in_pieces(checks.limit(limit), lambda most: self._call(wire.ANNOUNCE_DUE_JOBS, limit=most))
+        return await in_pieces(checks.limit(limit), lambda most: self._call(wire.ANNOUNCE_DUE_JOBS, limit=most))
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
         return await self._call(wire.CLEANUP_EXPIRED_JOBS, ttl=ttl, queue=queue)
@@ -526,44 +415,3 @@ def _refuse(connection: object) -> None:
             f"a store behind a server cannot join a transaction of {type(connection).__name__}; connect to the "
             "database itself, or use an idempotency_key to make repeating an enqueue safe",
         )
-
-
-def _has_news(returned: object) -> bool:
-    """Whether somebody may have been waiting for what was done: a look that finds nothing wakes nobody."""
-    if isinstance(returned, tuple):
-        return any(map(_has_news, returned))
-    return bool(returned.settled if isinstance(returned, SettleReport) else returned)
-
-
-async def _in_pieces(limit: int, piece: Callable[[int], Coroutine[Any, Any, list[R]]]) -> list[R]:
-    """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
-    found: list[R] = []
-    while True:
-        most = min(limit - len(found), wire.MOST_AT_ONCE)
-        try:
-            jobs = await piece(most)
-        except LongshoreError:
-            if not found:
-                raise
-            return found  # they were given to nobody else
-        found += jobs
-        if len(jobs) < most or len(found) >= limit:
-            return found
-
-
-def _sorted_out(outcomes: Sequence[Outcome]) -> tuple[_Written, dict[str, Any]]:
-    """Those that can be sent, written; and those that no store would take, each with the reason."""
-    good = _Written()
-    refused: dict[str, Any] = {}
-    for outcome in checks.outcomes(outcomes):
-        try:
-            good.append(write_outcome(outcome))
-        except InvalidArgument as error:
-            refused.setdefault(outcome.job_id, error)
-    return good, refused
-
-
-def _with(report: SettleReport, refused: dict[str, Any]) -> SettleReport:
-    for job_id, error in refused.items():
-        report.refused.setdefault(job_id, error)
-    return report

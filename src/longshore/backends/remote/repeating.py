@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
+from longshore.backends.contract import Outcome, SettleReport
+from longshore.core.errors import JobNotInflight
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import TABLE, JobStatus, Verb
 
@@ -27,7 +31,37 @@ def was_settled(job: Job, lease: Lease, verb: str) -> bool:
     return job.epoch == lease.epoch and job.status in _ENDINGS[verb]
 
 
-def is_the_same(sent: Job, stored: Job | None) -> bool:
+def doubtful(report: SettleReport, outcomes: Sequence[Outcome]) -> dict[str, tuple[Lease, str]]:
+    """Of outcomes that were sent again those that are refused now, maybe because they were settled the first time."""
+    return {
+        outcome.job_id: (outcome.lease, outcome.verb)
+        for outcome in outcomes
+        if outcome.lease is not None and isinstance(report.refused.get(outcome.job_id), JobNotInflight)
+    }
+
+
+def recognised(
+    report: SettleReport, unsure: Mapping[str, tuple[Lease, str]], stored: Mapping[str, Job]
+) -> SettleReport:
+    """The report, in which those count as settled whose jobs are where they left them."""
+    for job_id, (lease, verb) in unsure.items():
+        job = stored.get(job_id)
+        if job is not None and was_settled(job, lease, verb):
+            del report.refused[job_id]
+            report.settled[job_id] = job.status
+            if job.assignee_id is not None:
+                report.freed[job.assignee_id] = report.freed.get(job.assignee_id, 0) + 1
+    return report
+
+
+def are_those_sent(sent: Sequence[Job], in_the_way: Collection[str], stored: Mapping[str, Job]) -> bool:
+    """Whether all ids in the way are of jobs that were sent, and stand there as they were sent."""
+    known = set(in_the_way)
+    own = [job for job in sent if job.id in known]
+    return {job.id for job in own} == known and all(_is_the_same(job, stored.get(job.id)) for job in own)
+
+
+def _is_the_same(sent: Job, stored: Job | None) -> bool:
     """Whether the stored job is what was sent: then it does not matter whose request stored it."""
     return (
         stored is not None
