@@ -19,6 +19,7 @@ from longshore.server.access import OpenGate
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer, check_exposure, is_loopback
+from tests.runtime.working import until
 from tests.server.test_access import ROLES, NameGate
 
 
@@ -199,45 +200,98 @@ def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
         ApiServer(create_app(memory), port=taken.getsockname()[1])
 
 
+def slow_to_store(backend: Backend) -> tuple[asyncio.Event, asyncio.Event]:
+    """As on a disk that takes its time: tells that it has begun to store, and waits until it may go on."""
+    enqueue, began, may_go_on = backend.enqueue_new_jobs, asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        began.set()
+        await may_go_on.wait()
+        return await enqueue(*args, **options)
+
+    backend.enqueue_new_jobs = slow  # type: ignore[method-assign]  # nothing else about it is changed
+    return began, may_go_on
+
+
 async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Backend) -> None:
     # F20
+    began, may_go_on = slow_to_store(memory)
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
-        enqueue, began = memory.enqueue_new_jobs, asyncio.Event()
-
-        async def slow(*args: Any, **options: Any) -> Any:
-            began.set()
-            await asyncio.sleep(0.2)
-            return await enqueue(*args, **options)
-
-        memory.enqueue_new_jobs = slow  # type: ignore[method-assign]  # as a disk that takes its time
         posting = asyncio.create_task(client.post("/v1/jobs", json={"type": "t"}))
         await began.wait()
         started = time.perf_counter()
-        await server.close()
+        closing = asyncio.create_task(server.close())
+        await until(lambda: is_refused(server))
+        may_go_on.set()
+        await closing
         assert (await posting).status_code == 202
         assert time.perf_counter() - started < 5
         with pytest.raises(httpx.ConnectError):
             await client.get("/healthz")
 
 
-async def test_it_is_served_over_tls(memory: Backend, tmp_path: Path) -> None:
+@asynccontextmanager
+async def served_over_tls(backend: Backend, folder: Path) -> AsyncIterator[tuple[ApiServer, ssl.SSLContext]]:
+    """A server, and what its clients trust."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain, key = folder / "chain.pem", folder / "key.pem"
     issued.private_key_pem.write_to_path(key)
     for certificate in issued.cert_chain_pems:
         certificate.write_to_path(chain, append=True)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    server = ApiServer(create_app(memory), certificate=str(chain), private_key=str(key))
+    server = ApiServer(create_app(backend), certificate=str(chain), private_key=str(key))
     running = asyncio.create_task(server.run())
     await server.ready()
-    assert server.address.startswith("https://")
-    async with httpx.AsyncClient(base_url=server.address, verify=context) as client:
-        assert (await client.get("/healthz")).status_code == 200
-    assert not (await said(server, head("GET", "/healthz"), then=2)).startswith(b"HTTP/1.1 200")
+    yield server, context
     await server.close()
     await running
+
+
+async def test_it_is_served_over_tls(memory: Backend, tmp_path: Path) -> None:
+    async with served_over_tls(memory, tmp_path) as (server, context):
+        assert server.address.startswith("https://")
+        async with httpx.AsyncClient(base_url=server.address, verify=context) as client:
+            assert (await client.get("/healthz")).status_code == 200
+        assert not (await said(server, head("GET", "/healthz"), then=2)).startswith(b"HTTP/1.1 200")
+
+
+async def test_whoever_connects_while_the_server_begins_to_stop_does_not_hold_it_up(
+    memory: Backend, tmp_path: Path
+) -> None:
+    # F20: taken by the system, and not yet by the protocol, when all connections were asked to end
+    began, may_go_on = slow_to_store(memory)
+    async with (
+        served_over_tls(memory, tmp_path) as (server, context),
+        httpx.AsyncClient(base_url=server.address, verify=context) as client,
+    ):
+        with connected(server) as halfway:
+            posting = asyncio.create_task(client.post("/v1/jobs", json={"type": "t"}))  # which comes after it
+            await began.wait()
+            closing = asyncio.create_task(server.close())
+            await until(lambda: is_refused(server))
+            halfway.setblocking(False)
+            with suppress(ConnectionError, ssl.SSLError):
+                reader, writer = await asyncio.open_connection(sock=halfway, ssl=context, server_hostname="127.0.0.1")
+                writer.write(head("GET", "/healthz", close=False))
+                async with asyncio.timeout(2):
+                    assert await reader.read() == b"", "nobody is served any more"
+            may_go_on.set()
+            assert (await posting).status_code == 202
+            await closing
+
+
+def connected(server: ApiServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])))
+
+
+def is_refused(server: ApiServer) -> bool:
+    try:
+        connected(server).close()
+    except OSError:  # as well if nobody knows the address any more
+        return True
+    return False
 
 
 def test_a_certificate_that_cannot_be_used_is_told_before_anything_begins(memory: Backend, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import httptools
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
@@ -54,6 +55,12 @@ def check_exposure(host: str, gate: Gate) -> None:
         )
 
 
+class _State(ServerState):
+    """What the connections of one server share."""
+
+    stopping = False
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time."""
 
@@ -64,6 +71,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        if isinstance(self.server_state, _State) and self.server_state.stopping:
+            transport.close()  # it came when all the others had been asked to end, and would be served on and on
         self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
         self._begin_head()
 
@@ -124,6 +133,7 @@ class _Uvicorn(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self.server_state: _State = _State()
         self._when_ready = when_ready
 
     @contextmanager
@@ -135,6 +145,11 @@ class _Uvicorn(uvicorn.Server):
         """Tells when requests are taken."""
         await super().startup(sockets)
         self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes nobody any more, those on their way included."""
+        self.server_state.stopping = True
+        await super().shutdown(sockets)
 
 
 class ApiServer:
