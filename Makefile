@@ -69,12 +69,11 @@ docs: $(READY) ## write the generated pages anew
 lock: ## compile the lock anew, keeping its versions where they still fit (UPGRADE=1 takes the newest)
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
 	$(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install --quiet --disable-pip-version-check uv && \
-	compile="env -u PIP_FIND_LINKS -u UV_FIND_LINKS $$tool/bin/uv pip compile --quiet --no-config \
-		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links" && \
-	$$compile --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel \
-		pyproject.toml requirements/lock.in --output-file requirements/lock.txt && \
-	$$compile --custom-compile-command 'make lock' --extra server --constraints requirements/lock.txt \
-		pyproject.toml requirements/run.in --output-file requirements/run.txt
+	compile() { env -u PIP_FIND_LINKS -u UV_FIND_LINKS "$$tool/bin/uv" pip compile --quiet --no-config --custom-compile-command 'make lock' \
+		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links pyproject.toml "$$@"; } && \
+	compile requirements/lock.in $(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel --output-file requirements/lock.txt && \
+	compile requirements/run.in --constraints requirements/lock.txt --extra server --output-file requirements/run.txt && \
+	compile requirements/run.in --constraints requirements/lock.txt --extra server --extra postgres --extra otel --output-file requirements/image.txt
 
 clean: ## remove the virtual environment and what the tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -63,15 +63,24 @@ def test_the_lock_holds_every_dependency_of_the_project_and_every_tool() -> None
     assert names - locked_requirements().keys() == set(), "run `make lock`"
 
 
-def test_what_is_locked_for_running_is_locked_alike_for_the_tests() -> None:
+@pytest.mark.parametrize(
+    ("lock", "has", "not_there"),
+    [
+        ("run.txt", {"fastapi", "hatchling", "uvicorn"}, {"psycopg"}),
+        ("image.txt", {"psycopg", "opentelemetry-api"}, set()),
+    ],
+)
+def test_what_is_locked_for_running_is_locked_alike_for_the_tests(
+    lock: str, has: set[str], not_there: set[str]
+) -> None:
     def pinned(lock: Path) -> dict[str, str]:
         """Version, marker and hashes, without who asked for it."""
         return {name: re.sub(r"\s*#.*", "", entry).strip() for name, entry in locked_requirements(lock).items()}
 
-    everything, running = pinned(LOCK), pinned(LOCK.with_name("run.txt"))
+    everything, running = pinned(LOCK), pinned(LOCK.with_name(lock))
     assert {name: entry for name, entry in running.items() if everything.get(name) != entry} == {}, "run `make lock`"
-    assert {"fastapi", "hatchling", "uvicorn"} <= running.keys()
-    assert {"pyspark", "pytest", "mypy"} & running.keys() == set()
+    assert has <= running.keys()
+    assert {"pyspark", "pytest", "mypy", *not_there} & running.keys() == set()
 
 
 # --- traces of a machine ---
