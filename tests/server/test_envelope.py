@@ -65,10 +65,41 @@ async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    envelope = Envelope(app, ServerOptions(body_patience=0.02), Hosts([], strict=True), lambda *_: None)
+    envelope = Envelope(app, ServerOptions(body_patience=0.02), Hosts([], strict=True), lambda *_: None, lambda: False)
     scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")], "raw_path": b"/", "path": "/"}
     await envelope(scope, receive, send)
     assert sent[0]["status"] == 408
+
+
+@pytest.mark.parametrize("closing", [True, False])
+async def test_whoever_is_cut_off_when_the_server_stops_is_told_and_counted_and_any_other_end_is_an_end(
+    closing: bool,
+) -> None:
+    sent: list[dict[str, Any]] = []
+    counted: list[Any] = []
+    began = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        began.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    envelope = Envelope(
+        app, ServerOptions(), Hosts([], strict=True), lambda *told: counted.append(told[:3]), lambda: closing
+    )
+    scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")], "raw_path": b"/", "path": "/"}
+    serving = asyncio.ensure_future(envelope(scope, receive, send))
+    await began.wait()
+    serving.cancel()
+    await asyncio.wait({serving})
+    assert serving.cancelled() is not closing
+    assert [message["status"] for message in sent if "status" in message] == [503] * closing
+    assert counted == [("POST", "unknown", 503 if closing else 0)]
 
 
 async def test_every_answer_has_an_id_and_headers_that_browsers_heed(quick: httpx.AsyncClient) -> None:

@@ -12,10 +12,13 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
-from longshore.server.access import OpenGate
+from longshore.core.lifecycle import JobStatus
+from longshore.server.access import GuardedRoute, OpenGate, Scope, needs
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer, check_exposure, is_loopback
@@ -228,6 +231,53 @@ async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Ba
         assert time.perf_counter() - started < 5
         with pytest.raises(httpx.ConnectError):
             await client.get("/healthz")
+
+
+async def test_a_request_that_outlives_the_grace_is_told_to_come_again_and_what_it_sent_is_not_lost(
+    memory: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    # F20
+    began, may_go_on = slow_to_store(memory)
+    async with served(memory, grace=0) as server, httpx.AsyncClient(base_url=server.address) as client:
+        posting = [asyncio.create_task(client.post("/v1/jobs", json={"type": "t", "id": name})) for name in "abcd"]
+        await began.wait()
+        closing = asyncio.create_task(server.close())
+        answers = await asyncio.gather(*posting)
+        may_go_on.set()
+        await closing
+    for told in answers:
+        assert (told.status_code, told.json()["type"]) == (503, "urn:longshore:closed")
+        assert (told.headers["retry-after"], told.headers["connection"]) == ("1", "close")
+        assert told.headers["x-request-id"] == told.json()["request_id"]
+    assert {(await memory.get_job(name)).status for name in "abcd"} == {JobStatus.INITIAL_PENDING}
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+async def test_an_answer_that_outlives_the_grace_breaks_off_and_nothing_is_said_of_it(
+    memory: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = APIRouter(route_class=GuardedRoute)
+
+    @router.get("/endless")
+    @needs(Scope.READ)
+    async def endless() -> StreamingResponse:
+        async def words() -> AsyncIterator[bytes]:
+            yield b"and so on"
+            await asyncio.get_running_loop().create_future()
+
+        return StreamingResponse(words())
+
+    server = ApiServer(create_app(memory, options=ServerOptions(grace=0), routers=[router]))
+    running = asyncio.create_task(server.run())
+    await server.ready()
+    async with httpx.AsyncClient(base_url=server.address) as client, client.stream("GET", "/endless") as answer:
+        words = answer.aiter_bytes()
+        assert await anext(words) == b"and so on"
+        await server.close()
+        with pytest.raises(httpx.TransportError):
+            await anext(words)
+    await running
+    assert [record.getMessage() for record in caplog.records if "timeout graceful" not in record.getMessage()] == []
 
 
 @asynccontextmanager

@@ -104,7 +104,13 @@ def create_app(
     app.add_exception_handler(Unauthenticated, sign_in.on_stranger)
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
-    app.add_middleware(Envelope, options=chosen, hosts=app.state.hosts, observe=platform.figures.served)
+    app.add_middleware(
+        Envelope,
+        options=chosen,
+        hosts=app.state.hosts,
+        observe=platform.figures.served,
+        is_closing=lambda: platform.closing,
+    )
     return app
 
 

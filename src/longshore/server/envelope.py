@@ -20,7 +20,7 @@ from longshore.runtime.logs import request_id
 from longshore.server import problems
 from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions
-from longshore.server.refusals import Overloaded, TooLarge, TooSlow, WrongMediaType
+from longshore.server.refusals import Overloaded, ShuttingDown, TooLarge, TooSlow, WrongMediaType
 
 Observe = Callable[[str, str, int, float], None]
 """Told of each request when it is over: method, route, status and seconds."""
@@ -41,6 +41,8 @@ HEADERS = (
 
 OVERLOADED = "overloaded"
 """Set in a request's state by a server that has too many of them."""
+BREAK_OFF = "break_off"
+"""In a request's state, of a server that lets us: ends the connection at once, whatever was still to be sent."""
 
 _log = logging.getLogger("longshore.http")
 
@@ -48,11 +50,14 @@ _log = logging.getLogger("longshore.http")
 class Envelope:
     """The outermost layer that is ours."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, hosts: Hosts, observe: Observe) -> None:
+    def __init__(
+        self, app: ASGIApp, options: ServerOptions, hosts: Hosts, observe: Observe, is_closing: Callable[[], bool]
+    ) -> None:
         self._app = app
         self._options = options
         self._hosts = hosts
         self._observe = observe
+        self._is_closing = is_closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -81,6 +86,12 @@ class Envelope:
             await self._refuse(scope, receive, answer, problems.problem(error, own_id))
         except ClientDisconnect:
             _log.debug("the client left before its answer")
+        except asyncio.CancelledError:
+            if not self._is_closing():
+                raise
+            # the grace is over; what was sent to the store may still be done, and whoever asks again finds it
+            cut_off = ShuttingDown("the server is about to stop, and this took longer than it waits; send it again")
+            await self._refuse(scope, receive, answer, problems.problem(cut_off, own_id))
         except Exception:
             _log.exception("request %s failed: %s %s", own_id, method, _route(scope))
             await self._refuse(scope, receive, answer, problems.unexpected(own_id))
@@ -104,7 +115,8 @@ class Envelope:
 
     async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
         if answer.status:  # it has begun: all that is left is to break it off
-            raise ConnectionAbortedError("the answer broke off")
+            await _break_off(scope, receive)
+            return
         response.headers["Connection"] = "close"  # what is left of the body is not waited for
         await response(scope, receive, answer.send)
 
@@ -160,6 +172,16 @@ class _Body:
             raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
         self._complete = not message.get("more_body", False)
         return message
+
+
+async def _break_off(scope: Scope, receive: Receive) -> None:
+    """Ends the connection in the middle of an answer; over when the server knows of it, and has nothing to say."""
+    end_connection: Callable[[], None] | None = scope["state"].get(BREAK_OFF)
+    if end_connection is None:
+        raise ConnectionAbortedError("the answer broke off")
+    end_connection()
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _check_no_token_in_address(scope: Scope) -> None:

@@ -21,7 +21,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.server import problems
 from longshore.server.access import Gate
-from longshore.server.envelope import HEADERS, OVERLOADED
+from longshore.server.envelope import BREAK_OFF, HEADERS, OVERLOADED
 from longshore.server.platform import Platform
 
 _LONGEST_HEAD = 64 * 1024
@@ -30,6 +30,8 @@ _HEAD_PATIENCE = 10.0
 """Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
 _KEEP_ALIVE = 30
 _BACKLOG = 512
+_LAST_WORDS = 1.0
+"""Seconds in which a request that was cut off when the server stopped must have been told."""
 
 OBJECTS_A_ROUND = 50_000
 """See `settle_in`: a process that only serves leaves no cycles behind, and a batch of 1,000 jobs is many objects."""
@@ -98,6 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most:
             _log.warning("a request is turned away: %d connections are open", len(self.connections))
             self.scope["state"][OVERLOADED] = True
+        self.scope["state"][BREAK_OFF] = self.transport.abort
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -147,9 +150,11 @@ class _Uvicorn(uvicorn.Server):
         self._when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes nobody any more, those on their way included."""
+        """Takes nobody any more, those on their way included; and those whose time is over are told so."""
         self.server_state.stopping = True
         await super().shutdown(sockets)
+        if self.server_state.tasks and not self.force_exit:
+            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS)
 
 
 class ApiServer:
@@ -212,6 +217,7 @@ class ApiServer:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            self._platform.begin_to_close()  # whatever is cancelled from now on is cancelled because nobody serves
             self._socket.close()
             self._over.set()
 
