@@ -115,6 +115,21 @@ async def test_requests_that_are_no_requests_get_a_4xx_and_hold_up_nobody(memory
         assert sum((await memory.count_jobs()).values()) == 0
 
 
+async def test_what_follows_a_body_is_no_header_and_is_not_kept(memory: Backend) -> None:
+    async with served(memory) as server:
+        chunked = head("POST", "/v1/jobs", "Content-Type: application/json", "Transfer-Encoding: chunked")
+        body = b'e\r\n{"type": "t1"}\r\n0\r\n'
+        answer = await said(server, chunked + body + b"X-Request-ID: trailing\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 202")
+        assert b"trailing" not in answer
+        for what, trailers in {
+            "many": b"".join(b"X%d: a\r\n" % number for number in range(200)),
+        }.items():
+            answer = await said(server, chunked + body + trailers, then=2)
+            assert b"HTTP/1.1 400" in answer, f"{what}: {answer[:100]!r}"
+            assert b"urn:longshore:bad-request" in answer
+
+
 async def test_a_thousand_ranges_and_an_upgrade_are_not_heeded(memory: Backend) -> None:
     # F52
     async with served(memory) as server:

@@ -64,11 +64,17 @@ class _State(ServerState):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time."""
+    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time.
+
+    What else stands beside the body, between its chunks and behind the last one, may be as much, and nobody reads it.
+    """
 
     _timer: asyncio.TimerHandle | None = None
-    _head = 0
+    _beside_body = 0
+    """Bytes since the message began, or since its last piece of body."""
+    _trailers = 0
     _in_head = False
+    _in_message = False
     _most: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -83,14 +89,33 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._head += len(data)
+        self._beside_body += len(data)
         super().data_received(data)
-        if self._in_head and self._head > _LONGEST_HEAD and not self.transport.is_closing():
-            self.send_400_response("The request's head is too large.")
+        is_open = self._in_head or self._in_message
+        if is_open and self._beside_body > _LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response(f"The request's {'head is' if self._in_head else 'trailers are'} too large.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_message = True
+        self._trailers = 0
         self._begin_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailers += 1  # what comes behind the body is no header: it was checked by nobody
+        if self._trailers > _MOST_HEADERS:
+            raise httptools.HttpParserError("there are too many trailers")
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._end_head()
@@ -117,11 +142,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def _begin_head(self) -> None:
         if not self._in_head:
             self._in_head = True
-            self._head = 0
+            self._beside_body = 0
             self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
 
     def _end_head(self) -> None:
         self._in_head = False
+        self._beside_body = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
