@@ -18,17 +18,18 @@ from starlette.responses import StreamingResponse
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus
-from longshore.server.access import GuardedRoute, OpenGate, Scope, needs
+from longshore.server.access import Gate, GuardedRoute, OpenGate, Scope, needs
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer, check_exposure, is_loopback
+from longshore.server.token_gate import TokenGate
 from tests.runtime.working import until
 from tests.server.test_access import ROLES, NameGate
 
 
 @asynccontextmanager
-async def served(backend: Backend, **options: Any) -> AsyncIterator[ApiServer]:
-    server = ApiServer(create_app(backend, options=ServerOptions(**options)))
+async def served(backend: Backend, gate: Gate | None = None, **options: Any) -> AsyncIterator[ApiServer]:
+    server = ApiServer(create_app(backend, options=ServerOptions(**options), gate=gate))
     running = asyncio.create_task(server.run())
     await server.ready()
     try:
@@ -36,6 +37,10 @@ async def served(backend: Backend, **options: Any) -> AsyncIterator[ApiServer]:
     finally:
         await server.close()
         await running
+
+
+def connections_of(server: ApiServer) -> int:
+    return len(server._server.server_state.connections)
 
 
 async def said(server: ApiServer, sent: bytes, *, then: float = 5.0) -> bytes:
@@ -124,6 +129,7 @@ async def test_what_follows_a_body_is_no_header_and_is_not_kept(memory: Backend)
         assert b"trailing" not in answer
         for what, trailers in {
             "many": b"".join(b"X%d: a\r\n" % number for number in range(200)),
+            "one without end": b"X: " + b"a" * 1_000_000,
         }.items():
             answer = await said(server, chunked + body + trailers, then=2)
             assert b"HTTP/1.1 400" in answer, f"{what}: {answer[:100]!r}"
@@ -165,10 +171,57 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
             await asyncio.sleep(0.15)
 
 
+UNFINISHED = ("Content-Type: application/json", "Transfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize(
+    ("refused", "status"),
+    [
+        (head("POST", "/v1/jobs", *UNFINISHED, close=False), 401),
+        (head("POST", "/sign-in", *UNFINISHED, close=False), 403),
+        (head("POST", "/nothing", *UNFINISHED, close=False), 404),
+        (head("PUT", "/v1/jobs", *UNFINISHED, close=False), 405),
+        (head("GET", "/healthz", *UNFINISHED, close=False), 200),
+    ],
+)
+async def test_whoever_is_answered_before_their_request_is_complete_keeps_no_connection(
+    memory: Backend, refused: bytes, status: int
+) -> None:
+    async with served(memory, gate=TokenGate(memory)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
+        writer.write(refused)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 %d" % status)
+        assert b"connection: close" in answer
+        writer.write(b"1\r\nx\r\n" * 100_000)  # more than fits on the way
+        async with asyncio.timeout(5):
+            assert await reader.read(), "what was said can be read, although not all was heard"
+        async with asyncio.timeout(5):  # the client's end of it is never closed
+            await until(lambda: not connections_of(server))
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
+    async with served(memory) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
+        writer.write(head("GET", "/healthz", close=False))
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        writer.write(b"\r\n")
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_more_connections_than_allowed_are_told_so(memory: Backend) -> None:
     async with served(memory, max_connections=3) as server:
         held = [await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2])) for _ in range(3)]
-        answer = (await said(server, head("GET", "/healthz"))).lower()
+        for probe in ("/healthz", "/readyz?x"):  # it lives, and whoever restarts it for that makes things worse
+            assert (await said(server, head("GET", probe))).startswith(b"HTTP/1.1 200")
+        answer = (await said(server, head("GET", "/v1/queues"))).lower()
         assert answer.startswith(b"http/1.1 503")
         for told in (
             b"content-type: application/problem+json",

@@ -41,6 +41,8 @@ HEADERS = (
 
 OVERLOADED = "overloaded"
 """Set in a request's state by a server that has too many of them."""
+IS_WHOLE = "is_whole"
+"""In a request's state, of a server that knows: whether all of the request has arrived."""
 BREAK_OFF = "break_off"
 """In a request's state, of a server that lets us: ends the connection at once, whatever was still to be sent."""
 
@@ -73,7 +75,7 @@ class Envelope:
         scope.setdefault("state", {})["request_id"] = own_id
         token = request_id.set(own_id)
         began = perf_counter()
-        answer = _Answer(send, own_id, head_only=method == "HEAD")
+        answer = _Answer(send, own_id, scope["state"].get(IS_WHOLE, lambda: True), head_only=method == "HEAD")
         try:
             if scope["state"].get(OVERLOADED):
                 raise Overloaded("more connections are open than this server takes; come back in a moment")
@@ -124,8 +126,9 @@ class Envelope:
 class _Answer:
     """What is sent back, with the headers that every answer has."""
 
-    def __init__(self, send: Send, own_id: str, *, head_only: bool) -> None:
+    def __init__(self, send: Send, own_id: str, is_whole: Callable[[], bool], *, head_only: bool) -> None:
         self._send = send
+        self._is_whole = is_whole
         self._head_only = head_only
         self._own_id = own_id.encode()
         self.status = 0
@@ -137,6 +140,8 @@ class _Answer:
             present = {name for name, _ in headers}
             headers += [(name, value) for name, value in HEADERS if name not in present]
             headers.append((b"x-request-id", self._own_id))
+            if not self._is_whole() and b"connection" not in present:
+                headers.append((b"connection", b"close"))  # what is left of the body is not waited for
             message = {**message, "headers": headers}
         elif self._head_only and message["type"] == "http.response.body":
             await self._send({**message, "body": b"", "more_body": False})

@@ -21,8 +21,9 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.server import problems
 from longshore.server.access import Gate
-from longshore.server.envelope import BREAK_OFF, HEADERS, OVERLOADED
+from longshore.server.envelope import BREAK_OFF, HEADERS, IS_WHOLE, OVERLOADED
 from longshore.server.platform import Platform
+from longshore.server.routes.operations import PROBES
 
 _LONGEST_HEAD = 64 * 1024
 _MOST_HEADERS = 100
@@ -30,6 +31,8 @@ _HEAD_PATIENCE = 10.0
 """Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
 _KEEP_ALIVE = 30
 _BACKLOG = 512
+_LINGER = 2.0
+"""Seconds in which a client that is still sending can read why it need not."""
 _LAST_WORDS = 1.0
 """Seconds in which a request that was cut off when the server stopped must have been told."""
 
@@ -63,6 +66,40 @@ class _State(ServerState):
     stopping = False
 
 
+class _Arrival:
+    """Whether all of one request is here."""
+
+    whole = False
+
+    def __call__(self) -> bool:
+        return self.whole
+
+
+class _AnswerLine(asyncio.Transport):
+    """What uvicorn writes one answer to; how it is closed is ours to say."""
+
+    def __init__(self, transport: asyncio.Transport, arrival: _Arrival, linger: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._arrival = arrival
+        self._linger = linger
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """As it is."""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """At once only if nothing of the request is still to come."""
+        if self._arrival.whole:
+            self._transport.close()
+        else:
+            self._linger()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time.
 
@@ -70,6 +107,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _timer: asyncio.TimerHandle | None = None
+    _lingering: asyncio.TimerHandle | None = None
+    _arrival: _Arrival
     _beside_body = 0
     """Bytes since the message began, or since its last piece of body."""
     _trailers = 0
@@ -86,14 +125,22 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        if self._lingering is not None:
+            self._lingering.cancel()
         super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # so that they do not hold each other, and are gone at once
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering is not None:
+            return
         self._beside_body += len(data)
         super().data_received(data)
         is_open = self._in_head or self._in_message
         if is_open and self._beside_body > _LONGEST_HEAD and not self.transport.is_closing():
             self.send_400_response(f"The request's {'head is' if self._in_head else 'trailers are'} too large.")
+        if self.cycle is None or self.cycle.response_complete:  # uvicorn waits for the rest of what has begun for ever
+            self._expect_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -115,6 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
+        self._arrival.whole = True
         super().on_message_complete()
 
     def on_headers_complete(self) -> None:
@@ -122,11 +170,14 @@ class BoundedProtocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
             raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
-        if self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most:
+        is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
+        if is_full and self.url.partition(b"?")[0] not in PROBES:
             _log.warning("a request is turned away: %d connections are open", len(self.connections))
             self.scope["state"][OVERLOADED] = True
         self.scope["state"][BREAK_OFF] = self.transport.abort
         super().on_headers_complete()
+        self._arrival = self.scope["state"][IS_WHOLE] = _Arrival()
+        self.cycle.transport = _AnswerLine(self.transport, self._arrival, self.linger)
 
     def send_400_response(self, msg: str) -> None:
         """The answer to what is no request, told like every other problem."""
@@ -137,12 +188,32 @@ class BoundedProtocol(HttpToolsProtocol):
             b"connection: close",
         ]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
-        self.transport.close()
+        if self.pipeline or (self.cycle is not None and self.cycle.response_started):
+            self.transport.close()  # other answers may be under way, and none of them can be told to stop
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Says and hears no more, and is closed in a moment: at once, what is unread would take the answer with it."""
+        if self._lingering is not None or self.transport.is_closing():
+            return
+        self._end_head()
+        self._lingering = self.loop.call_later(_LINGER, self.transport.close)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
 
     def _begin_head(self) -> None:
         if not self._in_head:
             self._in_head = True
             self._beside_body = 0
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        if self._timer is None and not self.transport.is_closing() and self._lingering is None:
             self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
 
     def _end_head(self) -> None:

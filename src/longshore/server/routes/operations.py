@@ -16,6 +16,9 @@ from longshore.server.platform import Here
 
 router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
+PROBES = frozenset({b"/healthz", b"/readyz"})
+"""Answered however many connections there are: a server that is restarted for having many serves nobody."""
+
 
 class Health(BaseModel):
     """That the server is alive, which it is if it answers."""
