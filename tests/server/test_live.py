@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -137,6 +138,33 @@ async def test_fifty_open_streams_do_not_hold_up_the_end(memory: Backend) -> Non
         assert {lines[-2] for lines in endings} == {": the server stops; come back in a moment"}
         assert (await waiting).json()["status"] == "INITIAL_PENDING"
         assert serving.platform.streams == 0
+
+
+@pytest.mark.parametrize("what_ends_it", ["its token", "the server"])
+async def test_a_client_that_does_not_read_holds_its_place_no_longer_than_any_other(
+    memory: Backend, what_ends_it: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # F21
+    made, secret = await keeper(memory).issue_token("viewer", ["read"])
+    start = await memory.end_of_events()
+    for number in range(2_000):  # more than fits on the way
+        await memory.record_worker_event("worker.error", f"w{number}", detail={"error": "x" * 8_000})
+    async with served(memory, TokenGate(memory), grace=30) as serving:
+        connections = serving.server._server.server_state.connections
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", int(serving.server.address.rpartition(":")[2])))
+            asked = f"GET /v1/events/stream?after={start} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            deaf.sendall(f"{asked}Authorization: Bearer {secret}\r\n\r\n".encode())
+            await until(lambda: any(getattr(one, "flow").write_paused for one in connections))  # noqa: B009
+            assert serving.platform.streams == 1
+            async with asyncio.timeout(10):
+                if what_ends_it == "the server":
+                    await serving.stop()
+                else:
+                    await keeper(memory).revoke_token(made.id)
+                await until(lambda: not serving.platform.streams and not connections)
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 async def test_a_silent_stream_says_that_it_lives_and_how_far_it_has_looked(memory: Backend) -> None:

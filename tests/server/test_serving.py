@@ -17,6 +17,7 @@ from starlette.responses import StreamingResponse
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.server.access import Gate, GuardedRoute, OpenGate, Scope, needs
 from longshore.server.app import create_app
@@ -214,6 +215,22 @@ async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, m
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_whoever_does_not_read_their_answers_keeps_no_connection(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("longshore.server.serving._WRITE_PATIENCE", 0.1)
+    await memory.enqueue_job(Job(id="large", type="t", payload=b'"' + b"x" * 10_000_000 + b'"'))
+    async with served(memory) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", int(server.address.rpartition(":")[2])))
+            deaf.sendall(head("GET", "/v1/jobs/large", close=times == 1) * times)
+            await until(lambda: connections_of(server) == 1)
+            async with asyncio.timeout(10):
+                await until(lambda: connections_of(server) == 0)
 
 
 async def test_more_connections_than_allowed_are_told_so(memory: Backend) -> None:

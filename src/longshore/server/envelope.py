@@ -88,6 +88,8 @@ class Envelope:
             await self._refuse(scope, receive, answer, problems.problem(error, own_id))
         except ClientDisconnect:
             _log.debug("the client left before its answer")
+            if answer.status and not answer.complete and BREAK_OFF in scope["state"]:
+                await _break_off(scope, receive)
         except asyncio.CancelledError:
             if not self._is_closing():
                 raise
@@ -132,6 +134,7 @@ class _Answer:
         self._head_only = head_only
         self._own_id = own_id.encode()
         self.status = 0
+        self.complete = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -145,10 +148,12 @@ class _Answer:
             message = {**message, "headers": headers}
         elif self._head_only and message["type"] == "http.response.body":
             await self._send({**message, "body": b"", "more_body": False})
+            self.complete = True
             if message.get("more_body"):
                 raise ClientDisconnect  # nobody listens to the rest, which of a stream has no end
             return
         await self._send(message)
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body")
 
 
 class _Body:

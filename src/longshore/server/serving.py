@@ -31,6 +31,8 @@ _HEAD_PATIENCE = 10.0
 """Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
 _KEEP_ALIVE = 30
 _BACKLOG = 512
+_WRITE_PATIENCE = 15.0
+"""Seconds between two looks at what waits to be sent: if nothing of it was taken meanwhile, nobody reads it."""
 _LINGER = 2.0
 """Seconds in which a client that is still sending can read why it need not."""
 _LAST_WORDS = 1.0
@@ -108,6 +110,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _lingering: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _unsent = 0
     _arrival: _Arrival
     _beside_body = 0
     """Bytes since the message began, or since its last piece of body."""
@@ -122,11 +126,13 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()  # it came when all the others had been asked to end, and would be served on and on
         self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
         self._begin_head()
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
-        if self._lingering is not None:
-            self._lingering.cancel()
+        for timer in (self._lingering, self._looking):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
         if self.cycle is not None:
             self.cycle.transport = self.transport  # so that they do not hold each other, and are gone at once
@@ -205,6 +211,20 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
+
+    def resume_writing(self) -> None:
+        self._unsent = 0
+        super().resume_writing()
+
+    def _look_who_reads(self) -> None:
+        # at all other times more may have been added meanwhile than was taken
+        nothing_is_added = self.flow.write_paused or self.transport.is_closing()
+        unsent = self.transport.get_write_buffer_size() if nothing_is_added else 0
+        if unsent and unsent == self._unsent:
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
 
     def _begin_head(self) -> None:
         if not self._in_head:
