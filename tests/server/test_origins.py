@@ -36,6 +36,7 @@ JSON = {"content-type": "application/json"}
         ({"origin": "http://evil.example@127.0.0.1"}, False),
         ({"origin": "null"}, False),
         ({"origin": ""}, False),
+        ({"origin": "http://[x"}, False),
     ],
 )
 async def test_what_changes_something_comes_from_our_own_pages_or_from_no_page(
@@ -156,6 +157,12 @@ async def test_nobody_is_signed_in_by_another_page_or_by_guessing(memory: Backen
     assert (await client.post("/sign-in", content=b"token=" + b"x" * 5000, headers=OWN)).status_code == 413
     assert (await client.post("/sign-in", content=b"\xff=\xff", headers=OWN)).status_code == 429
     assert (await signed_in(client, secret)).status_code == 303
+
+
+async def test_a_form_with_more_fields_than_ours_is_refused(memory: Backend, serve: Serve) -> None:
+    client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory))
+    refused = await client.post("/sign-in", content=b"a=1&" * 20, headers=OWN)
+    assert (refused.status_code, refused.json()["field"]) == (422, "form")
 
 
 async def test_a_session_ends_with_its_token_and_after_its_time(

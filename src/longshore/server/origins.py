@@ -31,8 +31,15 @@ def check_origin(request: Request, *, proof: bool = False) -> None:
     if origin is None:
         if proof:
             raise Forbidden("nothing tells which page sent this; use a browser that sends Origin, or a token")
-    elif origin == "null" or urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    elif origin == "null" or _host_of(origin) != request.headers.get("host", "").lower():
         raise Forbidden(_REFUSED)
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # no address at all, and so not ours
+        return None
 
 
 def _is_followed_link(request: Request) -> bool:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from longshore.core.errors import InvalidArgument
 from longshore.server import problems
 from longshore.server.access import GuardedRoute, Scope, needs, takes_form
 from longshore.server.origins import SAFE
@@ -19,6 +20,7 @@ from longshore.server.token_gate import TokenGate
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 _LONGEST = 4_096
+_MOST_FIELDS = 10
 
 
 @router.get("/sign-in", operation_id="sign_in_page", response_class=HTMLResponse)
@@ -86,5 +88,8 @@ async def _field(request: Request, name: str) -> str:
     body = await request.body()
     if len(body) > _LONGEST:
         raise TooLarge(f"the form has more than {_LONGEST:,} bytes")
-    found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).get(name, [""])
-    return found[0].strip()
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise InvalidArgument("form", f"has more than {_MOST_FIELDS} fields; send {name} alone") from None
+    return fields.get(name, [""])[0].strip()
