@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from longshore import connect
+import pytest
+
+from longshore import JobStatus, Repeat, connect
+from longshore.core.cron import Schedule
+from longshore.core.errors import BackendUnavailable
+from longshore.core.filtering import JobFilter
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
-from longshore.testing.conformance.staging import new_job
+from longshore.testing.conformance.staging import history, new_job
 
 
 class RoundRobin:
@@ -20,6 +25,10 @@ class RoundRobin:
     def __init__(self, addresses: list[str]) -> None:
         self._behind = [(at.hostname, at.port) for at in map(urlsplit, addresses)]
         self.requests = 0
+        self.lost_answers_to = b""
+        """What a request begins with whose answers get lost: as many as are given in `losses`."""
+        self.losses = 0
+        self.keeps_connections = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client."""
@@ -31,10 +40,18 @@ class RoundRobin:
                 far_reader, far_writer = await asyncio.open_connection(host, port)
                 far_writer.write(request)
                 try:
-                    writer.write(await _message(far_reader))
+                    answer = await _message(far_reader)
                 finally:
                     far_writer.close()
+                if self.losses and request.startswith(self.lost_answers_to):
+                    self.losses -= 1
+                    break
+                writer.write(answer)
+                if not self.keeps_connections:
+                    break
         except (asyncio.IncompleteReadError, OSError):  # one of both ends has gone
+            pass
+        finally:
             writer.close()
 
 
@@ -78,3 +95,65 @@ async def test_an_idle_store_behind_a_balancer_costs_next_to_nothing_and_a_chang
         await asyncio.sleep(0)
         await store.enqueue_job(new_job("a"))
         assert await waiting is True
+
+
+# -- an answer that was lost, and a repetition that another server gets
+
+
+@pytest.mark.parametrize("keeps_connections", [True, False])
+@pytest.mark.parametrize("losses", [1, 2])
+@pytest.mark.parametrize("answers_before", [1, 2])
+async def test_what_one_server_has_done_no_other_does_once_more(
+    tmp_path: Path, answers_before: int, losses: int, keeps_connections: bool
+) -> None:
+    # F08
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as store, balanced(url, 2) as (address, robin), connect(address) as far:
+        robin.keeps_connections = keeps_connections
+        await store.put_schedule(Schedule(id="pay", job=new_job("x", queue="bills"), repeat=Repeat(every=86_400)))
+        for _ in range(answers_before):
+            await far.now()
+        robin.lost_answers_to, robin.losses = b"POST /v1/store/run_schedule", losses
+        told: list[str] = []
+        with suppress(BackendUnavailable):  # nobody knows what became of it, and it is said so
+            told = [(await far.run_schedule("pay")).id]
+        stored = [job.id for job in (await store.list_jobs(JobFilter(queues=["bills"]))).items]
+        assert len(stored) <= 1
+        assert told in ([], stored)
+
+
+@pytest.mark.parametrize("answers_before", [1, 2])
+async def test_an_enqueue_is_not_in_its_own_way(tmp_path: Path, answers_before: int) -> None:
+    # F08
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with balanced(url, 2) as (address, robin), connect(address) as far:
+        for _ in range(answers_before):
+            await far.now()
+        robin.lost_answers_to, robin.losses = b"POST /v1/store/enqueue_job", 1
+        assert await far.enqueue_job(new_job("mine")) == "mine"
+        assert len(await history(far, "mine")) == 1
+
+
+@pytest.mark.parametrize("answers_before", [1, 2])
+async def test_no_more_is_claimed_than_was_asked_for(tmp_path: Path, answers_before: int) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as store, balanced(url, 2) as (address, robin), connect(address) as far:
+        await store.enqueue_jobs([new_job("a"), new_job("b")])
+        for _ in range(answers_before):
+            await far.now()
+        robin.lost_answers_to, robin.losses = b"POST /v1/work/claim", 1
+        with suppress(BackendUnavailable):
+            await far.dequeue_jobs("w")
+        held = await store.list_jobs(JobFilter(statuses=[JobStatus.RUNNING]))
+        assert len(held.items) <= 1
+
+
+async def test_behind_a_balancer_a_request_costs_no_second_one_once_several_have_answered(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with balanced(url, 2) as (address, robin), connect(address) as far:
+        for _ in range(4):
+            await far.now()
+        before = robin.requests
+        for number in range(10):
+            await far.enqueue_job(new_job(f"j{number}"))
+        assert robin.requests - before == 10

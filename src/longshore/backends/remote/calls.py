@@ -28,6 +28,10 @@ _LAST_WORDS = 2.0
 """Seconds that requests under way have to be answered when it is closed."""
 _AGE = REMEMBERED - 20
 """Seconds after which a request is not repeated any more: its key may be forgotten when it arrives."""
+_ALONE_AFTER = 60.0
+"""Seconds without an answer of another after which a server counts as the only one at its address."""
+_UNKNOWN = "unknown"
+"""No server's name: what a repetition says that was first sent to whoever would take it."""
 
 
 class AnswerLost(LongshoreError):
@@ -72,6 +76,7 @@ class Caller:
         self._connections: Connections | None = None
         self._known = ""
         """The server that answered last: which of many, or which life of one."""
+        self._another_answered = -_ALONE_AFTER
         self._closed = False
         self._asking: set[asyncio.Task[Any]] = set()
 
@@ -134,14 +139,15 @@ class Caller:
     async def ask_patiently(self, path: str, body: bytes, *, repeatable: bool, patience: float = 0.0) -> Answer:
         """The answer, or the error that it tells of; repeated while nothing answers, up to `wait_seconds`.
 
-        What may not be done twice goes under a key of its own. Whoever repeats it tells which server it was sent to:
-        that one knows the key; another one says so, and AnswerLost is raised.
+        What may not be done twice goes under a key of its own, and says each time which server it is for: that one
+        knows the key. Another one does nothing and says so: then it is sent to whoever takes it, unless it may have
+        been carried out already; then AnswerLost is raised.
         """
-        headers = {} if repeatable else {KEY: new_id()}
+        headers = {} if repeatable else {KEY: new_id(), **self._meant_for()}
         began = monotonic()
         deadline: float | None = None
         pause = _FIRST_PAUSE
-        sent_to = self._known
+        doubtful = False
         while True:
             lost = False
             try:
@@ -151,22 +157,38 @@ class Caller:
                 trouble, wait = str(error), pause
             else:
                 mark = response.headers.get(MARK.lower(), "")
-                self._known = mark.partition(".")[0] or self._known
+                self._heard_from(mark.partition(".")[0])
                 if response.status < 300 and mark:  # without one it is the answer of something else
                     return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
+                if not doubtful and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
+                    continue  # a balancer handed it to another server, or it is another life: nobody has done it yet
                 trouble, wait = _refusal(self._server.address, response, pause)
                 lost = response.status in (502, 504)
             if lost and not repeatable:
-                headers.setdefault(SENT_TO, sent_to or "unknown")
+                doubtful = True
+                headers.setdefault(SENT_TO, _UNKNOWN)
             now = monotonic()
             deadline = now + self._server.wait_seconds if deadline is None else deadline
-            if SENT_TO in headers and now + wait - began > _AGE:
+            if doubtful and now + wait - began > _AGE:
                 raise AnswerLost(f"no answer came from {self._server.address}: {trouble}")
             if now + wait > deadline or self._closed:
-                unknown = "; whether the request was carried out is not known" if SENT_TO in headers else ""
+                unknown = "; whether the request was carried out is not known" if doubtful else ""
                 raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}{unknown}")
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _meant_for(self) -> dict[str, str]:
+        """Names the server that answered last; none where several share an address, as each second one would refuse."""
+        if not self._known or monotonic() - self._another_answered < _ALONE_AFTER:
+            return {}
+        return {SENT_TO: self._known}
+
+    def _heard_from(self, server: str) -> None:
+        if not server or server == self._known:
+            return
+        if self._known:
+            self._another_answered = monotonic()
+        self._known = server
 
     async def _send(self, path: str, body: bytes, headers: dict[str, str], patience: float) -> Response:
         if self._connections is None:
@@ -211,7 +233,7 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
     """Raises what the answer tells of; of one that may be another in a moment, its words and when to try again."""
     status = response.status
     problem = _problem(response.body)
-    name = str(problem.get("type", "")).removeprefix(PREFIX)
+    name = _name(problem)
     words = str(problem.get("detail") or f"it answered {status}")
     if name == ANSWER_LOST:
         raise AnswerLost(words)
@@ -248,3 +270,7 @@ def _problem(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def _name(problem: dict[str, Any]) -> str:
+    return str(problem.get("type", "")).removeprefix(PREFIX)
