@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -181,6 +182,25 @@ async def test_a_silent_stream_says_that_it_lives_and_how_far_it_has_looked(memo
             assert after == before or after < last
 
 
+async def test_a_stream_to_which_nothing_of_much_happens_is_told_that_it_lives_and_how_far_it_has_looked(
+    memory: Backend,
+) -> None:
+    tail = Tail(memory, lambda _: None)
+    await tail.open()
+    await until(lambda: tail.cursor is not None)
+    start = await memory.end_of_events()
+    quiet = events_after(tail, memory, None, Wanted(frozenset({"quiet"})), 0.2)
+    coming = asyncio.ensure_future(anext(quiet))
+    async with asyncio.timeout(10):
+        while not coming.done():
+            await memory.enqueue_job(Job(type="t", queue="busy"))
+            await tail.beyond(tail.end, 1)
+    told = coming.result()
+    assert isinstance(told, str)
+    assert len(await memory.read_events(told)) < len(await memory.read_events(start))
+    await tail.close()
+
+
 async def test_more_streams_than_allowed_are_told_to_come_later(memory: Backend) -> None:
     async with (
         served(memory, max_streams=1) as serving,
@@ -232,6 +252,65 @@ async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
     await until(lambda: tail.end >= 51)
     assert await collected(slow, 50) == [f"j{n} job.added" for n in range(50)]
     await tail.close()
+
+
+@pytest.mark.parametrize("behind", [5, 10, 25])
+async def test_whoever_resumes_while_the_tail_is_behind_is_told_nothing_twice(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    monkeypatch.setattr("longshore.server.tail._AT_ONCE", 10)
+    tail = Tail(backend, lambda _: None)
+    await tail.open()
+    await until(lambda: tail.cursor is not None)
+    start = await backend.end_of_events()
+    await tail.close()  # as if its look at the store took long
+    await backend.enqueue_jobs([Job(id=f"j{n:02}", type="t") for n in range(behind)])
+    written = [f"j{n:02} job.added" for n in range(behind)]
+    whole = events_after(tail, backend, start, Wanted(), 1)
+    assert await collected(whole, behind) == written
+    at_the_end = events_after(tail, backend, await backend.end_of_events(), Wanted(), 0.01)
+    assert isinstance(await anext(at_the_end), str)  # it has seen all there was, by another server's stream
+    await tail.open()
+    await backend.enqueue_job(Job(id="next", type="t"))
+    assert await collected(whole, 1) == ["next job.added"]
+    assert await collected(at_the_end, 1) == ["next job.added"]
+    await tail.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr("longshore.server.tail._AT_ONCE", 3)
+    monkeypatch.setattr("longshore.server.tail._KEPT", chance.choice([2, 5, 50]))
+    tail = Tail(memory, lambda _: None)
+    await tail.catch_up()
+    wanted = Wanted(*chance.choice([(None,), (frozenset({"a"}),), (frozenset({"a", "b"}),)]))
+    start, told, cursor = await memory.end_of_events(), list[JobEvent](), ""
+    stream = events_after(tail, memory, start, wanted, 0)
+    for number in range(150):
+        match chance.choice(["write", "write", "write", "follow", "hear", "hear", "come back"]):
+            case "write":
+                for part in range(chance.choice([1, 1, 4, 12])):
+                    await memory.enqueue_job(Job(id=f"{number}.{part}", type="t", queue=chance.choice("abc")))
+            case "follow":
+                await tail.catch_up()
+            case "hear":
+                found = await anext(stream)
+                if isinstance(found, JobEvent):
+                    told.append(found)
+                cursor = found.cursor if isinstance(found, JobEvent) else found
+            case "come back":  # it goes on from the last id it was told, an event's or a sign of life's
+                stream = events_after(tail, memory, cursor or start, wanted, 0)
+    while len(told) < sum(map(wanted.has, await memory.read_events(start, 10_000))):
+        found = await anext(stream)
+        if isinstance(found, JobEvent):
+            told.append(found)
+    assert isinstance(await anext(stream), str)
+    assert [one.job_id for one in told] == [
+        one.job_id for one in await memory.read_events(start, 10_000) if wanted.has(one)
+    ]
 
 
 async def test_the_tail_keeps_few_large_events_and_whoever_needs_more_reads_the_store(

@@ -45,6 +45,10 @@ class Tail:
         self._waiting: set[asyncio.Future[None]] = set()
         self._work: asyncio.Task[None] | None = None
         self._answered = -1e9
+        self._looking = asyncio.Lock()
+        self._looks = 0
+        self._last_to_the_end = 0
+        """Which look was the last that found no more than it could take."""
         self.cursor: str | None = None
         """Where it is; None before it has found the end of the log."""
 
@@ -90,30 +94,53 @@ class Tail:
             self._waiting.discard(woken)
         return self._end > place
 
+    async def catch_up(self) -> None:
+        """Looks until it knows every event that could be read when this was called; many who ask share one look."""
+        enough = self._looks + 1  # one that is under way may have begun too early
+        while self._last_to_the_end < enough:
+            async with self._looking:
+                if self._last_to_the_end < enough:
+                    await self._look()
+
     async def _follow(self) -> None:
         pause = _PAUSE
         while True:
             try:
-                if self.cursor is None:
-                    self.cursor = await self._backend.end_of_events()
-                    self._forget()
-                events = await self._backend.read_events(self.cursor, _AT_ONCE)
-                self._answered = monotonic()
-                if events:
-                    self._take(events)
-                    await asyncio.sleep(0 if len(events) == _AT_ONCE else _PAUSE)
+                async with self._looking:
+                    found = await self._look()
+                if found:
+                    await asyncio.sleep(0 if found == _AT_ONCE else _PAUSE)
                 else:
                     await self._backend.wait_for_change(_PATIENCE, after=self.cursor)
                 pause = _PAUSE
             except QueueClosed:
                 return
-            except CursorExpired:
-                _log.warning("events were removed before they were followed; going on with new ones")
-                self.cursor = None
             except Exception as error:  # it must never fall silent: whatever is wrong may pass
                 _log.warning("the events cannot be read now, trying again: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _look(self) -> int:
+        """Takes what follows, and tells how many that were."""
+        self._looks += 1
+        look = self._looks
+        cursor = self.cursor or await self._go_to_the_end()
+        try:
+            events = await self._backend.read_events(cursor, _AT_ONCE)
+        except CursorExpired:
+            _log.warning("events were removed before they were followed; going on with new ones")
+            events = await self._backend.read_events(await self._go_to_the_end(), _AT_ONCE)
+        self._answered = monotonic()
+        if events:
+            self._take(events)
+        if len(events) < _AT_ONCE:
+            self._last_to_the_end = look
+        return len(events)
+
+    async def _go_to_the_end(self) -> str:
+        self.cursor = cursor = await self._backend.end_of_events()
+        self._forget()
+        return cursor
 
     def _take(self, events: Sequence[JobEvent]) -> None:
         for place, event in enumerate(events, self._end):
@@ -181,59 +208,60 @@ async def events_after(
 
     Without a cursor it begins now, or, if the `whole` is wanted, at the start of the log.
 
-    After `patience` seconds without one it tells the cursor up to which it has looked, so that whoever listens can be
-    told that it is alive, and comes back to that place.
+    After `patience` seconds without one, whatever else happens, it tells the cursor up to which it has looked, so that
+    whoever listens can be told that it is alive, and comes back to that place.
     """
-    place = _NOT_KEPT
+    at = _Where(cursor, None)
     if cursor is None and not whole:
         while tail.cursor is None:  # two who find the end for themselves would disagree about what lies before it
             if not await tail.beyond(tail.end, patience):
                 yield ""
-        place = tail.end
-    told: set[_Mark] = set()
+        at = _Where(tail.cursor, tail.end)
+    due = monotonic() + patience
     while True:
-        events = tail.since(place)
-        if events is None:  # too far behind, or there was a gap: the store knows
-            if cursor is None and not whole:
-                cursor = await backend.end_of_events()
-            async for found in _from_store(tail, backend, cursor, wanted):
-                if isinstance(found, JobEvent):
-                    cursor = found.cursor
-                    yield found
-                else:
-                    place, told = found
-            continue
-        for event in events:
-            cursor = event.cursor
-            if _mark(event) not in told and wanted.has(event):
-                yield event
-        place += len(events)
-        if not await tail.beyond(place, patience):
-            yield cursor or tail.cursor or ""
-
-
-_NOT_KEPT = -1
-_Mark = tuple[object, ...]
-_Rest = tuple[int, set[_Mark]]
-
-
-def _mark(event: JobEvent) -> _Mark:
-    """By which one event is known again; not its cursor, which tells as well what was pruned when it was read."""
-    return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at
-
-
-async def _from_store(
-    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted
-) -> AsyncIterator[JobEvent | _Rest]:
-    """The events after the cursor up to where the tail can go on; at last that place, and what was told beyond it."""
-    while True:
-        place = tail.end
-        events = await backend.read_events(cursor, _AT_ONCE, queue=wanted.only_queue, job_id=wanted.job_id)
+        events, at = await _next(tail, backend, at, wanted)
         for event in events:
             if wanted.has(event):
                 yield event
-        if len(events) < _AT_ONCE:
-            # what the tail knew before this look was committed before it, so nothing lies between the two
-            yield place, {_mark(event) for event in events}
-            return
-        cursor = events[-1].cursor
+                due = monotonic() + patience
+        if at.place is not None:
+            await tail.beyond(at.place, due - monotonic())
+        if monotonic() >= due:
+            yield at.cursor or ""
+            due = monotonic() + patience
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Up to where somebody has looked."""
+
+    cursor: str | None
+    """None is the start of the log."""
+    place: int | None
+    """The same in the tail; None for whoever has to read the store."""
+
+
+async def _next(tail: Tail, backend: Backend, at: _Where, wanted: Wanted) -> tuple[Sequence[JobEvent], _Where]:
+    """The events that follow, among them all wanted ones, and where one is after them."""
+    kept = None if at.place is None else tail.since(at.place)
+    if kept is not None and at.place is not None:
+        return kept, _Where(kept[-1].cursor if kept else at.cursor, at.place + len(kept))
+    # too far behind, or there was a gap: the store knows
+    await tail.catch_up()  # so that nothing up to the cursor, told elsewhere or a page ago, is still to come from it
+    place = tail.end
+    events = await backend.read_events(at.cursor, _AT_ONCE, queue=wanted.only_queue, job_id=wanted.job_id)
+    read = _Where(events[-1].cursor if events else at.cursor, None)
+    if len(events) == _AT_ONCE:
+        return events, read
+    await tail.catch_up()  # so that it has passed the last of these
+    since = tail.since(place)
+    if since is None:
+        return events, read
+    # what the tail knew before the store was read was committed before it, so nothing lies between the two
+    told = {_mark(event) for event in events}
+    return [*events, *(event for event in since if _mark(event) not in told)], _Where(tail.cursor, tail.end)
+
+
+def _mark(event: JobEvent) -> tuple[object, ...]:
+    """By which one event is known again; not its cursor, which tells as well what was pruned when it was read."""
+    return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at
