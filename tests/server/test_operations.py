@@ -93,6 +93,27 @@ async def test_figures_tell_of_depth_age_throughput_latency_failures_crashes_and
     assert figure(found, "longshore_http_requests_total", method="GET", route="/readyz", status="200") >= 1
 
 
+async def test_the_wait_of_a_delayed_job_begins_when_its_time_has_come_whoever_says_so(
+    client: httpx.AsyncClient, backend: Backend, clock: HeldClock
+) -> None:
+    await until(lambda: says(client, 200))
+    await backend.enqueue_jobs([Job(id=f"j{n}", type="t", queue="mail", run_at=60) for n in range(3)])
+    await backend.promote_job("j0")
+    clock.advance(2)
+    (early,) = await backend.dequeue_jobs("w", limit=3)  # after 2 s
+    await backend.fail_job(early.id, "no", lease=early.lease, retry_at=60)
+    clock.advance(60)
+    for job in await backend.dequeue_jobs("w", limit=3):  # after 0 s and, twice, 2 s; nobody has announced them
+        await backend.fail_job(job.id, "no", lease=job.lease, retry_at=100)
+    clock.advance(110)
+    await backend.announce_due_jobs()
+    clock.advance(5)
+    assert len(await backend.dequeue_jobs("w", limit=3)) == 3  # after 15 s, announced after 10
+    found = await heard(client, "job.active", 7)
+    assert figure(found, "longshore_job_wait_seconds_count", queue="mail") == 7
+    assert figure(found, "longshore_job_wait_seconds_sum", queue="mail") == 2 + 0 + 2 + 2 + 3 * 15
+
+
 async def test_no_client_can_make_up_figures_without_end(quick: httpx.AsyncClient, memory: Backend) -> None:
     await memory.enqueue_jobs([Job(type="t", queue=f"q{n:04}") for n in range(MOST_QUEUES + 50)])
     for n in range(30):

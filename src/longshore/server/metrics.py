@@ -14,6 +14,7 @@ from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
 from longshore.core.explanation import HEARD_WITHIN
 from longshore.core.job import JobEvent
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.moments import from_micros
 from longshore.core.transitions import LEASE_RAN_OUT
 from longshore.server.newest import Newest
 
@@ -133,10 +134,14 @@ class Figures:
                 self._run.labels(queue).observe(max(0.0, (event.occurred_at - began).total_seconds()))
             if name == "job.stalled" and event.detail.get("reason") == LEASE_RAN_OUT:
                 self._lost.labels(queue).inc()
-        if event.to_status in ELIGIBLE or name == "job.promoted":
+        if event.to_status in ELIGIBLE:
             self._since.put(uid, event.occurred_at)
-        elif name == "job.delayed":  # it could not start yet: the wait begins when its time has come
-            self._since.pop(uid, None)
+        elif (
+            name == "job.delayed" and "until" in event.detail
+        ):  # it could not start yet: the wait begins when its time has come
+            self._since.put(uid, from_micros(event.detail["until"]))
+        elif name == "job.promoted":  # somebody did not wait for that, or it is told that it has come, maybe late
+            self._since.put(uid, min(event.occurred_at, self._since.get(uid, event.occurred_at)))
 
     # -- when it is asked for
 
