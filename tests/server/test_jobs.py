@@ -216,6 +216,8 @@ async def test_dead_letters_are_listed_and_brought_back(client: httpx.AsyncClien
     await backend.settle_jobs([Outcome(job.id, job.lease, "bury", error=f"no {job.id}") for job in claimed])
     listed = (await client.get("/v1/dead-letters?type=pay")).json()["items"]
     assert [job["id"] for job in listed] == ["j2", "j1", "j0"]
+    refused = await client.get("/v1/dead-letters?status=COMPLETED")
+    assert (refused.status_code, refused.json()["field"]) == (422, "status"), "they are all DEAD"
     dry = (await client.post("/v1/dead-letters/retry", json={"filter": {"types": ["pay"]}, "dry_run": True})).json()
     assert (dry["matched"], dry["changed"]) == (3, 0)
     done = (await client.post("/v1/dead-letters/retry", json={"filter": {"error": "no j1"}})).json()

@@ -56,8 +56,7 @@ class FilterBody(BaseModel):
 Names = list[Name]
 
 
-async def _asked_for(
-    status: Annotated[list[JobStatus] | None, Query(description="Jobs in one of these statuses.")] = None,
+async def _conditions(
     queue: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     type: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     tag: Annotated[Names | None, Query(max_length=100, description="Jobs that have all of them.")] = None,
@@ -80,7 +79,7 @@ async def _asked_for(
     created_before: Annotated[Moment | None, Query()] = None,
 ) -> FilterBody:
     return FilterBody.model_construct(
-        statuses=status or [],
+        statuses=[],
         queues=queue or [],
         types=type or [],
         tags=tag or [],
@@ -95,6 +94,17 @@ async def _asked_for(
         created_after=created_after,
         created_before=created_before,
     )
+
+
+InAnyStatus = Annotated[FilterBody, Depends(_conditions)]
+"""The filter in the address, where the jobs' status is not asked."""
+
+
+async def _asked_for(
+    conditions: InAnyStatus,
+    status: Annotated[list[JobStatus] | None, Query(description="Jobs in one of these statuses.")] = None,
+) -> FilterBody:
+    return conditions.model_copy(update={"statuses": status or []})
 
 
 AskedFor = Annotated[FilterBody, Depends(_asked_for)]

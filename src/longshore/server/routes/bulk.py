@@ -14,7 +14,7 @@ from longshore.server.access import Calling, GuardedRoute, Scope, needs
 from longshore.server.models.jobs import JobPage, summary
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
-from longshore.server.queries import AskedFor, FilterBody
+from longshore.server.queries import FilterBody, InAnyStatus
 from longshore.server.routes.jobs import Cursor, Limit
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)
@@ -88,9 +88,9 @@ async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer
 )
 @needs(Scope.READ)
 async def list_dead_letters(
-    here: Here, caller: Calling, wanted: AskedFor, limit: Limit = 100, cursor: Cursor = None
+    here: Here, caller: Calling, wanted: InAnyStatus, limit: Limit = 100, cursor: Cursor = None
 ) -> JobPage:
-    """DEAD jobs that match every condition given, newest first; `status` is not asked."""
+    """DEAD jobs that match every condition given, newest first; there is no `status` to ask for."""
     dead = wanted.model_copy(update={"statuses": [JobStatus.DEAD]})
     page = await here.backend.list_jobs(dead.filter(caller), limit=limit, cursor=cursor)
     now = await here.backend.now()
