@@ -60,6 +60,9 @@ async def test_a_schedule_lives_over_http(client: httpx.AsyncClient, backend: Ba
     assert len(ahead) == 3
     assert (await client.post("/v1/schedules/nightly/pause")).json()["paused"] is True
     assert (await client.put("/v1/schedules/nightly", json=body)).json()["paused"] is True, "as it was"
+    for address in ("/v1/schedules/nightly/run", "/v1/flows/f/rerun"):
+        keyed = await client.post(address, headers={"Idempotency-Key": "k"})
+        assert (keyed.status_code, keyed.json()["field"]) == (422, "Idempotency-Key"), "it would not be kept"
     run = await client.post("/v1/schedules/nightly/run")
     assert run.status_code == 202
     assert (await backend.get_job(run.json()["id"])).schedule_id == "nightly"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
@@ -14,9 +14,12 @@ from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.models.flows import FlowView, flow_view
 from longshore.server.models.problems import refusals
 from longshore.server.names_in_paths import FlowId
+from longshore.server.no_keys import no_key
 from longshore.server.platform import Here, Platform
 
 router = APIRouter(prefix="/v1/flows", tags=["flows"], route_class=GuardedRoute)
+
+_MAKES_ONE_MORE = no_key("one more flow", "look for its steps with GET /v1/jobs?type=… before you repeat it")
 
 
 class Touched(BaseModel):
@@ -87,11 +90,15 @@ async def retry_flow(flow_id: FlowId, here: Here, caller: Calling) -> Touched:
     summary="Run a flow's open steps anew",
     status_code=202,
     response_model=NewFlow,
+    dependencies=[Depends(_MAKES_ONE_MORE)],
     responses=refusals(404, 409),
 )
 @needs(Scope.ADMIN)
 async def rerun_flow(flow_id: FlowId, here: Here, caller: Calling) -> NewFlow:
-    """A new flow of those steps that did not complete; the results of the others are taken from this one."""
+    """A new flow of those steps that did not complete; the results of the others are taken from this one.
+
+    Sent twice it makes two, so an Idempotency-Key is refused: after a lost answer look for the new steps.
+    """
     await _steps(here, caller, flow_id)
     return NewFlow(id=(await here.harbor.get_flow(flow_id).rerun()).id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from longshore.core.cron import Schedule
@@ -22,11 +22,13 @@ from longshore.server.models.schedules import (
     schedule_view,
 )
 from longshore.server.names_in_paths import ScheduleId
+from longshore.server.no_keys import no_key
 from longshore.server.platform import Here, Platform
 from longshore.server.within_queues.kinship import check_kinship, check_schedule_id
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 
+_MAKES_ONE_MORE = no_key("one more job", "look for it with GET /v1/jobs?schedule_id=… before you repeat it")
 HowMany = Annotated[int, Query(ge=1, le=100, description="Times to show.")]
 
 
@@ -128,11 +130,15 @@ async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling,
     summary="Run it once more, now",
     status_code=202,
     response_model=Accepted,
+    dependencies=[Depends(_MAKES_ONE_MORE)],
     responses=refusals(404),
 )
 @needs(Scope.ADMIN)
 async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
-    """Makes one of its jobs beside its plan, which goes on as if nothing had happened."""
+    """Makes one of its jobs beside its plan, which goes on as if nothing had happened.
+
+    Sent twice it makes two, so an Idempotency-Key is refused: after a lost answer look for its job by `schedule_id`.
+    """
     await _seen(here, caller, schedule_id)
     job = await here.queue.run_schedule(schedule_id)
     made = Accepted(id=job.id, queue=str(job.queue), type=job.type, status=job.status, replayed=False)
