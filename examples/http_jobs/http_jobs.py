@@ -55,7 +55,7 @@ async def use(address: str) -> None:
         sent = await client.post("/v1/jobs", json=bad)
         dead = (await client.get(f"/v1/jobs/{sent.json()['id']}", params={"wait": 20}, timeout=30)).json()
         print(f"one that cannot succeed: {dead['status']}, {dead['error_message'].partition(chr(10))[0]}")
-        count = (await client.post("/v1/dead-letters/retry", json={"dry_run": True})).json()["matched"]
+        count = (await client.post("/v1/dead-letters/retry", json={"all": True, "dry_run": True})).json()["matched"]
         print(f"dead letters that could be retried: {count}")
 
 

@@ -1,7 +1,7 @@
 """Jobs looked at and acted upon over HTTP, on every store."""
 
 import asyncio
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import quote
 
 import httpx
@@ -222,7 +222,7 @@ async def test_dead_letters_are_listed_and_brought_back(client: httpx.AsyncClien
     assert (dry["matched"], dry["changed"]) == (3, 0)
     done = (await client.post("/v1/dead-letters/retry", json={"filter": {"error": "no j1"}})).json()
     assert (done["matched"], done["changed"]) == (1, 1)
-    assert (await client.post("/v1/dead-letters/retry", json={})).json()["changed"] == 4
+    assert (await client.post("/v1/dead-letters/retry", json={"all": True})).json()["changed"] == 4
     assert (await backend.count_jobs())[JobStatus.FAILED_RETRY] == 5
 
 
@@ -242,12 +242,18 @@ async def test_why_a_job_does_not_run_is_told(client: httpx.AsyncClient, backend
     assert told["reasons"][1]["text"] == "Its queue default is paused; resume it."
 
 
-async def test_all_dead_letters_come_back_without_a_word(quick: httpx.AsyncClient, memory: Backend) -> None:
+@pytest.mark.parametrize("said", [None, {}, {"filter": {}}, {"dry_run": True}, {"all": False}])
+async def test_no_slip_of_the_hand_brings_every_dead_letter_back(
+    said: dict[str, Any] | None, quick: httpx.AsyncClient, memory: Backend
+) -> None:
     await memory.enqueue_job(Job(id="j", type="t"))
     (job,) = await memory.dequeue_jobs("w")
     await memory.bury_job("j", "broken", lease=job.lease)
-    back = await quick.post("/v1/dead-letters/retry")
-    assert (back.status_code, back.json()["changed"]) == (200, 1)
+    refused = await quick.post("/v1/dead-letters/retry", json=said)
+    assert (refused.status_code, refused.json()["field"]) == (422, "filter")
+    assert '{"all": true}' in refused.json()["detail"]
+    assert (await quick.post("/v1/dead-letters/retry", json={"all": True, "dry_run": True})).json()["matched"] == 1
+    assert (await quick.post("/v1/dead-letters/retry", json={"all": True})).json()["changed"] == 1
 
 
 async def test_the_fingerprint_of_a_request_is_kept_and_not_shown(quick: httpx.AsyncClient, memory: Backend) -> None:

@@ -41,7 +41,10 @@ class RetryAllBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"filter": {"types": ["pay"]}}]})
 
-    filter: FilterBody = Field(default_factory=lambda: FilterBody.model_validate({}), description="Left out: all.")
+    filter: FilterBody = Field(
+        default_factory=lambda: FilterBody.model_validate({}), description="At least one condition, or else `all`."
+    )
+    all: StrictBool = Field(False, description="That every dead letter is meant, where the filter has no condition.")
     dry_run: StrictBool = Field(False, description="Only count.")
     reset: StrictBool = Field(True, description="Whether their failures and crashes are counted anew.")
     limit: StrictInt = Field(10_000, ge=1, le=MOST, description="Jobs to bring back at most.")
@@ -107,8 +110,10 @@ async def list_dead_letters(
 )
 @needs(Scope.ADMIN)
 async def retry_dead_letters(here: Here, caller: Calling, body: RetryAllBody | None = None) -> BulkAnswer:
-    """Sends all dead jobs that match back to their queues, recorded with who asked for it. Without a body: all."""
-    body = body or RetryAllBody.model_validate({})
+    """Sends all dead jobs that match back to their queues, recorded with who asked for it; every one with `all`."""
+    body = body or RetryAllBody.model_validate({})  # so that a request without one is told what to say
+    if body.filter.is_empty and not body.all:
+        raise InvalidArgument("filter", 'needs at least one condition; for every dead letter say {"all": true}')
     report = await act_on_all(
         here.queue,
         "retry",
