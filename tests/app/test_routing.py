@@ -73,6 +73,17 @@ async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_n
     }
 
 
+async def test_a_type_no_worker_knows_is_warned_of_once(harbor: Harbor, caplog: pytest.LogCaptureFixture) -> None:
+    @harbor.task
+    def send_email() -> None: ...
+
+    await harbor.queue().add_bulk([("send_emial",), ("send_emial",), ("zzz",)])
+    await harbor.run_until_empty()
+    warned = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert len(warned) == 2
+    assert any("'send_emial', but send_email" in line and "go back for 60 seconds" in line for line in warned)
+
+
 async def test_a_worker_takes_the_queues_it_is_told_to(harbor: Harbor) -> None:
     @harbor.task(queue="mail")
     def mail() -> None: ...

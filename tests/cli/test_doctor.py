@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from longshore import Queue, Repeat, connect
+from longshore import Harbor, Queue, Repeat, Snooze, connect
 from longshore.backends.contract import TellsItsCondition, WorkerInfo
 from longshore.cli.exits import Exit
 from longshore.core.clock import HeldClock, machine_time
-from longshore.core.diagnosis import judge_store
+from longshore.core.diagnosis import Finding, judge_store
 from longshore.runtime.checkup import check_up
 from tests.cli.terminal import longshore
 
@@ -100,3 +100,52 @@ async def test_a_held_snapshot_is_seen_with_who_holds_it(postgres_url: str) -> N
 async def test_a_store_that_cannot_be_looked_over_is_still_looked_into() -> None:
     async with Queue(connect("memory://")) as queue:
         assert {one.level for one in await check_up(queue)} == {"ok"}
+
+
+async def starving(queue: Queue) -> list[Finding]:
+    return sorted((one for one in await check_up(queue) if one.check == "starving jobs"), key=lambda one: one.level)
+
+
+async def test_jobs_that_workers_give_back_for_ever_are_found_though_their_time_is_always_soon(url: str) -> None:
+    clock = HeldClock(machine_time() - timedelta(days=1))
+    async with Harbor(connect(url, clock=clock)) as harbor:
+
+        @harbor.task
+        def send_email() -> None: ...
+
+        @harbor.task
+        def poll() -> None:
+            raise Snooze(60, "the file is not there yet")
+
+        queue = harbor.queue()
+        mistyped = await queue.add("send_emial", delay=3600)
+        await poll.options(delay=3600).enqueue()
+        clock.advance(timedelta(hours=1))
+        await harbor.run_until_empty()
+        assert [one.level for one in await starving(queue)] == ["ok"]  # for the first time: another worker may know it
+        for _ in range(11):
+            clock.advance(timedelta(minutes=1))
+            await harbor.run_until_empty()
+        unknown, put_off = await starving(queue)
+    assert (unknown.level, put_off.level) == ("problem", "warning")  # whoever puts itself off may mean it
+    assert unknown.found.startswith("1 jobs of type send_emial in queue default are given back again and again")
+    assert unknown.found.endswith(mistyped.id)
+    assert "no task of this worker is named 'send_emial', but send_email" in unknown.fix
+    assert "the file is not there yet" in put_off.fix
+
+
+async def test_jobs_that_wait_for_an_id_nobody_has_are_found(url: str) -> None:
+    clock = HeldClock(machine_time() - timedelta(days=1))
+    async with Queue(connect(url, clock=clock)) as queue:
+        await queue.add("t", job_id="orphan", depends_on=["nobody"])
+        await queue.add("t", job_id="done")
+        await queue.add("t", job_id="held", delay=3600)
+        await queue.add("t", job_id="in order", depends_on=["done", "held"])
+        assert [one.level for one in await starving(queue)] == ["ok"]  # the job it waits for may be added yet
+        (job,) = await queue.dequeue_jobs("w")
+        await queue.complete_job(job.id, lease=job.lease)
+        await queue.delete_jobs(job_ids=["done"])
+        clock.advance(timedelta(minutes=11))
+        (found,) = await starving(queue)
+    assert (found.level, found.found) == ("problem", "jobs wait since long for an id that no job has: orphan")
+    assert found.fix == ("It waits for 1 job: nobody (unknown). Add a job with the unknown id, or cancel this one.")

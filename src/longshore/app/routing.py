@@ -14,6 +14,7 @@ from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import Task
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, Snooze
+from longshore.core.explanation import NO_TASK_NAMED
 from longshore.core.inputs import INPUTS
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
@@ -148,7 +149,7 @@ class Router(Executor):
         near = difflib.get_close_matches(job_type, self._tasks, 3)
         hint = f", but {' and '.join(near)}" if near else ""
         known = ", ".join(sorted(self._tasks)[:20]) or "none"
-        return f"no task of this worker is named {job_type!r}{hint}; the tasks it knows: {known}"
+        return f"{NO_TASK_NAMED} {job_type!r}{hint}; the tasks it knows: {known}"
 
 
 def _target(task: Task[..., Any]) -> Target:

@@ -24,6 +24,9 @@ def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
 OVERDUE = timedelta(seconds=60)
 """A schedule this late is fired by nobody."""
 
+NO_TASK_NAMED = "no task of this worker is named"
+"""How a worker begins its reason when it gives a job back whose type it does not know."""
+
 ReasonKind = Literal[
     "completed",
     "stopped",

@@ -20,6 +20,7 @@ from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.paging import pages
+from longshore.runtime.waiting_in_vain import given_back, waiting_for_nobody
 
 _AT_ONCE = 500
 _NAMED = 3
@@ -61,8 +62,8 @@ async def _stuck(queue: Queue, now: datetime) -> list[Finding]:
 
 
 async def _starving(queue: Queue, now: datetime) -> list[Finding]:
-    """Of each queue the job that waits longest, if it waits for too long, with the reason."""
-    findings = []
+    """Of each queue the job that waits longest, if it waits for too long, with the reason; and those in vain."""
+    findings = [*await given_back(queue, now), *await waiting_for_nobody(queue, now)]
     for info in await queue.list_queues():
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
         oldest = (await queue.backend.list_jobs(waiting, limit=1, oldest_first=True, due=True)).items
