@@ -46,6 +46,27 @@ async def test_a_result_comes_back_as_the_annotated_type_to_whoever_waited_befor
     await worker.close()
 
 
+@pytest.mark.parametrize("option", ["idempotency_key", "job_id"])
+async def test_a_handle_tells_whether_its_job_was_there_already(option: str, stored_harbor: Harbor) -> None:
+    @stored_harbor.task
+    def pay(amount: int) -> int:
+        return amount
+
+    named: list[dict[str, Any]] = [{option: "order-17"}, {option: "order-18"}]
+    once, other = (pay.options(**one) for one in named)
+    first, again = await once.enqueue(5), await once.enqueue(6)
+    assert (first.replayed, again.replayed, again.id) == (False, True, first.id)
+    batch = await pay.enqueue_many([once.call(7), other.call(7), other.call(8), pay.call(9)])
+    assert [handle.replayed for handle in batch] == [True, False, True, False]
+    assert (await asyncio.to_thread(once.enqueue_sync, 5)).replayed
+    await stored_harbor.run_until_empty()
+    assert await again.result() == 5
+    assert (await once.enqueue(6)).replayed, "after its end as well"
+    await stored_harbor.queue().delete_jobs(job_ids=[first.id])
+    assert (await once.enqueue(6)).replayed is (option == "idempotency_key"), "a key outlives its job"
+    assert not pay.handle(first.id).replayed
+
+
 async def test_a_job_that_failed_for_good_tells_its_error(stored_harbor: Harbor) -> None:
     @stored_harbor.task(attempts=2)
     def fail() -> None:

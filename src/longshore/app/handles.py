@@ -41,10 +41,14 @@ class Inquiry(Protocol):
 class JobHandle(Generic[R_co]):
     """A job that was enqueued. Every question is asked of the store anew; the `…_sync` forms block."""
 
-    __slots__ = ("_inquiry", "_read", "id")
+    __slots__ = ("_inquiry", "_read", "id", "replayed")
 
-    def __init__(self, job_id: str, inquiry: Inquiry, read: Callable[[bytes | None], Any]) -> None:
+    def __init__(
+        self, job_id: str, inquiry: Inquiry, read: Callable[[bytes | None], Any], *, replayed: bool = False
+    ) -> None:
         self.id = job_id
+        self.replayed = replayed
+        """Whether the job was there already when this was enqueued, by its key or id: with its own arguments."""
         self._inquiry = inquiry
         self._read = read
 

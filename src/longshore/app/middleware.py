@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from longshore.app.at_once import on_this_loop
 from longshore.core.errors import InvalidArgument
@@ -14,6 +14,8 @@ from longshore.runtime.running_job import RunningJob
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 """How an answer that must be awaited is awaited: on this event loop, or in a blocked thread."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger("longshore.app")
 
@@ -63,10 +65,10 @@ async def run_within(
 async def enqueue_within(
     layers: Sequence[Middleware],
     jobs: Sequence[Job],
-    store: Callable[[Sequence[Job]], Awaitable[list[str]]],
+    store: Callable[[Sequence[Job]], Awaitable[list[T]]],
     wait: Wait,
-) -> list[str]:
-    """Stores the jobs inside all layers, and returns their ids."""
+) -> list[T]:
+    """Stores the jobs inside all layers, and returns what the store tells of each."""
     if not layers:
         return await store(jobs)
     jobs = list(jobs)

@@ -38,8 +38,8 @@ class Sending:
         async def enqueue(fresh: list[Job]) -> list[str]:
             return await self._queue.enqueue_jobs(fresh, connection=connection)
 
-        ids = await enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), on_this_loop)
-        return [self.handle(call.task, job_id) for call, job_id in zip(calls, ids, strict=True)]
+        stored = await enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), on_this_loop)
+        return [self.handle(call.task, *one) for call, one in zip(calls, stored, strict=True)]
 
     def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
         """Stores all of them or none; the calling thread is blocked, and its connection used by no other."""
@@ -50,12 +50,12 @@ class Sending:
         async def enqueue(fresh: list[Job]) -> list[str]:
             return self._queue.sync.enqueue_jobs(fresh, connection=connection)
 
-        ids = at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), blocking))
-        return [self.handle(call.task, job_id) for call, job_id in zip(calls, ids, strict=True)]
+        stored = at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), blocking))
+        return [self.handle(call.task, *one) for call, one in zip(calls, stored, strict=True)]
 
-    def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
+    def handle(self, task: Task[..., R], job_id: str, replayed: bool = False) -> JobHandle[R]:
         """The handle of a stored job."""
-        return JobHandle(job_id, self, task.signature.result.read)
+        return JobHandle(job_id, self, task.signature.result.read, replayed=replayed)
 
     # -- what handles ask
 
@@ -77,12 +77,16 @@ class Sending:
         return bool(cancelled)
 
 
-async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[str]:
-    """The ids, in input order. An id that is taken already is answered by the job that has it, as `Queue.add` does."""
+async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[tuple[str, bool]]:
+    """Their ids in input order, each with whether that job was there already.
+
+    An id that is taken already is answered by the job that has it, as `Queue.add` does.
+    """
     fresh: dict[str, Job] = {}
     for job in jobs:
         fresh.setdefault(job.id, job)
     ids = {job_id: job_id for job_id in fresh}
+    there: set[str] = set()
     while fresh:
         try:
             stored = await enqueue(list(fresh.values()))
@@ -90,9 +94,14 @@ async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[str]:
             taken = [job_id for job_id in error.job_ids if job_id in fresh]
             if not taken:
                 raise
+            there.update(taken)
             for job_id in taken:
                 del fresh[job_id]
         else:
             ids.update(zip(fresh, stored, strict=True))
             break
-    return [ids[job.id] for job in jobs]
+    told = []
+    for job in jobs:
+        told.append((ids[job.id], job.id in there or ids[job.id] != job.id))
+        there.add(job.id)  # for one that has the same id further on
+    return told
