@@ -22,6 +22,7 @@ from longshore.backends.remote.records.schedules import SCHEDULES
 from longshore.backends.tokens import KeepsTokens
 from longshore.cli.exits import Exit
 from longshore.core import errors
+from longshore.core.acting import acting
 from longshore.core.cron import Schedule
 from longshore.core.errors import (
     BackendUnavailable,
@@ -95,6 +96,27 @@ def dying(server: RemoteServer) -> Iterator[None]:
 
     platform.replays = LastWords("one life")
     yield
+
+
+async def test_who_acts_is_told_to_a_server_that_asks_nobody_for_a_token(remote: Backend, store: Backend) -> None:
+    with acting("cli:björn"):
+        await remote.pause_queue("mail")
+        await remote.set_limits("mail", running=3)
+        await remote.enqueue_job(new_job("a"))
+    await remote.resume_queue("mail")
+    told = [(event.event, event.actor) for event in await store.read_events()]
+    assert told == [
+        ("queue.paused", "cli:björn"),
+        ("queue.changed", "cli:björn"),
+        ("job.added", "cli:björn"),
+        ("queue.resumed", ""),
+    ]
+
+
+def test_the_command_line_signs_through_a_server_as_it_does_beside_the_store(proxy: TcpProxy, store: Backend) -> None:
+    assert longshore("pause", "mail", "--url", proxy.url).code == Exit.OK
+    (paused,) = asyncio.run(store.read_events())
+    assert (paused.event, paused.actor.partition(":")[0]) == ("queue.paused", "cli")
 
 
 # -- an answer that was lost, and a server that remembers it

@@ -159,15 +159,23 @@ async def test_one_call_looks_through_so_much_of_the_log_and_the_cursor_leads_on
     assert calls == (4 if looks == 1 else 2)
 
 
-async def test_through_the_contract_only_whoever_is_known_by_name_signs(memory: Backend, serve: Serve) -> None:
+async def test_through_the_contract_only_whoever_is_known_by_name_signs_or_says_who_they_are(
+    memory: Backend, serve: Serve
+) -> None:
     _, ada = await keeper(memory).issue_token("ada", ["admin"])
     end = await memory.end_of_events()
-    for gate, headers in ((None, {}), (TokenGate(memory), bearer(ada))):
+    said = {"Longshore-Actor": "cli%3Abj%C3%B6rn"}
+    for gate, headers in ((None, {}), (None, said), (TokenGate(memory), bearer(ada) | said)):
         client: httpx.AsyncClient = await serve(memory, gate=gate)
         for verb in ("pause_queue", "resume_queue"):
             answered = await client.post(f"/v1/store/{verb}", json={"queue": "mail"}, headers=headers)
             assert answered.status_code == 204, answered.text
-    assert [event.actor for event in await memory.read_events(end)] == ["", "", "ada", "ada"]
+    who = [event.actor for event in await memory.read_events(end)]
+    assert who == ["", "", "cli:björn", "cli:björn", "ada", "ada"]
+    refused = await (await serve(memory)).post(
+        "/v1/store/pause_queue", json={"queue": "mail"}, headers={"Longshore-Actor": "a%00b"}
+    )
+    assert (refused.status_code, refused.json()["field"]) == (422, "Longshore-Actor")
 
 
 async def test_whoever_settles_a_job_that_they_do_not_hold_signs_for_it(backend: Backend, serve: Serve) -> None:

@@ -7,14 +7,17 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from longshore.backends.remote.protocol import ACTOR_SAID
 from longshore.core.acting import acting
 from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError
 from longshore.core.job import Job
+from longshore.core.names import check_name
 from longshore.core.token import EVERYTHING as EVERYTHING
 from longshore.core.token import NOBODY
 from longshore.core.token import Scope as Scope
@@ -141,7 +144,7 @@ def takes_form(endpoint: Endpoint) -> Endpoint:
 
 
 def as_the_store(endpoint: Endpoint) -> Endpoint:
-    """Declares that this route does what a program beside the store would: signed only by whoever is known by name."""
+    """Declares that this route does what a program beside the store would: signed by whom it says, if by anybody."""
     setattr(endpoint, _AS_THE_STORE, True)
     return endpoint
 
@@ -183,15 +186,24 @@ class GuardedRoute(APIRoute):
             if changes and not takes_form:
                 check_media_type(request)
             strict = StrictRequest(request.scope, request.receive)
-            # a worker is known by the jobs it holds, and one who holds none signs in routes/store.py; all others here
-            if not changes or scope in (Scope.PUBLIC, Scope.WORK):
+            if not changes or scope is Scope.PUBLIC:
                 return await handle(strict)
             if as_the_store and not request.app.state.gate.authenticates:
+                with acting(_name_said(request)):
+                    return await handle(strict)
+            # a worker is known by the jobs it holds, and one who holds none signs in routes/store.py; all others here
+            if scope is Scope.WORK:
                 return await handle(strict)
             with acting(request.state.caller.name):
                 return await handle(strict)
 
         return guarded
+
+
+def _name_said(request: Request) -> str:
+    """As whom a program beside the store says that it acts; nobody, unless it does."""
+    said = unquote(request.headers.get(ACTOR_SAID, ""))
+    return said and check_name(ACTOR_SAID, said)
 
 
 async def turned_away(request: Request) -> None:

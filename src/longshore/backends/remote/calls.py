@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
 from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
-from longshore.backends.remote.protocol import ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
+from longshore.backends.remote.protocol import ACTOR_SAID, ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
+from longshore.core.acting import actor
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 from longshore.core.names import new_id
 
@@ -144,6 +146,8 @@ class Caller:
         been carried out already; then AnswerLost is raised.
         """
         headers = {} if repeatable else {KEY: new_id(), **self._meant_for()}
+        if actor() and self._server.token is None:
+            headers[ACTOR_SAID] = quote(actor())
         began = monotonic()
         deadline: float | None = None
         pause = _FIRST_PAUSE
