@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from longshore.cli.exits import Exit
+from longshore.cli.store import without_password
 from tests.cli.terminal import PROGRAM, longshore
 
 HARBOR = """
@@ -105,7 +106,26 @@ def test_up_with_a_harbor_lets_the_variable_stand_and_tells_where_its_jobs_are(u
         told = [process.stdout.readline() for _ in range(4)]
         assert re.search(r"is up at http://127.0.0.1:\d+/ \(and every address of this machine\)", told[0])
         assert own in told[0]
+        assert process.stderr is not None
+        assert f"keeps them, {own}; what LONGSHORE_URL names" in process.stderr.readline()
         assert """-d '{"type": "greet", "data": {"name": "..."}}'""" in told[3]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_worker_tells_where_its_jobs_are_and_that_the_variable_names_another_place(
+    same: bool, url: str, tmp_path: Path
+) -> None:
+    own = url if same else f"sqlite:///{tmp_path / 'shop.db'}"
+    (tmp_path / "shop.py").write_text(HARBOR.format(url=own))
+    with running("worker", "--harbor", "shop:harbor", "--until-empty", cwd=tmp_path) as process:
+        assert process.stderr is not None
+        told = process.stderr.read().splitlines()
+        assert process.wait(50) == 0
+    if not same:
+        assert "what LONGSHORE_URL names" in told.pop(0)
+    assert told[0].startswith("longshore: 1 x 10 places for jobs of ")
+    assert without_password(own) in told[0]
+    assert not any("LONGSHORE_URL" in line for line in told)
 
 
 @pytest.mark.parametrize("command", ["serve", "up", "worker", "scheduler"])

@@ -11,8 +11,16 @@ import typer
 from longshore.cli.gathering import gathered
 from longshore.cli.output import LogForm, flush, say, say_json
 from longshore.cli.serving import ON_ASKED, AsJson, Serving, everywhere, how_to_serve
-from longshore.cli.store import HERE, Schema, Store, warn_of_password, without_password
-from longshore.cli.working import Concurrency, HarborName, Processes, builtin_at, harbor_named, refuse_url_beside_harbor
+from longshore.cli.store import HERE, Schema, Store, warn_of_password
+from longshore.cli.working import (
+    Concurrency,
+    HarborName,
+    Processes,
+    builtin_at,
+    harbor_named,
+    refuse_url_beside_harbor,
+    store_shown,
+)
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -67,7 +75,7 @@ def up(
 
     logs.set_up(log_format)
     own = store.url if found is None else found.url
-    shown = f"the store of {harbor}" if own is None else without_password(own)
+    shown = store_shown(ctx, harbor, own, store.url)
     first = _FIRST_JOB if found is None else _first_job_for(found)
 
     def make() -> Stoppable:

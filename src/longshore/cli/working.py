@@ -68,9 +68,9 @@ def worker(
         "until_empty": until_empty,
         "log_format": log_format,
     }
-    complain(
-        f"longshore: {processes} x {concurrency} places for jobs of {_where(store, harbor)}; Ctrl-C stops it in order"
-    )
+    own = None if harbor is None else harbor_named(harbor).url
+    shown = store_shown(ctx, harbor, own, store.url)
+    complain(f"longshore: {processes} x {concurrency} places for jobs of {shown}; Ctrl-C stops it in order")
     if processes == 1:
         raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
     from longshore.runtime.supervisor import Supervisor
@@ -81,12 +81,26 @@ def worker(
 
 def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
     """A harbor has its own store. What LONGSHORE_URL says is for other commands, and is let stand."""
-    if harbor is not None and str(getattr(ctx.get_parameter_source("url"), "name", "")) == "COMMANDLINE":
+    if harbor is not None and _came_from(ctx) == "COMMANDLINE":
         raise InvalidArgument("url", "is the harbor's own affair; leave out --url, or --harbor")
 
 
-def _where(store: Store, harbor: str | None) -> str:
-    return without_password(store.url) if harbor is None else harbor
+def store_shown(ctx: typer.Context, harbor: str | None, own: str | None, url: str) -> str:
+    """Where the jobs are, for people; if LONGSHORE_URL names another place than the harbor's, they are told so."""
+    if harbor is None:
+        return without_password(url)
+    if own is None:
+        return f"the store of {harbor}"
+    if own != url and _came_from(ctx) == "ENVIRONMENT":
+        complain(
+            f"longshore: the jobs are where {harbor} keeps them, {without_password(own)}; what LONGSHORE_URL names, "
+            f"{without_password(url)}, is left alone, and is where other commands look"
+        )
+    return without_password(own)
+
+
+def _came_from(ctx: typer.Context) -> str:
+    return str(getattr(ctx.get_parameter_source("url"), "name", ""))
 
 
 def make_worker(
