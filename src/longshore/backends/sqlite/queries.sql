@@ -798,7 +798,7 @@ SELECT id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused,
 SELECT {token_columns} FROM api_tokens
 
 -- name: workers_heard_since
-SELECT id, seen_at FROM workers WHERE seen_at > ? ORDER BY id
+SELECT id, seen_at FROM workers WHERE seen_at > ? AND body ->> '$.state' IS NOT 'stopped' ORDER BY id
 
 -- name: leases_in_force
 -- By owner, in the order of the index; a lease without an end has not ended.
