@@ -148,3 +148,9 @@ def test_a_key_for_sessions_is_long_enough_or_refused(tmp_path: Path) -> None:
         session_key(tmp_path / "key")
     (tmp_path / "key").write_bytes(b"k" * 32 + b"\n")
     assert session_key(tmp_path / "key") == b"k" * 32
+
+
+def test_through_a_server_tokens_are_made_at_its_address_for_them() -> None:
+    refused = longshore("token", "list", "--url", "http://127.0.0.1:9")
+    assert (refused.code, "/v1/tokens" in refused.err) == (Exit.USAGE, True)
+    assert "or a server" not in longshore("token", "create", "--help").out

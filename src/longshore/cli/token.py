@@ -10,7 +10,7 @@ import typer
 
 from longshore.cli.gathering import gathered
 from longshore.cli.output import complain, say, say_model, show_rows
-from longshore.cli.store import AsJson, Store, a_store
+from longshore.cli.store import HERE, AsJson, Schema, Store
 from longshore.cli.tables import Column
 from longshore.cli.words import duration
 from longshore.core.errors import InvalidArgument
@@ -29,6 +29,22 @@ Queues = Annotated[
 ]
 ExpiresIn = Annotated[str | None, typer.Option("--expires-in", help="Like 90d, 12h, 30m or 1w. Left out: never.")]
 
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="LONGSHORE_URL",
+        show_default=True,
+        help="The store itself: sqlite:///jobs.db or postgresql://user@host/database. Of a server, use its /v1/tokens.",
+    ),
+]
+
+
+def the_store(url: StoreUrl = HERE, schema: Schema = None) -> Store:
+    """What these commands are told of their store, which no server stands before."""
+    return Store(url, schema)
+
+
 _COLUMNS = (
     Column("ID", whole=True),
     Column("NAME"),
@@ -40,7 +56,7 @@ _COLUMNS = (
 
 
 @token.command()
-@gathered(store=a_store)
+@gathered(store=the_store)
 def create(
     name: Annotated[str, typer.Argument(help="Whom it is for; recorded as the actor of what they change.")],
     *,
@@ -67,7 +83,7 @@ def create(
 
 
 @token.command("list")
-@gathered(store=a_store)
+@gathered(store=the_store)
 def list_(*, as_json: AsJson = False, store: Store) -> None:
     """Who has one, what for, and when it was last used; never the secrets."""
 
@@ -90,7 +106,7 @@ def list_(*, as_json: AsJson = False, store: Store) -> None:
 
 
 @token.command()
-@gathered(store=a_store)
+@gathered(store=the_store)
 def revoke(
     token_id: Annotated[str, typer.Argument(help="The token's id, as `longshore token list` shows it.")],
     *,
@@ -123,7 +139,7 @@ def _keeper(backend: Backend) -> KeepsTokens:
 
     if not isinstance(backend, KeepsTokens):
         raise InvalidArgument(
-            "url", "must be the store itself, SQLite or PostgreSQL; a server's tokens are in its store"
+            "url", "must be the store itself, SQLite or PostgreSQL; through a server, tokens are made at its /v1/tokens"
         )
     return backend
 
