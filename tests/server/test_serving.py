@@ -284,7 +284,8 @@ def test_an_address_that_others_reach_is_refused_as_long_as_nobody_is_asked(memo
 
 
 def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InvalidArgument, match="cannot be served on"):
+    refused = pytest.raises(InvalidArgument, match=r"cannot be served on: .*; choose another with --port$")
+    with socket.create_server(("127.0.0.1", 0)) as taken, refused:
         ApiServer(create_app(memory), port=taken.getsockname()[1])
 
 

@@ -368,7 +368,9 @@ def _bound(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except (OSError, OverflowError) as error:
-        raise InvalidArgument("port", f"{host}:{port} cannot be served on: {error}; choose another") from None
+        raise InvalidArgument(
+            "port", f"{host}:{port} cannot be served on: {error}; choose another with --port"
+        ) from None
     return bound
 
 
