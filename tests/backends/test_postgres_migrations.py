@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -215,6 +216,31 @@ async def test_an_ordinary_role_that_was_granted_the_tables_can_work(postgres_ur
         connection.execute(f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA longshore TO {role}")
     async with connect(as_role(postgres_url, role)) as backend:
         await works(backend)
+
+
+async def test_two_roles_as_the_guide_makes_them_share_the_work_also_after_a_later_migration(
+    postgres_url: str, role: str
+) -> None:
+    owner = f"{role}_owner"
+    guide = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text(encoding="utf-8")
+    pasted = guide.partition("### Two roles")[2].partition("```sql\n")[2].partition("```")[0]
+    named = pasted.replace("longshore_owner", owner).replace("TO app;", f"TO {role};")
+    with connect_to_server(postgres_url) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS longshore CASCADE")
+        connection.execute(sql.SQL(named.replace("CREATE ROLE app LOGIN;", "")))
+    try:
+        async with connect(as_role(postgres_url, owner)) as backend:
+            await backend.count_jobs()
+        with psycopg.connect(as_role(postgres_url, owner), autocommit=True) as connection:
+            connection.execute("CREATE TABLE longshore.of_a_later_release (id bigint GENERATED ALWAYS AS IDENTITY)")
+        async with connect(as_role(postgres_url, role), create=False) as backend:
+            await works(backend)
+        with psycopg.connect(as_role(postgres_url, role), autocommit=True) as connection:
+            connection.execute("INSERT INTO longshore.of_a_later_release DEFAULT VALUES")
+    finally:
+        with connect_to_server(postgres_url) as connection:
+            connection.execute(f"DROP OWNED BY {owner} CASCADE")
+            connection.execute(f"DROP ROLE {owner}")
 
 
 async def works(backend: Backend) -> None:
