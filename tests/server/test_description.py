@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.job import Job
@@ -30,6 +31,8 @@ from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer
 from longshore.server.token_gate import TokenGate
 from tests.conftest import PROVING
+from tests.server.conftest import Serve
+from tests.server.test_tokens import bearer
 
 METHODS = ("get", "put", "post", "patch", "delete")
 ENDLESS = r".*/stream$"
@@ -144,6 +147,29 @@ def test_where_tokens_are_asked_for_the_document_offers_nothing_else() -> None:
     asked = [one["security"] for path in document["paths"].values() for one in path.values() if "security" in one]
     assert len(asked) > 30
     assert all(security == [{"token": []}] for security in asked)
+
+
+async def test_the_document_is_also_where_tools_look_for_it_and_for_the_same_callers(
+    memory: Backend, serve: Serve
+) -> None:
+    assert isinstance(memory, KeepsTokens)
+    _, reader = await memory.issue_token("ada", ["read"])
+    _, sender = await memory.issue_token("bob", ["submit"])
+    client = await serve(memory, gate=TokenGate(memory))
+    for headers, status in (({}, 401), (bearer(sender), 403), (bearer(reader), 200)):
+        usual = await client.get("/openapi.json", headers=headers)
+        ours = await client.get("/v1/openapi.json", headers=headers)
+        assert (usual.status_code, ours.status_code) == (status, status)
+    assert usual.json() == ours.json()
+    assert "/openapi.json" not in ours.json()["paths"]
+
+
+async def test_a_refusal_is_as_the_document_tells(quick: httpx.AsyncClient) -> None:
+    refused = (await quick.post("/v1/jobs", json={"type": "", "delay": "soon"})).json()
+    assert {one["field"] for one in refused["errors"]} == {"type", "delay"}
+    schemas = DOCUMENT["components"]["schemas"]
+    assert refused.keys() <= schemas["Problem"]["properties"].keys()
+    assert set(refused["errors"][0]) == set(schemas["FieldProblem"]["properties"])
 
 
 def test_every_shape_says_what_it_is() -> None:

@@ -20,11 +20,14 @@ durations are seconds. Every answer carries an `X-Request-ID`. An operation's sc
 """
 
 ADDRESS = "/v1/openapi.json"
+USUAL_ADDRESS = "/openapi.json"
+"""Where tools look for it by themselves."""
 
 
 def described(app: FastAPI) -> None:
     """Serves the document of all routes that the app has when it is first asked for."""
 
+    @app.get(USUAL_ADDRESS, include_in_schema=False)
     @app.get(
         ADDRESS,
         tags=["operations"],
@@ -50,7 +53,8 @@ def _written(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(SCHEMAS)
-    components["schemas"]["Problem"] = Problem.model_json_schema()
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    components["schemas"] |= {**problem.pop("$defs"), "Problem": problem}
     components["securitySchemes"] = {
         "token": {
             "type": "http",

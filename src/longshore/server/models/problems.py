@@ -9,6 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from longshore.server.problems import MEDIA_TYPE, TABLE
 
 
+class FieldProblem(BaseModel):
+    """What is wrong with one value."""
+
+    field: str
+    problem: str
+
+
 class Problem(BaseModel):
     """Problem details (RFC 9457). `type` never changes its meaning; `detail` is for people and says what to do."""
 
@@ -34,6 +41,9 @@ class Problem(BaseModel):
     detail: str
     request_id: str = Field(description="Under this id the server's log knows the request.")
     field: str | None = Field(None, description="The value that was refused, where there is one.")
+    errors: list[FieldProblem] | None = Field(
+        None, description="Of a request in the wrong shape: all that is wrong with it, up to 20; the first is `field`."
+    )
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
