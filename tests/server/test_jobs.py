@@ -256,6 +256,23 @@ async def test_no_slip_of_the_hand_brings_every_dead_letter_back(
     assert (await quick.post("/v1/dead-letters/retry", json={"all": True})).json()["changed"] == 1
 
 
+async def test_a_status_in_an_address_may_be_written_small(quick: httpx.AsyncClient, memory: Backend) -> None:
+    await memory.enqueue_job(Job(id="j", type="t"))
+    found = (await quick.get("/v1/jobs?status=initial_pending&status=Dead")).json()["items"]
+    assert [job["id"] for job in found] == ["j"]
+    refused = (await quick.get("/v1/jobs?status=late")).json()
+    assert (refused["field"], "DEAD" in refused["detail"]) == ("status[0]", True)
+
+
+@pytest.mark.parametrize("data", ["say=hello", "[1]", "{"])
+async def test_data_in_an_address_that_is_no_object_is_refused_with_an_example(
+    data: str, quick: httpx.AsyncClient
+) -> None:
+    refused = await quick.get("/v1/jobs", params={"data": data})
+    assert (refused.status_code, refused.json()["field"]) == (422, "data")
+    assert 'like {"address.city":"Bergen"}' in refused.json()["detail"]
+
+
 async def test_the_fingerprint_of_a_request_is_kept_and_not_shown(quick: httpx.AsyncClient, memory: Backend) -> None:
     body = {"type": "t", "id": "j", "remove_on_complete": 10}
     await quick.post("/v1/jobs", json=body)

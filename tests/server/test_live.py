@@ -219,7 +219,11 @@ async def test_a_cursor_of_another_log_is_refused_before_the_stream_begins(
     memory: Backend, serve: Serve, cursor: str, status: int
 ) -> None:
     client: httpx.AsyncClient = await serve(memory)
-    assert (await client.get("/v1/events/stream", headers={"Last-Event-ID": cursor})).status_code == status
+    refused = await client.get("/v1/events/stream", headers={"Last-Event-ID": cursor})
+    assert refused.status_code == status
+    if status == 422:
+        assert refused.json()["field"] == "Last-Event-ID"
+        assert (await client.get("/v1/events/stream", params={"after": cursor})).json()["field"] == "after"
     assert (await client.get("/v1/events", params={"after": cursor})).status_code == status
     assert (await client.get("/v1/events/stream?event=job.nonsense")).status_code == 422
 

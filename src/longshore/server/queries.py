@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
@@ -54,6 +54,8 @@ class FilterBody(BaseModel):
 
 
 Names = list[Name]
+StatusInAddress = Annotated[JobStatus, BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word)]
+"""An address is typed by people, who may write it small, as at the command line."""
 
 
 async def _conditions(
@@ -102,7 +104,7 @@ InAnyStatus = Annotated[FilterBody, Depends(_conditions)]
 
 async def _asked_for(
     conditions: InAnyStatus,
-    status: Annotated[list[JobStatus] | None, Query(description="Jobs in one of these statuses.")] = None,
+    status: Annotated[list[StatusInAddress] | None, Query(description="Jobs in one of these statuses.")] = None,
 ) -> FilterBody:
     return conditions.model_copy(update={"statuses": status or []})
 
@@ -112,7 +114,13 @@ AskedFor = Annotated[FilterBody, Depends(_asked_for)]
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = read_json("data", text.encode("utf-8", "surrogatepass"))
+    try:
+        found = read_json("data", text.encode("utf-8", "surrogatepass"))
+    except InvalidArgument as error:
+        raise InvalidArgument(error.field, f"{error.problem}; data {_SHAPE}") from None
     if not isinstance(found, dict):
-        raise InvalidArgument("data", 'must be a JSON object of paths and values, like {"address.city":"Bergen"}')
+        raise InvalidArgument("data", _SHAPE)
     return found
+
+
+_SHAPE = 'must be a JSON object of paths and values, like {"address.city":"Bergen"}'

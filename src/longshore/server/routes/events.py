@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 
+from longshore.core.errors import InvalidArgument
 from longshore.core.names import check_name
 from longshore.runtime.events import EVERY, check_event
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
@@ -79,7 +80,7 @@ async def stream_events(
 ) -> EventStream:
     """Server-sent events from now on, or from where the last stream broke off. Each `id` is a cursor."""
     wanted = await _wanted(here, caller, queue, job_id, event)
-    return await _stream(request, here, last_event_id or after, wanted)
+    return await _stream(request, here, last_event_id, after, wanted)
 
 
 @router.get(
@@ -111,7 +112,7 @@ async def stream_job(
 ) -> EventStream:
     """What happened to one job from its beginning, or from a cursor on, and whatever happens to it next."""
     await here.job(caller, job_id)
-    return await _stream(request, here, last_event_id or after, Wanted(caller.queues, job_id), whole=True)
+    return await _stream(request, here, last_event_id, after, Wanted(caller.queues, job_id), whole=True)
 
 
 async def _wanted(
@@ -126,9 +127,13 @@ async def _wanted(
 
 
 async def _stream(
-    request: Request, here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False
+    request: Request, here: Platform, last_id: str | None, after: str | None, wanted: Wanted, *, whole: bool = False
 ) -> EventStream:
+    cursor = last_id or after
     if cursor:
-        await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
+        try:
+            await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
+        except InvalidArgument as error:
+            raise InvalidArgument("Last-Event-ID" if last_id else "after", error.problem) from None
     with here.a_place():
         return EventStream(request, here, cursor or None, wanted, whole=whole)
