@@ -18,7 +18,7 @@ _PAUSE = 5.0
 
 
 async def hand_on_results(job: RunningJob, backend: Backend) -> None:
-    """Reads them from the store; one that was removed meanwhile ends the job, for it will not come back."""
+    """Reads them from the store; one that is not there for it ends the job, for it will not come back."""
     try:
         results = await stored_results_of(backend, job.record, _taken(job.record))
     except BackendUnavailable as error:

@@ -18,6 +18,8 @@ POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 
 EDGE_POLICIES = "dependency_policies"
 """The job option that holds the policies of single edges, by the id they lead to: only those that are not the job's."""
+RESULTS_FROM = "results_from"
+"""The job option that names the queues whose results it may be given: a server's note of its caller. Left out: all."""
 
 
 class HasId(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longshore.backends.contract import Backend
-from longshore.core.dependencies import policy_of
+from longshore.core.dependencies import RESULTS_FROM, policy_of
 from longshore.core.errors import Fatal, JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
@@ -41,25 +41,27 @@ async def stored_results_of(backend: Backend, job: Job, wanted: Sequence[str]) -
     None is what a job gave back that gave back nothing.
     What did not complete has none: it is left out where the policy of its edge is `ignore`, and so is what was removed.
     Under the other policies only what completed lets a job run, so what is not there was removed since: JobNotFound.
+    What is in a queue that whoever stored the job may not see is not there.
     More than fits is Fatal, for it will not be less another time.
     """
-    found = await _completed(backend, wanted)
+    queues = job.options.get(RESULTS_FROM, ())
+    found = await _completed(backend, wanted, queues)
     results = {}
     for job_id in wanted:
         if job_id in found:
             results[job_id] = found[job_id]
         elif policy_of(job, job_id) != "ignore":
-            raise _removed(job_id)
+            raise _removed(job_id, hidden=bool(queues))
     return results
 
 
-async def _completed(backend: Backend, job_ids: Sequence[str]) -> dict[str, bytes | None]:
+async def _completed(backend: Backend, job_ids: Sequence[str], queues: Sequence[str]) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = {}
     size = 0
     first, at_once = 0, _READ_FIRST
     while first < len(job_ids):
         ids = job_ids[first : first + at_once]
-        wanted = JobFilter(ids=ids, statuses=(JobStatus.COMPLETED,))
+        wanted = JobFilter(ids=ids, queues=queues, statuses=(JobStatus.COMPLETED,))
         page = await backend.list_jobs(wanted, limit=len(ids))
         found.update({job.id: job.result for job in page.items})
         size += sum(len(job.result or b"") for job in page.items)
@@ -74,10 +76,11 @@ async def _completed(backend: Backend, job_ids: Sequence[str]) -> dict[str, byte
     return found
 
 
-def _removed(job_id: str) -> JobNotFound:
+def _removed(job_id: str, *, hidden: bool) -> JobNotFound:
     missing = JobNotFound(job_id)
+    elsewhere = "; or it is in a queue that whoever stored this job may not see" if hidden else ""
     missing.args = (
         f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention or hand; "
-        "keep jobs whose results others ask for",
+        f"keep jobs whose results others ask for{elsewhere}",
     )
     return missing

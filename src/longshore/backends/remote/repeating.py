@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from longshore.backends.contract import Outcome, SettleReport
+from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import JobNotInflight
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import TABLE, JobStatus, Verb
@@ -69,5 +71,10 @@ def _is_the_same(sent: Job, stored: Job | None) -> bool:
         and (set(sent.tags), sent.priority, sent.lifo) == (set(stored.tags), stored.priority, stored.lifo)
         and (sent.idempotency_key, sent.concurrency_key) == (stored.idempotency_key, stored.concurrency_key)
         and set(sent.depends_on) == set(stored.depends_on)
-        and dict(sent.options) == dict(stored.options)
+        and _without_note(sent) == _without_note(stored)
     )
+
+
+def _without_note(job: Job) -> dict[str, Any]:
+    """Its options as they were given: a server notes for whom it stored a job."""
+    return {name: value for name, value in job.options.items() if name != RESULTS_FROM}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from longshore.core.dependencies import DependencyPolicy
+from longshore.core.dependencies import RESULTS_FROM, DependencyPolicy
 from longshore.core.errors import InvalidArgument
 from longshore.core.explanation import ReasonKind
 from longshore.core.job import Job
@@ -155,8 +155,8 @@ def view(job: Job, now: datetime) -> JobView:
 
 
 def shown_options(job: Job) -> dict[str, Any]:
-    """What was asked for with it; not the server's own note of the request it came with."""
-    return {name: value for name, value in job.options.items() if name != REQUEST}
+    """What was asked for with it; not the server's own notes of the request it came with, and of who sent it."""
+    return {name: value for name, value in job.options.items() if name not in (REQUEST, RESULTS_FROM)}
 
 
 def _summed_up(job: Job, now: datetime) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.tracing import submitting
 from longshore.server.within_queues.kinship import check_kinship
+from longshore.server.within_queues.results import with_results_within
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=GuardedRoute)
 
@@ -61,7 +62,7 @@ async def submit_job(
     named = idempotency_key is not None or body.id is not None
     job = Patterns().job(body, idempotency_key, _printed(request) if named else "")
     await check_kinship(here.backend, caller, [job])
-    with submitting(request, [job]) as (told,):
+    with submitting(request, with_results_within(caller, [job])) as (told,):
         (answer,) = await here.desk.submit([told])
     headers = {"Location": f"/v1/jobs/{quote(answer.id, safe='')}"}
     return Response(json.dumps(answer._asdict()), 202, headers, "application/json")
@@ -100,7 +101,7 @@ async def submit_jobs(
         except InvalidArgument as error:
             raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
     await check_kinship(here.backend, caller, jobs)
-    with submitting(request, jobs) as told:
+    with submitting(request, with_results_within(caller, jobs)) as told:
         answers = await here.desk.submit(told)
     answered = json.dumps({"jobs": [answer._asdict() for answer in answers]})
     return Response(answered, 202, media_type="application/json")

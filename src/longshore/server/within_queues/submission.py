@@ -11,30 +11,31 @@ from longshore.core.job import Job
 from longshore.core.names import check_name
 from longshore.server.within_queues.call import Bound
 from longshore.server.within_queues.kinship import check_kinship
+from longshore.server.within_queues.results import with_results_within
 
 
-async def _check_new(call: Bound, jobs: Sequence[Job]) -> None:
+async def _to_store(call: Bound, jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         call.caller.check_queue(check_name("queue", job.queue))
     await check_kinship(call.backend, call.caller, jobs)
+    return with_results_within(call.caller, jobs)
 
 
 async def enqueue_job(call: Bound) -> Any:
-    await _check_new(call, [call.arguments["job"]])
-    return await call.go()
+    (job,) = await _to_store(call, [call.arguments["job"]])
+    return await call.go(job=job)
 
 
 async def enqueue_jobs(call: Bound) -> Any:
-    await _check_new(call, call.arguments["jobs"])
-    return await call.go()
+    return await call.go(jobs=await _to_store(call, call.arguments["jobs"]))
 
 
 async def add_jobs(call: Bound) -> Any:
     """One that is known by its id may be in another queue, and is then none of theirs."""
-    await _check_new(call, call.arguments["jobs"])
-    known = [job.id for job in call.arguments["jobs"]]
+    jobs = await _to_store(call, call.arguments["jobs"])
+    known = [job.id for job in jobs]
     elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
     taken = [job.id for job in (elsewhere.items if elsewhere else ()) if not call.caller.sees(job.queue)]
     if taken:
         raise DuplicateJob(taken)
-    return await call.go()
+    return await call.go(jobs=jobs)
