@@ -207,6 +207,27 @@ async def test_a_batch_with_a_key_is_safe_to_repeat_and_to_nothing_else(
     assert (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "x" * 250})).status_code == 202
 
 
+async def test_whichever_job_of_a_batch_has_changed_its_key_lets_no_other_body_pass(
+    client: httpx.AsyncClient, backend: Backend
+) -> None:
+    # F46
+    one, two = {"type": "t", "data": 1, "queue": "a"}, {"type": "t", "data": 2, "queue": "a"}
+    batch = {"jobs": [one, two, {**one, "queue": "b"}]}
+    first = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "k"})).json()["jobs"]
+    again = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "k"})).json()["jobs"]
+    assert again == [{**job, "replayed": True} for job in first]
+    for jobs in (
+        [{**one, "queue": "b"}, two],  # the first job is in another queue now,
+        [{**one, "idempotency_key": "own", "data": 9}, two],  # or goes by a key of its own,
+        [{**one, "idempotency_key": "own"}, {**two, "idempotency_key": "too"}, one],  # or all that were in that place
+        [{**one, "queue": "c"}, {**one, "queue": "c"}, {**one, "queue": "c"}, two],
+        [two],
+    ):
+        refused = await client.post("/v1/jobs/batch", json={"jobs": jobs}, headers={KEY: "k"})
+        assert (refused.status_code, refused.json()["type"]) == (422, "urn:longshore:idempotency-key-reused"), jobs
+    assert {job.id for job in await all_jobs(backend)} == {job["id"] for job in first}
+
+
 async def test_a_refused_batch_uses_up_no_key(client: httpx.AsyncClient, backend: Backend) -> None:
     # F46
     await client.post("/v1/jobs", json={"type": "t", "data": 1}, headers={KEY: "known"})
@@ -238,6 +259,19 @@ async def test_a_key_and_an_id_of_ones_own_together_are_held_against_what_is_sto
     await backend.delete_jobs(job_ids=["mine"])
     refused = await client.post("/v1/jobs", json={**body, "data": 5}, headers={KEY: "k"})
     assert refused.status_code == 422, "never acknowledged and not stored"
+
+
+async def test_a_key_is_acknowledged_only_with_a_job_that_keeps_it(client: httpx.AsyncClient, backend: Backend) -> None:
+    # F46
+    body = {"type": "t", "id": "mine", "data": 1}
+    await client.post("/v1/jobs", json=body, headers={KEY: "k"})
+    for address, told in (("/v1/jobs", body), ("/v1/jobs/batch", {"jobs": [{"type": "t"}, body]})):
+        refused = await client.post(address, json=told, headers={KEY: "another"})
+        assert (refused.status_code, refused.json()["job_ids"]) == (409, ["mine"])
+    assert (await client.post("/v1/jobs", json=body)).json()["replayed"] is True
+    other = await client.post("/v1/jobs", json={"type": "t", "data": 2}, headers={KEY: "another"})
+    assert (other.status_code, other.json()["replayed"]) == (202, False)
+    assert len(await all_jobs(backend)) == 2
 
 
 async def test_a_request_with_two_keys_is_refused(quick: httpx.AsyncClient, memory: Backend) -> None:

@@ -207,7 +207,8 @@ class Backend(ABC):
         Whose idempotency key or else id is in use, or came before in the batch, is not stored: the answer is the job
         that has it. Of a job since removed its key brings back what is remembered: id, uid, queue, type and status.
         With `same_only` a job that is known must be the one that is given, by the fingerprint of its request where it
-        has one and else by its payload: KeyReused or DuplicateJob if it is another, and nothing is stored.
+        has one and else by its payload: KeyReused or DuplicateJob if it is another, and nothing is stored. One that is
+        known by its id is another if a key is given that it does not have.
         """
 
     @abstractmethod

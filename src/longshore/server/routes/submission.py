@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -35,7 +36,7 @@ IdempotencyKey = Annotated[
 ]
 BatchKey = Annotated[
     str | None,
-    _key("As for one job. Each job of the batch gets it with its place behind it: order-1047/0, /1 …", 250),
+    _key("As for one job. Each job of a queue gets it with its place behind it: order-1047/0, /1 …", 250),
 ]
 _LOCATION = {"Location": {"description": "Where the job can be looked at.", "schema": {"type": "string"}}}
 
@@ -88,12 +89,15 @@ async def submit_jobs(
     jobs = []
     patterns = Patterns()
     whole = _printed(request) if idempotency_key is not None else ""
+    places: Counter[str] = Counter()
     for position, spec in enumerate(body.jobs):
         caller.check_queue(spec.queue)
         key, printed = spec.idempotency_key, ""
         if key is None and idempotency_key is not None:
-            # the first job that goes by the batch's key stands for the whole body, as all were stored or none
-            key, printed, whole = f"{idempotency_key}/{position}", whole, ""
+            # each stands for the whole body; numbered within its queue, as keys are, two bodies that share a queue
+            # meet in its first one, whichever of their jobs have moved elsewhere or have keys of their own
+            key, printed = f"{idempotency_key}/{places[spec.queue]}", whole
+            places[spec.queue] += 1
         elif key is not None or spec.id is not None:
             printed = fingerprint(spec.model_dump(mode="json", exclude_unset=True))
         try:

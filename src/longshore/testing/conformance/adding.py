@@ -188,6 +188,10 @@ class TestAdding:
             async with refused(backend, DuplicateJob) as taken:
                 await backend.add_jobs([new_job("new"), another], same_only=True)
             assert taken.value.job_ids == ["by key"]
+        async with refused(backend, DuplicateJob) as taken:  # an answer would promise a key that nobody keeps
+            another = new_job("by key", idempotency_key="never said", payload=b"1")
+            await backend.add_jobs([new_job("new"), another], same_only=True)
+        assert taken.value.job_ids == ["by key"]
         [new, again] = await backend.add_jobs([new_job("new"), known[0]], same_only=True)
         assert (new.id, again.id) == ("new", "by key")
         async with refused(backend, InvalidArgument, field="same_only"):
