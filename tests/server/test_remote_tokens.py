@@ -91,6 +91,47 @@ async def test_whoever_waits_for_a_job_or_a_change_is_told_nothing_once_their_to
     assert [answered.status_code for answered in await asyncio.gather(*waiting)] == [401, 401]
 
 
+async def test_whoever_may_only_submit_reads_nothing_of_a_job_that_was_there_and_all_they_stored_themselves(
+    memory: Backend,
+) -> None:
+    # F60
+    secrets: dict[str, Any] = {
+        "payload": b'"secret data"',
+        "options": {"note": "secret"},
+        "tags": ["secret"],
+        "parent_id": "secret",
+    }
+    await memory.enqueue_jobs([Job(id=name, type="pay", queue="mail", **secrets) for name in ("done", "waits")])
+    (job,) = await memory.dequeue_jobs("w", limit=1)
+    await memory.save_checkpoint("done", "secret checkpoint", lease=job.lease)
+    await memory.complete_job("done", b'"secret result"', lease=job.lease)
+    _, secret = await keeper(memory).issue_token("shop", ["submit"], queues=["mail"])
+    server = ApiServer(create_app(memory, gate=TokenGate(memory)))
+    serving = asyncio.create_task(server.run())
+    await server.ready()
+    try:
+        async with connect(server.address, token=secret) as remote:
+            given = [
+                Job(id=name, type="x", queue="mail", payload=b"1", tags=["t"]) for name in ("done", "waits", "new")
+            ]
+            done, waits, new = await remote.add_jobs(given)
+            again = (await remote.add_jobs([given[2]]))[0]
+            added = await Queue(remote, "mail").add("greet", {"to": "ada"}, tags=["eu"])
+        async with httpx.AsyncClient(base_url=server.address, headers=bearer(secret)) as client:
+            cancelled = (await client.post("/v1/jobs/waits/cancel")).json()
+    finally:
+        await server.close()
+        await serving
+    for known, status in ((done, JobStatus.COMPLETED), (waits, JobStatus.INITIAL_PENDING)):
+        stored = await memory.get_job(known.id)
+        told = Job(id=stored.id, uid=stored.uid, queue="mail", type="pay", status=status)
+        assert known == told
+    assert new == again == await memory.get_job("new")
+    assert added == await memory.get_job(added.id)
+    assert (cancelled["id"], cancelled["status"], cancelled["data"]) == ("waits", "UNSCHEDULED", None)
+    assert "secret" not in str(cancelled)
+
+
 async def _is(backend: Backend, job_id: str, status: JobStatus) -> bool:
     return (await backend.get_job(job_id)).status is status
 

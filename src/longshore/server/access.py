@@ -50,6 +50,11 @@ class Caller:
         if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(f"this needs the scope {scope}, and {self.name} has {_listed(self.scopes)}")
 
+    @property
+    def reads(self) -> bool:
+        """Whether they may look at jobs."""
+        return bool(self.scopes & {Scope.READ, Scope.ADMIN})
+
     def sees(self, queue: str) -> bool:
         """Whether this queue is one of theirs."""
         return self.queues is None or queue in self.queues

@@ -60,16 +60,17 @@ def are_those_sent(sent: Sequence[Job], in_the_way: Collection[str], stored: Map
     """Whether all ids in the way are of jobs that were sent, and stand there as they were sent."""
     known = set(in_the_way)
     own = [job for job in sent if job.id in known]
-    return {job.id for job in own} == known and all(_is_the_same(job, stored.get(job.id)) for job in own)
+    return {job.id for job in own} == known and all(is_as_sent(job, stored.get(job.id)) for job in own)
 
 
-def _is_the_same(sent: Job, stored: Job | None) -> bool:
+def is_as_sent(sent: Job, stored: Job | None) -> bool:
     """Whether the stored job is what was sent: then it does not matter whose request stored it."""
     return (
         stored is not None
         and (sent.type, sent.payload, str(sent.queue)) == (stored.type, stored.payload, stored.queue)
         and (set(sent.tags), sent.priority, sent.lifo) == (set(stored.tags), stored.priority, stored.lifo)
         and (sent.idempotency_key, sent.concurrency_key) == (stored.idempotency_key, stored.concurrency_key)
+        and (sent.parent_id, sent.schedule_id) == (stored.parent_id, stored.schedule_id)
         and set(sent.depends_on) == set(stored.depends_on)
         and _without_note(sent) == _without_note(stored)
     )

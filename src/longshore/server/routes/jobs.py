@@ -27,6 +27,7 @@ from longshore.server.names_in_paths import JobId
 from longshore.server.options import MOST_PER_PAGE
 from longshore.server.platform import Here, Platform
 from longshore.server.queries import AskedFor
+from longshore.server.unread import told_of
 from longshore.server.waiting import until_over
 from longshore.server.within_queues.looking import facts_for
 
@@ -110,9 +111,12 @@ async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
 )
 @needs(Scope.SUBMIT)
 async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
-    """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused."""
+    """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused.
+
+    Whoever has not the scope `read` is told its id, queue, type, status and key; all else reads as if there were none.
+    """
     await here.check_job(caller, job_id)
-    return await _shown(here, caller.check_job(await cancel_one(here.queue, job_id)))
+    return await _shown(here, told_of(caller, caller.check_job(await cancel_one(here.queue, job_id))))
 
 
 @router.post(
