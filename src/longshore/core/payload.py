@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
+from longshore.core.patience import LARGE, read_patiently, write_patiently
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 LARGEST_NOTE = 1024 * 1024
@@ -24,7 +26,8 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CUT = re.compile(r"… \[cut: \d{1,20} characters in all\]")
 _RAW = b"\x00"
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_FORM: Any = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+compact = json.JSONEncoder(**_FORM).encode
 
 
 def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
@@ -46,9 +49,16 @@ def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> by
     return written_json(field, value, limit=limit)
 
 
-def written_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
+def written_json(
+    field: str, value: object, *, limit: int = LARGEST_PAYLOAD, write: Callable[[object], str] = compact
+) -> bytes:
     """As above, of a value that `read_json` gave, or a part of one: it was judged when it was read."""
-    return check_bytes(field, _compact(value).encode(), limit=limit)
+    return check_bytes(field, write(value).encode(), limit=limit)
+
+
+def compact_patiently(value: object) -> str:
+    """As `compact`, for a large value, written beside others who go on."""
+    return write_patiently(value, **_FORM)
 
 
 def _walk(path: str, value: object, depth: int) -> None:
@@ -88,14 +98,17 @@ def _is_easy(value: object) -> bool:
     """Whether it is what nearly every value is, and needs no closer look nor a name for the place it stands in."""
     if isinstance(value, str):
         return value.isascii()
+    if isinstance(value, float):
+        return math.isfinite(value)
     return value is None or (isinstance(value, int) and _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER)
 
 
 def read_json(field: str, encoded: bytes) -> Any:
     """The value inside JSON bytes, as strict as `check_json`: one reading for every language."""
 
+    read = json.loads if len(encoded) < LARGE else read_patiently
     try:
-        value = json.loads(encoded.decode(), object_pairs_hook=_keys_once)
+        value = read(encoded.decode(), object_pairs_hook=_keys_once)
     except RecursionError:
         raise InvalidArgument(field, f"is nested deeper than {DEEPEST} levels") from None
     except ValueError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,9 +33,9 @@ _JOBS_PER_TURN = 500
 _BYTES_PER_TURN = 4 * 1024 * 1024
 
 
-def fingerprint(body: Any) -> str:
+def fingerprint(body: Any, write: Callable[..., str] = json.dumps) -> str:
     """The same for the same JSON, however it was spaced and in whichever order its keys came."""
-    written = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    written = write(body, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(written).hexdigest()[:32]
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import Request
 
 from longshore.core.errors import InvalidArgument
+from longshore.core.patience import LARGE, read_patiently
 from longshore.core.payload import read_json
+from longshore.server.beside import beside_the_loop
 from longshore.server.refusals import NotJson
 
 
@@ -17,7 +19,9 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         """The body, or NotJson, or InvalidArgument naming the place inside it."""
-        read = _strict(await self.body())
+        body = await self.body()
+        large = self.state.large = len(body) >= LARGE
+        read = await beside_the_loop(_strict, body) if large else _strict(body)
         self.state.body = read  # for whoever needs what was really sent, before it took the shape of a model
         return read
 
@@ -34,7 +38,10 @@ def _strict(body: bytes) -> Any:
 def read_body(body: bytes) -> Any:
     """The JSON of a request whose values the store judges: as strict about its form, and not about what is in it."""
     try:
-        return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
+        if len(body) < LARGE:
+            return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
+        text = body.decode(json.detect_encoding(body), "surrogatepass")  # as json.loads does
+        return read_patiently(text, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
     except RecursionError:
         raise InvalidArgument("body", "is nested too deeply") from None
     except InvalidArgument:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from longshore.core.job import Job
 from longshore.core.names import check_name, new_id
-from longshore.core.payload import written_json
+from longshore.core.payload import compact, written_json
 from longshore.core.record import REQUEST, Likeness
 from longshore.runtime.adding import job_from
 from longshore.server.models.new_jobs import NewJob
@@ -24,7 +24,8 @@ class _Pattern(NamedTuple):
 class Patterns:
     """Makes the jobs of one request, whose body was read strictly: what they share is worked out and checked once."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[object], str] = compact) -> None:
+        self._write = write
         self._known: dict[Hashable, _Pattern] = {}
 
     def job(self, said: NewJob, key: str | None, fingerprint: str) -> Job:
@@ -40,7 +41,7 @@ class Patterns:
             pattern = self._known[shared] = _Pattern(Likeness(made), made.options)
         return pattern.likeness.job(
             id=new_id() if said.id is None else check_name("id", said.id),
-            payload=written_json("data", said.data),
+            payload=written_json("data", said.data, write=self._write),
             idempotency_key=None if key is None else check_name("idempotency_key", key),
             options={**pattern.options, REQUEST: fingerprint} if fingerprint else pattern.options,
         )

@@ -139,12 +139,27 @@ def view(job: Job, now: datetime) -> JobView:
     """A job as it is shown alone."""
     data, data_base64 = _readable("data", job.payload)
     result, result_base64 = _readable("result", job.result)
+    return _view(job, now, data=data, data_base64=data_base64, result=result, result_base64=result_base64)
+
+
+def written_view(job: Job, now: datetime) -> bytes:
+    """The same as JSON, of a large job: what it carries is read to see that it is JSON, and not written anew."""
+    data, result = (_is_readable("data", job.payload), job.result is None or _is_readable("result", job.result))
+    shown = _view(
+        job,
+        now,
+        data_base64=None if data else base64_text(job.payload),
+        result_base64=None if result else base64_text(job.result or b""),
+    )
+    told = shown.model_dump_json(exclude={"data", "result"}).encode()
+    carried = (job.payload if data else b"null", job.result or b"null" if result else b"null")
+    return b'%b,"data":%b,"result":%b}' % (told.removesuffix(b"}"), *carried)
+
+
+def _view(job: Job, now: datetime, **carried: Any) -> JobView:
     return JobView.model_construct(
         **_summed_up(job, now),
-        data=data,
-        data_base64=data_base64,
-        result=result,
-        result_base64=result_base64,
+        **carried,
         checkpoint=base64_text(job.checkpoint) if isinstance(job.checkpoint, bytes) else job.checkpoint,
         delay=_seconds(job.delay),
         timeout=_seconds(job.timeout),
@@ -206,6 +221,14 @@ def _readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
         return read_json(field, stored), None
     except InvalidArgument:
         return None, base64_text(stored)
+
+
+def _is_readable(field: str, stored: bytes) -> bool:
+    try:
+        read_json(field, stored)
+    except InvalidArgument:
+        return False
+    return True
 
 
 def _seconds(span: object) -> float | None:

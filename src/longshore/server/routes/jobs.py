@@ -10,8 +10,10 @@ from starlette.responses import Response
 
 from longshore.core.explanation import explanation_of
 from longshore.core.job import Job
+from longshore.core.patience import LARGE
 from longshore.runtime.acts import cancel_one, delete_one
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.beside import beside_the_loop
 from longshore.server.models.jobs import (
     ExplanationView,
     JobPage,
@@ -21,6 +23,7 @@ from longshore.server.models.jobs import (
     ProgressView,
     summary,
     view,
+    written_view,
 )
 from longshore.server.models.problems import refusals
 from longshore.server.names_in_paths import JobId
@@ -76,7 +79,7 @@ async def get_job(
     here: Here,
     caller: Calling,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end, if it is not over.")] = 0,
-) -> JobView:
+) -> JobView | Response:
     """All that is known of it. With `wait` the answer comes when the job is over, or the time is."""
     job = await here.job(caller, job_id)
     if wait and not job.status.final:
@@ -110,7 +113,7 @@ async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
     responses=refusals(404, 409),
 )
 @needs(Scope.SUBMIT)
-async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
+async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
     """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused.
 
     Whoever has not the scope `read` is told its id, queue, type, status and key; all else reads as if there were none.
@@ -127,7 +130,7 @@ async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
     responses=refusals(404, 409),
 )
 @needs(Scope.ADMIN)
-async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody | None = None) -> JobView:
+async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody | None = None) -> JobView | Response:
     """DEAD back to its queue, recorded with who asked for it."""
     await here.check_job(caller, job_id)
     await here.queue.retry_job(job_id, reset=body is None or body.reset, actor=caller.name)
@@ -142,7 +145,7 @@ async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody 
     responses=refusals(404, 409),
 )
 @needs(Scope.ADMIN)
-async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView:
+async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
     """A job that waits for its time need not wait any longer."""
     await here.check_job(caller, job_id)
     await here.queue.promote_job(job_id)
@@ -177,7 +180,8 @@ async def explain_job(job_id: JobId, here: Here, caller: Calling) -> Explanation
 @needs(Scope.READ)
 async def get_progress(job_id: JobId, here: Here, caller: Calling) -> ProgressView:
     """What the job said last of how far it is."""
-    shown = await _now(here, caller, job_id)
+    job = await here.job(caller, job_id)
+    shown = summary(job, await here.backend.now())
     return ProgressView.model_construct(
         status=shown.status, state=shown.state, progress=shown.progress, executions=shown.executions
     )
@@ -207,9 +211,12 @@ async def get_logs(
     )
 
 
-async def _now(here: Platform, caller: Caller, job_id: str) -> JobView:
+async def _now(here: Platform, caller: Caller, job_id: str) -> JobView | Response:
     return await _shown(here, await here.job(caller, job_id))
 
 
-async def _shown(here: Platform, job: Job) -> JobView:
-    return view(job, await here.backend.now())
+async def _shown(here: Platform, job: Job) -> JobView | Response:
+    now = await here.backend.now()
+    if len(job.payload) + len(job.result or b"") < LARGE:
+        return view(job, now)
+    return Response(await beside_the_loop(written_view, job, now), media_type="application/json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -30,7 +29,9 @@ from longshore.core.acting import acting
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, check_duration
 from longshore.core.names import check_name
+from longshore.core.patience import LARGE as LARGE_BODY
 from longshore.server.access import Caller, GuardedRoute, Scope, as_the_store, needs
+from longshore.server.beside import beside_the_loop
 from longshore.server.bodies import read_body
 from longshore.server.claiming import claimed_within
 from longshore.server.models.problems import refusals
@@ -55,7 +56,10 @@ def _serving(verb: Verb[Any]) -> Handler:
         here: Platform = request.app.state.platform
         caller: Caller = request.state.caller
         raw = await request.body()
-        arguments, wait = _arguments(here, verb, read_body(raw))
+        if len(raw) < LARGE_BODY:
+            arguments, wait = _arguments(here, verb, raw)
+        else:
+            arguments, wait = await beside_the_loop(_arguments, here, verb, raw)
         unfenced = _is_unfenced(verb, arguments)
         if unfenced:  # what is done to a job without its lease is an operator's act
             caller.check_scope(Scope.ADMIN)
@@ -76,7 +80,7 @@ def _serving(verb: Verb[Any]) -> Handler:
                 found = await carry_out(here.backend, caller, verb.name, arguments)
             if weight_of(found) < LARGE:
                 return _written(verb, caller, found, _write)
-            return await asyncio.to_thread(_written, verb, caller, found, _write_in_pieces)  # it holds up nobody else
+            return await beside_the_loop(_written, verb, caller, found, _write_in_pieces)
 
         key = request.headers.get(KEY, "")
         if key and not verb.looks:
@@ -97,9 +101,9 @@ def _serving(verb: Verb[Any]) -> Handler:
     return serve
 
 
-def _arguments(here: Platform, verb: Verb[Any], body: Any) -> tuple[dict[str, Any], float]:
+def _arguments(here: Platform, verb: Verb[Any], raw: bytes) -> tuple[dict[str, Any], float]:
     """What the verb is called with, and how long a claim may wait."""
-    told = an_object("body", body)
+    told = an_object("body", read_body(raw))
     wait = 0.0
     if verb is DEQUEUE_JOBS and "wait" in told:
         given = read_span("wait", told.pop("wait"))
@@ -182,7 +186,8 @@ async def wait_for_changes(request: Request) -> Response:
     Without a mark it answers at once, with the first one. Every answer of the store has the mark as a header, too.
     """
     here: Platform = request.app.state.platform
-    told = an_object("body", read_body(await request.body()))
+    raw = await request.body()
+    told = an_object("body", read_body(raw) if len(raw) < LARGE_BODY else await beside_the_loop(read_body, raw))
     only("", told, {"mark": "", "timeout": 0})
     mark, given = told.get("mark", ""), read_span("timeout", told.get("timeout", 0))
     if not isinstance(mark, str):

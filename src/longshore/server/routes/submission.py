@@ -11,8 +11,12 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
+from longshore.core.patience import write_patiently
+from longshore.core.payload import compact_patiently
 from longshore.server.accepting import fingerprint
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.beside import beside_the_loop
 from longshore.server.making import Patterns
 from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, NewJobs
 from longshore.server.models.problems import refusals
@@ -60,8 +64,8 @@ async def submit_job(
     """
     _check_one_key(request)
     caller.check_queue(body.queue)
-    named = idempotency_key is not None or body.id is not None
-    job = Patterns().job(body, idempotency_key, _printed(request) if named else "")
+    made = (body, request, idempotency_key)
+    job = await beside_the_loop(_one_job, *made) if request.state.large else _one_job(*made)
     await check_kinship(here.backend, caller, [job])
     with submitting(request, with_results_within(caller, [job])) as (told,):
         (answer,) = await here.desk.submit([told])
@@ -86,24 +90,8 @@ async def submit_jobs(
     With an Idempotency-Key the whole batch is safe to repeat; a job with an `idempotency_key` of its own keeps that.
     """
     _check_one_key(request)
-    jobs = []
-    patterns = Patterns()
-    whole = _printed(request) if idempotency_key is not None else ""
-    places: Counter[str] = Counter()
-    for position, spec in enumerate(body.jobs):
-        caller.check_queue(spec.queue)
-        key, printed = spec.idempotency_key, ""
-        if key is None and idempotency_key is not None:
-            # each stands for the whole body; numbered within its queue, as keys are, two bodies that share a queue
-            # meet in its first one, whichever of their jobs have moved elsewhere or have keys of their own
-            key, printed = f"{idempotency_key}/{places[spec.queue]}", whole
-            places[spec.queue] += 1
-        elif key is not None or spec.id is not None:
-            printed = fingerprint(spec.model_dump(mode="json", exclude_unset=True))
-        try:
-            jobs.append(patterns.job(spec, key, printed))
-        except InvalidArgument as error:
-            raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    made = (body, request, caller, idempotency_key)
+    jobs = await beside_the_loop(_all_jobs, *made) if request.state.large else _all_jobs(*made)
     await check_kinship(here.backend, caller, jobs)
     with submitting(request, with_results_within(caller, jobs)) as told:
         answers = await here.desk.submit(told)
@@ -116,6 +104,37 @@ def _check_one_key(request: Request) -> None:
         raise InvalidArgument("Idempotency-Key", "was sent more than once; a request has one")
 
 
-def _printed(request: Request) -> str:
-    """The fingerprint of the body as it came."""
-    return fingerprint(request.state.body)
+def _one_job(body: NewJob, request: Request, key: str | None) -> Job:
+    named = key is not None or body.id is not None
+    return _patterns(request).job(body, key, _printed(request, request.state.body) if named else "")
+
+
+def _all_jobs(body: NewJobs, request: Request, caller: Caller, batch_key: str | None) -> list[Job]:
+    jobs = []
+    patterns = _patterns(request)
+    whole = _printed(request, request.state.body) if batch_key is not None else ""
+    places: Counter[str] = Counter()
+    for position, spec in enumerate(body.jobs):
+        caller.check_queue(spec.queue)
+        key, printed = spec.idempotency_key, ""
+        if key is None and batch_key is not None:
+            # each stands for the whole body; numbered within its queue, as keys are, two bodies that share a queue
+            # meet in its first one, whichever of their jobs have moved elsewhere or have keys of their own
+            key, printed = f"{batch_key}/{places[spec.queue]}", whole
+            places[spec.queue] += 1
+        elif key is not None or spec.id is not None:
+            printed = _printed(request, spec.model_dump(mode="json", exclude_unset=True))
+        try:
+            jobs.append(patterns.job(spec, key, printed))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    return jobs
+
+
+def _patterns(request: Request) -> Patterns:
+    return Patterns(compact_patiently) if request.state.large else Patterns()
+
+
+def _printed(request: Request, body: Any) -> str:
+    """The fingerprint of the body as it came, or of a part of it."""
+    return fingerprint(body, write_patiently) if request.state.large else fingerprint(body)

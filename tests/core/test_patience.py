@@ -1,0 +1,47 @@
+"""Reading and writing that others can go on beside gives what the quick way gives."""
+
+import json
+from typing import Any
+
+import pytest
+
+from longshore.core import patience
+from longshore.core.errors import InvalidArgument
+from longshore.core.payload import compact, compact_patiently, read_json
+
+VALUES: list[Any] = [
+    {"jobs": [{"id": "a", "n": None}, {}], "next": 'x"\n'},
+    [],
+    {},
+    [[[]], [], [1, [2.5, -0.0, 1e300, 2**63 - 1]]],
+    None,
+    "é \u2028 🚢",
+    True,
+]
+
+
+@pytest.mark.parametrize("many_lists", [0, 100_000])
+@pytest.mark.parametrize("value", VALUES)
+def test_what_is_read_and_written_patiently_is_what_is_read_and_written_at_once(
+    value: Any, many_lists: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_MANY_LISTS", many_lists)
+    written = json.dumps(value, indent=1)
+    assert repr(patience.read_patiently(written)) == repr(json.loads(written))
+    assert patience.write_patiently(value, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert compact_patiently(value) == compact(value)
+
+
+def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
+    room = b" " * patience.LARGE
+    assert read_json("data", b'{"a":[1,2.5]}' + room) == {"a": [1, 2.5]}
+    for wrong, problem in (
+        (b'{"a":1,"a":2}', "has the same key twice"),
+        (b"[NaN]", "which JSON does not have"),
+        (b"[9223372036854775808]", "beyond 64 bits"),
+        (b"[" * 200_000, "nested deeper"),
+        (b"[1", "is not JSON"),
+        (b"[" + b"9" * 5_000 + b"]", "is not JSON"),
+    ):
+        with pytest.raises(InvalidArgument, match=problem):
+            read_json("data", wrong + room)
