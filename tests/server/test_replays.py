@@ -90,6 +90,24 @@ async def test_what_had_to_be_forgotten_early_is_not_carried_out_again(monkeypat
     assert work.done == 4
 
 
+async def test_an_answer_that_is_very_large_is_told_once_and_its_key_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replays, "_MOST_OF_ONE", 5)
+    work = Work()
+    work.going_on.clear()
+    kept = Replays("here")
+    ask = asking(kept, work)
+    first, repeated = asyncio.ensure_future(ask()), asyncio.ensure_future(ask())
+    await asyncio.sleep(0)
+    work.going_on.set()
+    assert await first == b"answer 1"
+    for again in (repeated, ask()):
+        with pytest.raises(AnswerLost, match="too large to be kept"):
+            await again
+    assert (work.done, kept._bytes) == (1, 0)
+
+
 async def test_large_answers_go_before_their_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replays, "_MOST_BYTES", 20)
     work = Work()

@@ -15,13 +15,15 @@ from longshore.server.refusals import KeyReused
 
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024
+_MOST_OF_ONE = 4 * 1024 * 1024
+"""Bytes of an answer that is kept: a larger one would drive out those of many others, and is told once."""
 
 
 class AnswerLost(LongshoreError):
-    """A repeated request that another server got first, or another life of this one: nobody knows what became of it."""
+    """A repeated request that another server got first, or another life of this one, or whose answer was not kept."""
 
-    def __init__(self) -> None:
-        super().__init__("the server that got this request first is gone, and with it the answer")
+    def __init__(self, why: str = "the server that got this request first is gone, and with it the answer") -> None:
+        super().__init__(why)
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +32,7 @@ class _Request:
     body: bytes
     """Its digest."""
     answer: bytes | None = None
-    """None: not there yet, or no longer kept."""
+    """None: not there yet, or not kept."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     failed: bool = False
 
@@ -57,21 +59,23 @@ class Replays:
             await known.done.wait()
             if not known.failed:
                 if known.answer is None:
-                    raise AnswerLost
+                    raise AnswerLost("the request was carried out, and its answer was too large to be kept")
                 return known.answer
         if sent_to and (sent_to != self._server or monotonic() < self._forgot_until):
             raise AnswerLost
         request = self._requests[name] = _Request(monotonic(), digest)
         try:
-            request.answer = await carry_out()
+            answer = await carry_out()
         except BaseException:
             request.failed = True
             del self._requests[name]
             raise
         else:
-            self._bytes += len(request.answer)
+            if len(answer) <= _MOST_OF_ONE:
+                request.answer = answer
+                self._bytes += len(answer)
             self._keep_within_bounds()
-            return request.answer
+            return answer
         finally:
             request.done.set()
 
