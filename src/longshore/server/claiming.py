@@ -1,23 +1,82 @@
-"""A claim that waits: until there is something to claim, the time is over, or whoever asked has gone."""
+"""Claims: no larger than can be told at once, and if they wait, until there is something or whoever asked has gone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from longshore.backends.remote.protocol import DEQUEUE_JOBS
+from longshore.backends.contract import SettleReport
+from longshore.backends.remote.protocol import DEQUEUE_JOBS, SETTLE_AND_DEQUEUE
+from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.server.access import Caller
 from longshore.server.platform import Platform
 from longshore.server.racing import first_of
 from longshore.server.within_queues.guards import carry_out
 
+MOST_BYTES = 64 * 1024 * 1024
+"""Of the jobs of one claim, which has one at least, however large: so much, and its JSON, is in memory at once."""
+MOST_AT_ONCE = 100
+"""Jobs asked of the store at once where all were small: the usual claim is one call."""
 _LOOK_AGAIN = 5.0
 """Seconds after which a claim that waits looks although it has heard nothing."""
 _SLACK = 0.002
+
+
+async def claimed(here: Platform, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
+    """Claims up to the limit, portion by portion, and ends early where the jobs are large."""
+    return await _filled_up(here, caller, arguments, [], MOST_BYTES)
+
+
+async def settled_and_claimed(
+    here: Platform, caller: Caller, arguments: dict[str, Any]
+) -> tuple[SettleReport, list[Job]]:
+    """The same after a settlement, with which the first portion is one call."""
+    queues = _queues(caller, arguments)
+    first = _at_once(arguments, here.heaviest.of(queues), [], MOST_BYTES)
+    report, jobs = await carry_out(here.backend, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first})
+    left = MOST_BYTES - here.heaviest.saw(jobs, queues)
+    if jobs and len(jobs) == first:
+        claim = {name: value for name, value in arguments.items() if name != "outcomes"}
+        jobs = await _filled_up(here, caller, claim, jobs, left)
+    return report, jobs
+
+
+async def _filled_up(
+    here: Platform, caller: Caller, arguments: dict[str, Any], found: list[Job], left: int
+) -> list[Job]:
+    queues = _queues(caller, arguments)
+    while True:
+        at_once = _at_once(arguments, here.heaviest.of(queues), found, left)
+        if found and at_once <= 0:
+            return found
+        try:
+            jobs: list[Job] = await carry_out(here.backend, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once})
+        except LongshoreError:
+            if not found:
+                raise
+            return found  # they were given to nobody else
+        left -= here.heaviest.saw(jobs, queues)
+        found = found + jobs
+        if len(jobs) < at_once:
+            return found
+
+
+def _at_once(arguments: dict[str, Any], heaviest: int, found: Sequence[Job], left: int) -> Any:
+    """How many are asked for next; what is no number, or none that can be meant, is for the store to refuse."""
+    limit = arguments.get("limit", 1)
+    if found:
+        return min(limit - len(found), MOST_AT_ONCE, left // heaviest)
+    return limit if type(limit) is not int or limit <= 1 else max(1, min(limit, MOST_AT_ONCE, left // heaviest))
+
+
+def _queues(caller: Caller, arguments: dict[str, Any]) -> Sequence[str] | None:
+    queues: Sequence[str] | None = arguments.get("queues")
+    return queues if queues is not None or caller.queues is None else sorted(caller.queues)
 
 
 async def claimed_within(
@@ -28,7 +87,7 @@ async def claimed_within(
     with here.a_place():
         while True:
             mark = await here.changes.mark()
-            jobs: list[Job] = await carry_out(here.backend, caller, DEQUEUE_JOBS.name, arguments)
+            jobs = await claimed(here, caller, arguments)
             left = deadline - monotonic()
             if jobs or left <= 0 or here.closing:
                 return jobs

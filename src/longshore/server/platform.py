@@ -17,6 +17,7 @@ from longshore.server.accepting import SubmissionDesk
 from longshore.server.access import Caller
 from longshore.server.changes import Changes
 from longshore.server.floods import Notes
+from longshore.server.heaviest import Heaviest
 from longshore.server.metrics import Figures
 from longshore.server.options import ServerOptions
 from longshore.server.refusals import ShuttingDown, TooMany
@@ -41,6 +42,7 @@ class Platform:
         self.changes = Changes(backend)
         self.replays = Replays(self.changes.server)
         self.notes = Notes()
+        self.heaviest = Heaviest()
         self._streams = 0
         self._closing: asyncio.Event | None = None
 

@@ -22,6 +22,7 @@ from longshore.backends.remote.protocol import (
     MARK,
     MOST_AT_ONCE,
     SENT_TO,
+    SETTLE_AND_DEQUEUE,
     VERBS,
     Verb,
 )
@@ -33,7 +34,7 @@ from longshore.core.patience import LARGE as LARGE_BODY
 from longshore.server.access import Caller, GuardedRoute, Scope, as_the_store, needs
 from longshore.server.beside import beside_the_loop
 from longshore.server.bodies import read_body
-from longshore.server.claiming import claimed_within
+from longshore.server.claiming import claimed, claimed_within, settled_and_claimed
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Platform
 from longshore.server.portions import LARGE, page_within, weight_of
@@ -73,11 +74,9 @@ def _serving(verb: Verb[Any]) -> Handler:
                 found: Any = await claimed_within(request, here, caller, arguments, wait)
             elif unfenced and request.app.state.gate.authenticates:
                 with acting(caller.name):
-                    found = await carry_out(here.backend, caller, verb.name, arguments)
-            elif verb is LIST_JOBS:
-                found = await _page(here, caller, arguments)
+                    found = await _carried_out(here, caller, verb, arguments)
             else:
-                found = await carry_out(here.backend, caller, verb.name, arguments)
+                found = await _carried_out(here, caller, verb, arguments)
             if weight_of(found) < LARGE:
                 return _written(verb, caller, found, _write)
             return await beside_the_loop(_written, verb, caller, found, _write_in_pieces)
@@ -143,6 +142,21 @@ def _write_in_pieces(told: Any) -> str:
     if isinstance(told, list):
         return f"[{','.join(map(_write, told))}]"
     return _write(told)
+
+
+async def _carried_out(here: Platform, caller: Caller, verb: Verb[Any], arguments: dict[str, Any]) -> Any:
+    """What the verb gives back; of large jobs no more than can be told at once."""
+    if verb is SETTLE_AND_DEQUEUE:
+        return await settled_and_claimed(here, caller, arguments)
+    if verb is DEQUEUE_JOBS:
+        return await claimed(here, caller, arguments)
+    if verb is LIST_JOBS:
+        return await _page(here, caller, arguments)
+    if "jobs" in arguments:
+        here.heaviest.came_in(arguments["jobs"])
+    elif "job" in arguments:
+        here.heaviest.came_in([arguments["job"]])
+    return await carry_out(here.backend, caller, verb.name, arguments)
 
 
 async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:

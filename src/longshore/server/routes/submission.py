@@ -67,6 +67,7 @@ async def submit_job(
     made = (body, request, idempotency_key)
     job = await beside_the_loop(_one_job, *made) if request.state.large else _one_job(*made)
     await check_kinship(here.backend, caller, [job])
+    here.heaviest.came_in([job])
     with submitting(request, with_results_within(caller, [job])) as (told,):
         (answer,) = await here.desk.submit([told])
     headers = {"Location": f"/v1/jobs/{quote(answer.id, safe='')}"}
@@ -93,6 +94,7 @@ async def submit_jobs(
     made = (body, request, caller, idempotency_key)
     jobs = await beside_the_loop(_all_jobs, *made) if request.state.large else _all_jobs(*made)
     await check_kinship(here.backend, caller, jobs)
+    here.heaviest.came_in(jobs)
     with submitting(request, with_results_within(caller, jobs)) as told:
         answers = await here.desk.submit(told)
     answered = json.dumps({"jobs": [answer._asdict() for answer in answers]})
