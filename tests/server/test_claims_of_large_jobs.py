@@ -154,6 +154,16 @@ async def test_a_limit_that_cannot_be_meant_is_refused_as_ever(quick: httpx.Asyn
     assert (refused.status_code, refused.json()["field"]) == (422, "limit")
 
 
+@pytest.mark.parametrize("queues", [[{}], [[]], [""], 5, "q", [None]])
+@pytest.mark.parametrize("path", ["work/claim", "work/settle-and-claim"])
+async def test_queues_that_cannot_be_meant_are_refused_as_ever(
+    quick: httpx.AsyncClient, path: str, queues: Any
+) -> None:
+    body: dict[str, Any] = {} if path == "work/claim" else {"outcomes": []}
+    refused = await asked(quick, path, assignee_id="w", limit=5, queues=queues, **body)
+    assert (refused.status_code, refused.json()["field"].split("[")[0]) == (422, "queues")
+
+
 async def test_of_very_many_queues_the_first_are_forgotten_and_met_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heaviest, "_MOST_QUEUES", 2)
     known = heaviest.Heaviest()

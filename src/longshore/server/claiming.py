@@ -13,6 +13,7 @@ from longshore.backends.contract import SettleReport
 from longshore.backends.remote.protocol import DEQUEUE_JOBS, SETTLE_AND_DEQUEUE
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
+from longshore.core.names import check_names
 from longshore.server.access import Caller
 from longshore.server.platform import Platform
 from longshore.server.racing import first_of
@@ -38,7 +39,9 @@ async def settled_and_claimed(
     """The same after a settlement, with which the first portion is one call."""
     queues = _queues(caller, arguments)
     first = _at_once(arguments, here.heaviest.of(queues), [], MOST_BYTES)
-    report, jobs = await carry_out(here.backend, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first})
+    report, jobs = await carry_out(
+        here.backend, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first}, here.heaviest
+    )
     left = MOST_BYTES - here.heaviest.saw(jobs, queues)
     if jobs and len(jobs) == first:
         claim = {name: value for name, value in arguments.items() if name != "outcomes"}
@@ -55,7 +58,9 @@ async def _filled_up(
         if found and at_once <= 0:
             return found
         try:
-            jobs: list[Job] = await carry_out(here.backend, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once})
+            jobs: list[Job] = await carry_out(
+                here.backend, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once}, here.heaviest
+            )
         except LongshoreError:
             if not found:
                 raise
@@ -75,8 +80,10 @@ def _at_once(arguments: dict[str, Any], heaviest: int, found: Sequence[Job], lef
 
 
 def _queues(caller: Caller, arguments: dict[str, Any]) -> Sequence[str] | None:
-    queues: Sequence[str] | None = arguments.get("queues")
-    return queues if queues is not None or caller.queues is None else sorted(caller.queues)
+    queues = arguments.get("queues")
+    if queues is not None:
+        return check_names("queues", queues)
+    return None if caller.queues is None else sorted(caller.queues)
 
 
 async def claimed_within(

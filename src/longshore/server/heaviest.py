@@ -1,16 +1,21 @@
-"""How heavy a queue's jobs are, as far as this server has seen: a claim asks the store for no more than can be told."""
+"""How heavy a queue's jobs are, as far as this server has seen: no more are asked of the store than memory is for."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from longshore.core.job import Job
 from longshore.core.payload import LARGEST_PAYLOAD
-from longshore.server.portions import weight_of
+from longshore.server.portions import Look, weight_of
+
+T = TypeVar("T")
 
 WORTH_NOTING = 512 * 1024
 """Bytes of a new job: of lighter ones as many may be claimed at once as ever are."""
+MOST_READ = 32 * 1024 * 1024
+"""Bytes of jobs that are looked up at once, to tell little of each."""
 _MOST_QUEUES = 10_000
 """Names that are kept; a queue that was forgotten is met with care again."""
 
@@ -32,6 +37,21 @@ class Heaviest:
         for job in jobs:
             if len(job.payload) > WORTH_NOTING:
                 self._note(str(job.queue), weight_of(job))
+
+    async def told_of_each(
+        self, look: Look, limit: int, queues: Sequence[str] | None, tell: Callable[[Job], T], cursor: str | None = None
+    ) -> tuple[list[T], str | None]:
+        """What is told of each job of one page, and its cursor; of what they carry little is in memory at once."""
+        told: list[T] = []
+        while True:
+            fitting = max(1, MOST_READ // self.of(queues))
+            page = await look(min(fitting, limit - len(told)), cursor)
+            self.saw(page.items, ())
+            told += map(tell, page.items)
+            cursor = page.next_cursor
+            if cursor is None or len(told) >= limit:
+                return told, cursor
+            del page  # before the next one is read
 
     def saw(self, jobs: Iterable[Job], queues: Sequence[str] | None) -> int:
         """Takes note of jobs of these queues, claimed or looked at; returns what they weigh together."""

@@ -11,11 +11,11 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus
 from longshore.runtime.acts import act_on_all
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
-from longshore.server.models.jobs import JobPage, summary
+from longshore.server.models.jobs import JobPage
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
 from longshore.server.queries import FilterBody, InAnyStatus
-from longshore.server.routes.jobs import Cursor, Limit
+from longshore.server.routes.jobs import Cursor, Limit, page_of
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)
 
@@ -95,9 +95,7 @@ async def list_dead_letters(
 ) -> JobPage:
     """DEAD jobs that match every condition given, newest first; there is no `status` to ask for."""
     dead = wanted.model_copy(update={"statuses": [JobStatus.DEAD]})
-    page = await here.backend.list_jobs(dead.filter(caller), limit=limit, cursor=cursor)
-    now = await here.backend.now()
-    return JobPage.model_construct(items=[summary(job, now) for job in page.items], next_cursor=page.next_cursor)
+    return await page_of(here, dead.filter(caller), limit, cursor)
 
 
 @router.post(

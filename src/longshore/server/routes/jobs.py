@@ -8,7 +8,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
+from longshore.backends.contract import Page
 from longshore.core.explanation import explanation_of
+from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.patience import LARGE
 from longshore.runtime.acts import cancel_one, delete_one
@@ -17,6 +19,7 @@ from longshore.server.beside import beside_the_loop
 from longshore.server.models.jobs import (
     ExplanationView,
     JobPage,
+    JobSummary,
     JobView,
     LogLine,
     LogLines,
@@ -62,11 +65,7 @@ async def list_jobs(
     ] = None,
 ) -> JobPage:
     """Jobs that match every condition given. A cursor stays good whatever comes or goes meanwhile."""
-    page = await here.backend.list_jobs(
-        wanted.filter(caller), limit=limit, cursor=cursor, oldest_first=order == "oldest", due=due
-    )
-    now = await here.backend.now()
-    return JobPage.model_construct(items=[summary(job, now) for job in page.items], next_cursor=page.next_cursor)
+    return await page_of(here, wanted.filter(caller), limit, cursor, oldest_first=order == "oldest", due=due)
 
 
 @router.get(
@@ -209,6 +208,28 @@ async def get_logs(
     return LogLines(
         items=[LogLine(number=line.number, at=line.at, level=line.level, message=line.message) for line in lines]
     )
+
+
+async def page_of(
+    here: Platform,
+    wanted: JobFilter,
+    limit: int,
+    cursor: str | None,
+    *,
+    oldest_first: bool = False,
+    due: bool | None = None,
+) -> JobPage:
+    """One page of them, without what they carry: of that little is in memory at once."""
+    now = await here.backend.now()
+
+    async def look(most: int, after: str | None) -> Page:
+        return await here.backend.list_jobs(wanted, limit=most, cursor=after, oldest_first=oldest_first, due=due)
+
+    def told(job: Job) -> JobSummary:
+        return summary(job, now)
+
+    items, following = await here.heaviest.told_of_each(look, limit, list(wanted.queues) or None, told, cursor)
+    return JobPage.model_construct(items=items, next_cursor=following)
 
 
 async def _now(here: Platform, caller: Caller, job_id: str) -> JobView | Response:

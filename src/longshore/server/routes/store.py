@@ -156,13 +156,13 @@ async def _carried_out(here: Platform, caller: Caller, verb: Verb[Any], argument
         here.heaviest.came_in(arguments["jobs"])
     elif "job" in arguments:
         here.heaviest.came_in([arguments["job"]])
-    return await carry_out(here.backend, caller, verb.name, arguments)
+    return await carry_out(here.backend, caller, verb.name, arguments, here.heaviest)
 
 
 async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:
     async def look(limit: int, cursor: str | None) -> Page:
         page: Page = await carry_out(
-            here.backend, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor}
+            here.backend, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor}, here.heaviest
         )
         return page
 

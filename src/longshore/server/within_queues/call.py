@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Page
 from longshore.core.errors import JobNotFound
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.names import check_name, check_names
 from longshore.server.access import Caller
+from longshore.server.heaviest import Heaviest
 
 Arguments = dict[str, Any]
 AT_ONCE = 1_000
@@ -20,11 +22,12 @@ AT_ONCE = 1_000
 class Bound:
     """One call of such a caller."""
 
-    def __init__(self, backend: Backend, caller: Caller, verb: str, arguments: Arguments) -> None:
+    def __init__(self, backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: Heaviest) -> None:
         self.backend = backend
         self.caller = caller
         self.verb = verb
         self.arguments = arguments
+        self.heaviest = heaviest
 
     @property
     def queues(self) -> list[str]:
@@ -35,14 +38,15 @@ class Bound:
         """Carries it out, with these arguments changed."""
         return await getattr(self.backend, self.verb)(**{**self.arguments, **changes})
 
-    async def own(self, job_ids: Iterable[str]) -> dict[str, Job]:
-        """Of these jobs those that are in their queues."""
+    async def own(self, job_ids: Iterable[str]) -> dict[str, str]:
+        """Of these jobs those that are in their queues, each with its queue."""
         wanted = list(dict.fromkeys(job_ids))
-        found: dict[str, Job] = {}
+        found: dict[str, str] = {}
         for first in range(0, len(wanted), AT_ONCE):
-            ids = wanted[first : first + AT_ONCE]
-            page = await self.backend.list_jobs(JobFilter(ids=ids, queues=self.queues), limit=len(ids))
-            found |= {job.id: job for job in page.items}
+            theirs = JobFilter(ids=wanted[first : first + AT_ONCE], queues=self.queues)
+            look = partial(_look, self.backend, theirs)
+            told, _ = await self.heaviest.told_of_each(look, len(theirs.ids), self.queues, _with_its_queue)
+            found |= told
         return found
 
     async def check_jobs(self, job_ids: Iterable[str]) -> None:
@@ -52,6 +56,14 @@ class Bound:
         for job_id in wanted:
             if job_id not in found:
                 raise JobNotFound(job_id)
+
+
+async def _look(backend: Backend, wanted: JobFilter, limit: int, cursor: str | None) -> Page:
+    return await backend.list_jobs(wanted, limit=limit, cursor=cursor)
+
+
+def _with_its_queue(job: Job) -> tuple[str, str]:
+    return job.id, str(job.queue)
 
 
 async def for_all_queues(call: Bound) -> Any:

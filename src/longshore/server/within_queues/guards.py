@@ -7,6 +7,7 @@ from typing import Any
 
 from longshore.backends.contract import Backend
 from longshore.server.access import Caller
+from longshore.server.heaviest import Heaviest
 from longshore.server.unread import told_of_added
 from longshore.server.within_queues import looking, removal, schedules, submission, working
 from longshore.server.within_queues.call import (
@@ -20,12 +21,12 @@ from longshore.server.within_queues.call import (
 )
 
 
-async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments) -> Any:
+async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: Heaviest) -> Any:
     """The verb, within the caller's queues; of jobs that were there before, only a caller who reads is told all."""
     if caller.queues is None:
         found = await getattr(backend, verb)(**arguments)
     else:
-        found = await GUARDS.get(verb, for_all_queues)(Bound(backend, caller, verb, arguments))
+        found = await GUARDS.get(verb, for_all_queues)(Bound(backend, caller, verb, arguments, heaviest))
     return told_of_added(caller, arguments["jobs"], found) if verb == "add_jobs" and not caller.reads else found
 
 

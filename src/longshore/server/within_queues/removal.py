@@ -17,12 +17,12 @@ async def cancel(call: Bound) -> tuple[list[str], list[str]]:
     queues = call.queues if queue is None else [call.caller.check_queue(check_name("queue", queue))]
     cancelled: list[str] = []
     for one in queues:
-        ids = [job_id for job_id in named if job_id in found and found[job_id].queue == one]
+        ids = [job_id for job_id in named if job_id in found and found[job_id] == one]
         if ids or call.arguments.get("tags"):
             done, others = await call.go(job_ids=ids, queue=one)
             cancelled += done
             unknown += others
-    unknown += [job_id for job_id, job in found.items() if job.queue not in queues]
+    unknown += [job_id for job_id, home in found.items() if home not in queues]
     return cancelled, list(dict.fromkeys(unknown))
 
 
