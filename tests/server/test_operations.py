@@ -199,7 +199,7 @@ async def test_a_server_that_stops_is_not_ready(memory: Backend) -> None:
 
 # -- the status page
 
-HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
+HOSTILE = "<script>alert(1)</script>\"'&{{7777*7777}}"
 
 
 async def test_whatever_jobs_and_workers_are_called_the_page_shows_it_as_text(
@@ -215,7 +215,7 @@ async def test_whatever_jobs_and_workers_are_called_the_page_shows_it_as_text(
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "<script" not in page.text
-    assert "49" not in page.text.replace("{{7*7}}", "")
+    assert str(7777 * 7777) not in page.text
     assert page.text.count("&lt;script&gt;") >= 8
     policy = page.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
