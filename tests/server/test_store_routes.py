@@ -16,13 +16,15 @@ from longshore.backends.remote.forms import read_bytes
 from longshore.backends.remote.protocol import VERBS
 from longshore.core.clock import HeldClock
 from longshore.core.cron import Repeat, Schedule
-from longshore.core.job import Job
+from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.server import floods
 from longshore.server.access import Caller, Scope
+from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.routes import store
+from longshore.server.serving import ApiServer
 from longshore.server.within_queues.guards import GUARDS
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
@@ -513,3 +515,68 @@ def test_what_is_written_piece_by_piece_is_what_is_written_at_once() -> None:
         [1.5],
     ):
         assert store._write_in_pieces(told) == store._write(told)
+
+
+async def test_one_request_looks_through_so_much_of_a_log_of_others_and_the_remote_backend_reads_on(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F60
+    monkeypatch.setattr("longshore.server.within_queues.looking.AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.within_queues.looking.MOST_LOOKS", 3)
+    for number in range(4):
+        await memory.enqueue_job(Job(id=f"m{number}", type="x", queue="mail" if number % 2 else "letters"))
+        await memory.enqueue_jobs([Job(type="x", queue="bills") for _ in range(100)])
+    looks: list[int] = []
+    read = memory.read_events
+
+    async def counted(after: str | None = None, limit: int = 1000, **rest: Any) -> list[JobEvent]:
+        looks.append(limit)
+        return await read(after, limit, **rest)
+
+    two = Caller("two", frozenset({Scope.READ}), frozenset({"mail", "letters"}))
+    server = ApiServer(create_app(memory, gate=NameGate(two)))
+    serving = asyncio.create_task(server.run())
+    await server.ready()
+    monkeypatch.setattr(memory, "read_events", counted)
+    try:
+        async with httpx.AsyncClient(base_url=server.address, headers=as_caller(two)) as client:
+            told = (await client.post("/v1/store/read_events", json={"limit": 2})).json()
+            assert [event["job_id"] for event in told["events"]] == ["m0"]
+            assert [limit for limit in looks if limit <= 10] == [2, 10, 10]
+            on = {"after": told["next_cursor"], "limit": 2}
+            assert (await client.post("/v1/store/read_events", json=on)).json()["events"] == []
+        async with connect(server.address, token="two") as remote:
+            for limit in (1, 2, 3, 4, 1000):
+                found = await remote.read_events(limit=limit)
+                assert [event.job_id for event in found] == [f"m{number}" for number in range(min(limit, 4))]
+            assert [event.job_id for event in await remote.read_events(found[1].cursor)] == ["m2", "m3"]
+    finally:
+        await server.close()
+        await serving
+
+
+async def test_a_list_in_a_request_that_is_too_long_is_refused_whole(
+    quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [{"id": str(number), "type": "x"} for number in range(20_001)]
+    for verb in ("enqueue_jobs", "enqueue_new_jobs", "add_jobs"):
+        refused = await asked(quick, f"store/{verb}", jobs=jobs)
+        assert (refused.status_code, refused.json()["field"]) == (422, "jobs")
+        assert "at most 20,000 in one request, not 20,001; send several requests" in refused.text
+    assert (await asked(quick, "store/enqueue_jobs", jobs=jobs[1:])).status_code == 200, "as many as are told of"
+    monkeypatch.setattr("longshore.backends.remote.forms.MOST_LISTED", 3)
+    before = await memory.count_jobs()
+    ids, lease = ["1", "2", "3", "4"], {"token": "t", "epoch": 1}
+    for path, field, body in (
+        ("store/accept_jobs", "job_ids", {"job_ids": ids}),
+        ("store/cancel_jobs", "job_ids", {"job_ids": ids}),
+        ("store/delete_jobs", "tags", {"tags": ids}),
+        ("store/list_jobs", "filter.ids", {"filter": {"ids": ids}}),
+        ("store/enqueue_job", "depends_on", {"job": {"id": "new", "type": "x", "depends_on": ids}}),
+        ("work/claim", "queues", {"assignee_id": "w", "queues": ids}),
+        ("work/renew", "leases", {"leases": dict.fromkeys(ids, lease), "duration": 30}),
+        ("work/settle", "outcomes", {"outcomes": [{"job_id": one, "lease": lease} for one in ids]}),
+    ):
+        refused = await asked(quick, path, **body)
+        assert (refused.status_code, refused.json().get("field")) == (422, field), f"{path}: {refused.text}"
+    assert await memory.count_jobs() == before

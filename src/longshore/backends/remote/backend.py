@@ -288,11 +288,11 @@ class RemoteBackend(Asking):
         while True:
             most = min(left, wire.MOST_AT_ONCE)
             found = await self._call(wire.READ_EVENTS, after=after, limit=most, queue=queue, job_id=job_id)
-            events += found
-            left -= len(found)
-            if len(found) < most or left <= 0:
+            events += found.events
+            left -= len(found.events)
+            if left <= 0 or (len(found.events) < most and found.next_cursor is None):
                 return events
-            after = found[-1].cursor
+            after = found.next_cursor or events[-1].cursor
 
     async def end_of_events(self) -> str:
         return await self._call(wire.END_OF_EVENTS)

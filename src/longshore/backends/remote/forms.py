@@ -25,6 +25,9 @@ Schema = Mapping[str, Any]
 
 _TEXT_UP_TO = 64 * 1024
 """Bytes that are sent as text if they are text; more of them as base64, which is a third longer and never more."""
+MOST_LISTED = 20_000
+"""What a list in a request holds at most, so that no transaction keeps others waiting for long: a chord of 10,000 calls
+goes in whole."""
 _DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
 
 
@@ -94,6 +97,15 @@ def a_list(name: str, value: Json) -> list[Any]:
     return value
 
 
+def not_too_many(name: str, value: Json) -> Json:
+    """A list, or whatever else stands here, unless one request would do too much with it."""
+    if isinstance(value, list | dict) and len(value) > MOST_LISTED:
+        raise InvalidArgument(
+            name, f"must be at most {MOST_LISTED:,} in one request, not {len(value):,}; send several requests"
+        )
+    return value
+
+
 def only(name: str, told: dict[str, Any], known: Mapping[str, object]) -> None:
     """Refuses what nobody would read: a misspelt field must not be lost without a word."""
     for key in told:
@@ -114,7 +126,7 @@ def _write_names(name: str, value: object) -> list[str]:
 
 
 NAME = checked(check_name, {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})
-NAMES = checked(_write_names, {"type": "array", "items": NAME.schema})
+NAMES: Form[Any] = Form(_write_names, not_too_many, {"type": "array", "items": NAME.schema, "maxItems": MOST_LISTED})
 COUNT = checked(check_number, {"type": "integer", "minimum": 0, "maximum": LARGEST})
 LIMIT = checked(lambda name, value: checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST})
 FLAG = checked(checks.flag, {"type": "boolean"})

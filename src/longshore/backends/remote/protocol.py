@@ -188,7 +188,7 @@ _PAIR: Form[tuple[list[str], list[str]]] = Form(
     lambda _, told: (_IDS.read("cancelled", told["cancelled"]), _IDS.read("unknown", told["unknown"])),
     {
         "type": "object",
-        "properties": {"cancelled": NAMES.schema, "unknown": NAMES.schema},
+        "properties": {"cancelled": _IDS.schema, "unknown": _IDS.schema},
         "required": ["cancelled", "unknown"],
     },
 )
@@ -334,7 +334,7 @@ COUNT_DELAYED = _verb("count_delayed", "read", _NUMBER, "count", queue=_QUEUE)
 NEXT_DUE = _verb("next_due", "read", optional(TIME), "at", queues=_QUEUES, after=optional(TIME))
 READ_LOGS = _verb("read_logs", "read", records.LOGS, "lines", job_id=NAME, after=COUNT)
 READ_EVENTS = _verb(
-    "read_events", "read", records.EVENTS, "events", after=_CURSOR, limit=LIMIT, queue=_QUEUE, job_id=optional(NAME)
+    "read_events", "read", records.STRETCH, after=_CURSOR, limit=LIMIT, queue=_QUEUE, job_id=optional(NAME)
 )
 END_OF_EVENTS = _verb("end_of_events", "read", _ID, "cursor")
 WAIT_FOR_CHANGE = _verb("wait_for_change", "read", _YES_OR_NO, "changed", timeout=WAIT, after=_CURSOR)

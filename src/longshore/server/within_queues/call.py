@@ -17,6 +17,8 @@ from longshore.server.heaviest import Heaviest
 Arguments = dict[str, Any]
 AT_ONCE = 1_000
 """Jobs or events asked of the store at once."""
+MOST_LOOKS = 20
+"""For one request so many times as many events are looked through: a log may be endless."""
 
 
 class Bound:

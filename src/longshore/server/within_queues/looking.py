@@ -6,13 +6,14 @@ import dataclasses
 from typing import Any
 
 from longshore.backends.contract import Backend
+from longshore.backends.remote.records import Stretch
 from longshore.core.facts import Dependency, Facts
 from longshore.core.filtering import JobFilter
 from longshore.core.job import JobEvent, JobStats
 from longshore.core.lifecycle import JobStatus
 from longshore.core.names import check_name, check_names
 from longshore.server.access import Caller
-from longshore.server.within_queues.call import AT_ONCE, Bound, of_one_job, of_one_queue
+from longshore.server.within_queues.call import AT_ONCE, MOST_LOOKS, Bound, of_one_job, of_one_queue
 from longshore.server.within_queues.working import claimed_queues
 
 
@@ -74,8 +75,8 @@ async def delayed(call: Bound) -> int:
     return sum([await call.go(queue=queue) for queue in call.queues])
 
 
-async def events(call: Bound) -> list[JobEvent]:
-    """As many as asked for, however many of other queues lie between."""
+async def events(call: Bound) -> Stretch:
+    """As many as asked for; where too many of other queues lie between, what was found and how far it looked."""
     job_id, queue = call.arguments.get("job_id"), call.arguments.get("queue")
     if queue is not None:
         call.caller.check_queue(check_name("queue", queue))
@@ -86,12 +87,13 @@ async def events(call: Bound) -> list[JobEvent]:
     limit, after = call.arguments.get("limit", AT_ONCE), call.arguments.get("after")
     at_once = limit
     mine: list[JobEvent] = []
-    while True:
+    for _ in range(MOST_LOOKS):
         events: list[JobEvent] = await call.go(after=after, limit=at_once, queue=queue)
         mine += [event for event in events if call.caller.sees(event.queue)]
         if len(events) < at_once or len(mine) >= limit:
-            return mine[:limit]
+            return Stretch(mine[:limit])
         after, at_once = events[-1].cursor, AT_ONCE  # much may lie between, however few were asked for
+    return Stretch(mine, after)
 
 
 async def queue_list(call: Bound) -> Any:

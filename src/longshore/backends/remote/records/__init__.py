@@ -2,7 +2,7 @@
 
 from longshore.backends.remote.records.facts import FACTS
 from longshore.backends.remote.records.filters import FILTER
-from longshore.backends.remote.records.history import EVENTS, LOGS
+from longshore.backends.remote.records.history import LOGS, STRETCH, Stretch
 from longshore.backends.remote.records.jobs import JOB, JOBS, NEW_JOB, NEW_JOBS, PAGE
 from longshore.backends.remote.records.leases import HELD, LEASE, LEASES
 from longshore.backends.remote.records.outcomes import FREED, OUTCOMES, REPORT, TURN, write_outcome
@@ -13,7 +13,6 @@ from longshore.backends.remote.records.workers import WORKER, WORKERS
 
 __all__ = [
     "COUNTS",
-    "EVENTS",
     "FACTS",
     "FILTER",
     "FREED",
@@ -35,8 +34,10 @@ __all__ = [
     "SCHEDULES",
     "SCHEMAS",
     "STATS",
+    "STRETCH",
     "TURN",
     "WORKER",
     "WORKERS",
+    "Stretch",
     "write_outcome",
 ]

@@ -15,6 +15,7 @@ from longshore.backends.remote.forms import (
     Schema,
     a_list,
     an_object,
+    not_too_many,
     only,
     read_time,
 )
@@ -55,7 +56,7 @@ def _read_filter(name: str, value: Json) -> JobFilter:
     values = dict(told)
     for field in _FILTER_LISTS:
         if field in values:
-            values[field] = tuple(a_list(f"{name}.{field}", values[field]))
+            values[field] = tuple(not_too_many(f"{name}.{field}", a_list(f"{name}.{field}", values[field])))
     if "statuses" in values:
         values["statuses"] = tuple(check_status(f"{name}.statuses", status) for status in values["statuses"])
     for field in ("created_after", "created_before"):

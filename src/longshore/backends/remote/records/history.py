@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from longshore.backends.remote.forms import STATUS, TIME, Form, Json, list_of, write_time
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
@@ -71,3 +71,29 @@ _EVENT = a_record(
     detail={"type": "object"},
 )
 EVENTS: Form[list[JobEvent]] = list_of(Form(_write_event, _read_event, _EVENT))
+
+
+class Stretch(NamedTuple):
+    """Events of the log, and where to read on; None where the list itself tells it: from its last one if it is full."""
+
+    events: list[JobEvent]
+    next_cursor: str | None = None
+
+
+def _write_stretch(name: str, found: Stretch | list[JobEvent]) -> dict[str, Any]:
+    if not isinstance(found, Stretch):
+        return {"events": EVENTS.write(name, found)}
+    return {"events": EVENTS.write(name, found.events), "next_cursor": found.next_cursor}
+
+
+STRETCH: Form[Stretch] = Form(
+    _write_stretch,
+    lambda name, told: Stretch(EVENTS.read(name, told["events"]), told.get("next_cursor")),
+    a_record(
+        "StoredEvents",
+        "Up to `limit` events; fewer at the end of the log, unless there is a `next_cursor`: read on from there.",
+        ["events"],
+        events=EVENTS.schema,
+        next_cursor=or_null(WORD),
+    ),
+)

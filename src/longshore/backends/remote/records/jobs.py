@@ -13,6 +13,7 @@ from longshore.backends.remote.forms import (
     BYTES,
     FLAG,
     MOMENT,
+    MOST_LISTED,
     NAME,
     NAMES,
     SPAN,
@@ -26,6 +27,7 @@ from longshore.backends.remote.forms import (
     an_object,
     answered,
     list_of,
+    not_too_many,
     only,
     read_bytes,
     read_checkpoint,
@@ -224,6 +226,8 @@ def write_new_job(_: str, job: Any) -> dict[str, Any]:
 
 
 _READ_NEW: dict[str, Callable[[str, Any], Any]] = {
+    "tags": not_too_many,
+    "depends_on": not_too_many,
     "payload": read_bytes,
     "run_at": read_moment,
     "expires_at": read_moment,
@@ -260,10 +264,15 @@ def _write_new_jobs(_: str, jobs: Any) -> list[dict[str, Any]]:
     return told
 
 
+def _read_new_jobs(name: str, jobs: Json) -> list[Job]:
+    told = not_too_many(name, a_list(name, jobs))
+    return [read_new_job(f"{name}[{place}]", job) for place, job in enumerate(told)]
+
+
 NEW_JOBS: Form[list[Job]] = Form(
     _write_new_jobs,
-    lambda name, jobs: [read_new_job(f"{name}[{place}]", job) for place, job in enumerate(a_list(name, jobs))],
-    {"type": "array", "items": _NEW_JOB},
+    _read_new_jobs,
+    {"type": "array", "items": _NEW_JOB, "maxItems": MOST_LISTED},
 )
 JOB: Form[Job] = Form(lambda _, job: write_job(job), read_job, _JOB)
 JOBS: Form[list[Job]] = list_of(JOB)

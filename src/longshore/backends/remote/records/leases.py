@@ -6,7 +6,18 @@ from datetime import datetime
 from typing import Any
 
 from longshore.backends import checks
-from longshore.backends.remote.forms import TIME, Form, Json, an_object, only, read_time, stored_time, write_time
+from longshore.backends.remote.forms import (
+    MOST_LISTED,
+    TIME,
+    Form,
+    Json,
+    an_object,
+    not_too_many,
+    only,
+    read_time,
+    stored_time,
+    write_time,
+)
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
@@ -72,6 +83,13 @@ def _own_lease(name: str, value: Any) -> Json:
 HELD: Form[Lease] = Form(_own_lease, read_lease, _LEASE)
 LEASES: Form[dict[str, Lease]] = Form(
     lambda _, value: {job_id: write_lease(lease) for job_id, lease in checks.leases(value).items()},
-    lambda name, value: {job_id: read_lease(name, told) for job_id, told in an_object(name, value).items()},
-    {"type": "object", "additionalProperties": _LEASE, "description": "Leases by job id."},
+    lambda name, value: {
+        job_id: read_lease(name, told) for job_id, told in not_too_many(name, an_object(name, value)).items()
+    },
+    {
+        "type": "object",
+        "maxProperties": MOST_LISTED,
+        "additionalProperties": _LEASE,
+        "description": "Leases by job id.",
+    },
 )

@@ -9,6 +9,7 @@ from longshore.backends.contract import Outcome, SettleReport
 from longshore.backends.remote.forms import (
     BYTES,
     MOMENT,
+    MOST_LISTED,
     NAME,
     STATUS,
     Form,
@@ -16,6 +17,7 @@ from longshore.backends.remote.forms import (
     Schema,
     a_list,
     an_object,
+    not_too_many,
     only,
     read_bytes,
     read_moment,
@@ -88,10 +90,15 @@ def read_outcome(name: str, value: Json) -> Outcome:
     )
 
 
+def _read_outcomes(name: str, told: Json) -> list[Outcome]:
+    given = not_too_many(name, a_list(name, told))
+    return [read_outcome(f"{name}[{place}]", one) for place, one in enumerate(given)]
+
+
 OUTCOMES: Form[list[Outcome]] = Form(
     lambda _, outcomes: [write_outcome(outcome) for outcome in checks.outcomes(outcomes)],
-    lambda name, told: [read_outcome(f"{name}[{place}]", one) for place, one in enumerate(a_list(name, told))],
-    {"type": "array", "items": _OUTCOME},
+    _read_outcomes,
+    {"type": "array", "items": _OUTCOME, "maxItems": MOST_LISTED},
 )
 
 
