@@ -20,8 +20,9 @@ from longshore.core.lifecycle import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.server.access import Gate
 from longshore.server.app import create_app
+from longshore.server.connection import BoundedProtocol
 from longshore.server.options import ServerOptions
-from longshore.server.serving import ApiServer, BoundedProtocol
+from longshore.server.serving import ApiServer
 from longshore.server.tail import Tail, Wanted, events_after
 from longshore.server.token_gate import TokenGate
 from tests.runtime.working import until

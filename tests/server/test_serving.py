@@ -160,7 +160,7 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F52
-    monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr("longshore.server.connection._HEAD_PATIENCE", 0.3)
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
         slow = [asyncio.create_task(said_byte_by_byte(server, b"GET /healthz?" + b"x" * 500)) for _ in range(50)]
         silent = asyncio.create_task(said(server, b"", then=50))
@@ -205,7 +205,7 @@ async def test_whoever_is_answered_before_their_request_is_complete_keeps_no_con
 
 
 async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longshore.server.serving._HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr("longshore.server.connection._HEAD_PATIENCE", 0.3)
     async with served(memory) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
         writer.write(head("GET", "/healthz", close=False))
@@ -221,7 +221,7 @@ async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, m
 async def test_whoever_does_not_read_their_answers_keeps_no_connection(
     memory: Backend, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("longshore.server.serving._WRITE_PATIENCE", 0.1)
+    monkeypatch.setattr("longshore.server.connection._WRITE_PATIENCE", 0.1)
     await memory.enqueue_job(Job(id="large", type="t", payload=b'"' + b"x" * 10_000_000 + b'"'))
     async with served(memory) as server:
         with socket.socket() as deaf:

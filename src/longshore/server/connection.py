@@ -1,0 +1,212 @@
+"""One connection: bounds on what is sent beside bodies, and patience for those who are slow, to send or to read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from longshore.server import problems
+from longshore.server.envelope import BREAK_OFF, HEADERS, IS_WHOLE, OVERLOADED
+from longshore.server.routes.operations import PROBES
+
+_LONGEST_HEAD = 64 * 1024
+_MOST_HEADERS = 100
+_HEAD_PATIENCE = 10.0
+"""Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
+_WRITE_PATIENCE = 15.0
+"""Seconds between two looks at what waits to be sent: if nothing of it was taken meanwhile, nobody reads it."""
+_LINGER = 2.0
+"""Seconds in which a client that is still sending can read why it need not."""
+
+_log = logging.getLogger("longshore.server")
+
+
+class Shared(ServerState):
+    """What the connections of one server share."""
+
+    stopping = False
+
+
+class _Arrival:
+    """Whether all of one request is here."""
+
+    whole = False
+
+    def __call__(self) -> bool:
+        return self.whole
+
+
+class _AnswerLine(asyncio.Transport):
+    """What uvicorn writes one answer to; how it is closed is ours to say."""
+
+    def __init__(self, transport: asyncio.Transport, arrival: _Arrival, linger: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._arrival = arrival
+        self._linger = linger
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """As it is."""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """At once only if nothing of the request is still to come."""
+        if self._arrival.whole:
+            self._transport.close()
+        else:
+            self._linger()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time.
+
+    What else stands beside the body, between its chunks and behind the last one, may be as much, and nobody reads it.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _lingering: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _unsent = 0
+    _arrival: _Arrival
+    _beside_body = 0
+    """Bytes since the message began, or since its last piece of body."""
+    _trailers = 0
+    _in_head = False
+    _in_message = False
+    _most: int | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        if isinstance(self.server_state, Shared) and self.server_state.stopping:
+            transport.close()  # it came when all the others had been asked to end, and would be served on and on
+        self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
+        self._begin_head()
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        for timer in (self._lingering, self._looking):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # so that they do not hold each other, and are gone at once
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingering is not None:
+            return
+        self._beside_body += len(data)
+        super().data_received(data)
+        is_open = self._in_head or self._in_message
+        if is_open and self._beside_body > _LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response(f"The request's {'head is' if self._in_head else 'trailers are'} too large.")
+        if self.cycle is None or self.cycle.response_complete:  # uvicorn waits for the rest of what has begun for ever
+            self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_message = True
+        self._trailers = 0
+        self._begin_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailers += 1  # what comes behind the body is no header: it was checked by nobody
+        if self._trailers > _MOST_HEADERS:
+            raise httptools.HttpParserError("there are too many trailers")
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        self._arrival.whole = True
+        super().on_message_complete()
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
+            raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
+        is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
+        if is_full and self.url.partition(b"?")[0] not in PROBES:
+            _log.warning("a request is turned away: %d connections are open", len(self.connections))
+            self.scope["state"][OVERLOADED] = True
+        self.scope["state"][BREAK_OFF] = self.transport.abort
+        super().on_headers_complete()
+        self._arrival = self.scope["state"][IS_WHOLE] = _Arrival()
+        self.cycle.transport = _AnswerLine(self.transport, self._arrival, self.linger)
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is no request, told like every other problem."""
+        answer = problems.bad_request(msg)
+        lines = [
+            b"HTTP/1.1 400 Bad Request",
+            *(b": ".join(header) for header in (*answer.raw_headers, *HEADERS)),
+            b"connection: close",
+        ]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        if self.pipeline or (self.cycle is not None and self.cycle.response_started):
+            self.transport.close()  # other answers may be under way, and none of them can be told to stop
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Says and hears no more, and is closed in a moment: at once, what is unread would take the answer with it."""
+        if self._lingering is not None or self.transport.is_closing():
+            return
+        self._end_head()
+        self._lingering = self.loop.call_later(_LINGER, self.transport.close)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def resume_writing(self) -> None:
+        self._unsent = 0
+        super().resume_writing()
+
+    def _look_who_reads(self) -> None:
+        # at all other times more may have been added meanwhile than was taken
+        nothing_is_added = self.flow.write_paused or self.transport.is_closing()
+        unsent = self.transport.get_write_buffer_size() if nothing_is_added else 0
+        if unsent and unsent == self._unsent:
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+
+    def _begin_head(self) -> None:
+        if not self._in_head:
+            self._in_head = True
+            self._beside_body = 0
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        if self._timer is None and not self.transport.is_closing() and self._lingering is None:
+            self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
+
+    def _end_head(self) -> None:
+        self._in_head = False
+        self._beside_body = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
