@@ -35,7 +35,7 @@ async def hold_two_and_hand_over_one(queue: Queue, stream: JobStream) -> None:
     await add(queue, "delivered")
     assert await receive_ids(stream) == ["delivered"]
     await add(queue, "undelivered", "waiting")
-    await eventually(lambda: are(queue, S.RUNNING, ["undelivered"]))
+    await until_held(queue, stream, "undelivered")
 
 
 async def test_what_was_not_handed_over_is_given_back_as_failed_and_what_was_stays_with_its_consumer(

@@ -171,3 +171,9 @@ async def test_of_very_many_queues_the_first_are_forgotten_and_met_with_care(mon
     for queue in "abc":
         known.saw([], [queue])
     assert (known.of(["a"]), known.of(["b", "c"]), known.of(None)) == (5_000, 1, 1)
+
+
+@pytest.mark.parametrize("verb", ["enqueue_jobs", "enqueue_new_jobs", "add_jobs"])
+async def test_new_jobs_are_weighed_only_when_the_store_has_looked_at_them(quick: httpx.AsyncClient, verb: str) -> None:
+    refused = await asked(quick, f"store/{verb}", jobs=[{"id": "a", "type": "t", "payload": None}])
+    assert (refused.status_code, refused.json()["field"]) == (422, "jobs[0].payload")

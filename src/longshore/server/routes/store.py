@@ -152,11 +152,12 @@ async def _carried_out(here: Platform, caller: Caller, verb: Verb[Any], argument
         return await claimed(here, caller, arguments)
     if verb is LIST_JOBS:
         return await _page(here, caller, arguments)
-    if "jobs" in arguments:
+    found = await carry_out(here.backend, caller, verb.name, arguments, here.heaviest)
+    if "jobs" in arguments:  # now that the store has looked at them: before, they may be anything
         here.heaviest.came_in(arguments["jobs"])
     elif "job" in arguments:
         here.heaviest.came_in([arguments["job"]])
-    return await carry_out(here.backend, caller, verb.name, arguments, here.heaviest)
+    return found
 
 
 async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:
