@@ -242,6 +242,9 @@ class MemoryStore:
     def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
         return self.jobs_by_id(job_ids)
 
+    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
+        return {job_id for job_id in job_ids if job_id in self._jobs}
+
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         known = {t.record.id: t.record.status for t in self._remembered()}
         known |= {record.id: record.status for record in self._jobs.values()}

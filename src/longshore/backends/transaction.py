@@ -265,6 +265,10 @@ class Transaction(Protocol):
         """Those of the ids that exist, as they are, locked by nobody."""
         ...
 
+    def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
+        """Those of these ids that stored jobs have."""
+        ...
+
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """Where jobs stand, or stood when they were removed less than `KEY_TTL` ago."""
         ...

@@ -58,7 +58,7 @@ class JoinedEnqueue(Generic[R]):
                 except BaseException as error:
                     session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    met_unseen = isinstance(error, errors.SerializationFailure) and self._look_for_them()
+                    met_unseen = isinstance(error, errors.SerializationFailure) and self._look_for_them(session)
                     if not met_unseen and not isinstance(error, BeginAnew):
                         raise
                 else:
@@ -66,7 +66,7 @@ class JoinedEnqueue(Generic[R]):
                     return answer
             raise BackendUnavailable(f"PostgreSQL at {self._server.name}: others were in the way again and again")
 
-    def _look_for_them(self) -> bool:
+    def _look_for_them(self, session: Session) -> bool:
         """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
         keys = [(job.queue, job.idempotency_key) for job in self._jobs if job.idempotency_key is not None]
         found = self._performer.perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
@@ -76,8 +76,9 @@ class JoinedEnqueue(Generic[R]):
             return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
         taken = self._performer.perform(lambda tx: tx.ids_taken(fresh))
-        if taken:
-            raise DuplicateJob([job_id for job_id in fresh if job_id in taken])
+        if taken:  # besides those that the caller's own transaction stored, which only its session sees
+            taken |= {job_id for (job_id,) in session.rows(self._sql.ids_taken, (array_text(fresh), array_text([])))}
+            raise DuplicateJob([job_id for job_id in dict.fromkeys(fresh) if job_id in taken])
         return False
 
     def _enqueue_once(self, session: Session) -> R:

@@ -237,7 +237,12 @@ class PostgresTransaction(PostgresLine):
 
     def ids_taken(self, job_ids: Sequence[str], besides: Sequence[int] = ()) -> set[str]:
         """Which of these ids jobs have, other than those with these uids."""
-        return {job_id for (job_id,) in self._rows(self._sql.ids_taken, self._listed(job_ids), self._listed(besides))}
+        rows = self._rows(self._sql.ids_taken, self._listed(job_ids), self._listed(besides))
+        taken = {job_id for (job_id,) in rows}
+        unseen = [job_id for job_id in job_ids if job_id not in taken]
+        if unseen and self._look_elsewhere is not None:  # the caller's snapshot may be older than these jobs
+            taken |= self._look_elsewhere(lambda view: set(view.jobs_seen(unseen)))
+        return taken
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         wanted = [self._listed(names) for names in zip(*pairs, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -128,12 +127,16 @@ class SQLiteTransaction(SQLiteLine):
         if self._connection.total_changes() - before == len(records):
             self._connection.execute("RELEASE batch")
             return
-        names = json.dumps([record.id for record in records])
-        taken = {job_id for (job_id,) in self._rows(SQL.ids_taken, names, records[0].uid)}
+        taken = self.ids_taken([record.id for record in records], records[0].uid)
         self._connection.execute("ROLLBACK TO batch")
         self._connection.execute("RELEASE batch")
         self._next_uid = records[0].uid
         raise DuplicateJob([record.id for record in records if record.id in taken])
+
+    def ids_taken(self, job_ids: Sequence[str], before: int | None = None) -> set[str]:
+        """Those of these ids that stored jobs have, with uids below `before` if it is given."""
+        names, first_uid = self._listed(job_ids), self._next_uid if before is None else before
+        return {job_id for (job_id,) in self._rows(SQL.ids_taken, names, first_uid)}
 
     def save(self, changes: Sequence[Change]) -> None:
         before = self._connection.total_changes()

@@ -32,9 +32,15 @@ def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     records = _records_of(jobs, tx.now)
     fresh, answers = _without_known_keys(tx, records)
     if len(fresh) != len(records):
-        new = {record.id for record in fresh}
-        raise DuplicateJob(list(dict.fromkeys(found for found in answers if found not in new)) or answers)
-    _refuse_twins(fresh)
+        new = {id(record) for record in fresh}
+        taken = _ids_in_the_way(tx, fresh)
+        named = {
+            answer: None
+            for record, answer in zip(records, answers, strict=True)
+            if id(record) not in new or record.id in taken
+        }
+        raise DuplicateJob(list(named))
+    _refuse_twins(tx, fresh)
     _store_fresh(tx, fresh)
     return answers
 
@@ -67,7 +73,7 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same
             fresh.append(record)
         answers.append(found)
     if taken:
-        raise DuplicateJob(taken)
+        raise DuplicateJob(list(dict.fromkeys(taken)))
     changed = _store_fresh(tx, fresh)
     return [_as_job(answer if not changed else changed.get(answer.uid, answer)) for answer in answers]
 
@@ -93,7 +99,7 @@ def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
 def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """Stores records that are checked already."""
     fresh, answers = _without_known_keys(tx, records)
-    _refuse_twins(fresh)
+    _refuse_twins(tx, fresh)
     _store_fresh(tx, fresh)
     return answers
 
@@ -139,11 +145,17 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
     return fresh, answers
 
 
-def _refuse_twins(records: Sequence[Record]) -> None:
-    """Ids that come twice in the batch; those that are stored already are met when it is inserted."""
+def _refuse_twins(tx: Transaction, records: Sequence[Record]) -> None:
+    """Refuses a batch in which an id comes twice. Without one, `insert` finds the ids that are stored."""
     if len({record.id for record in records}) != len(records):
-        times = Counter(record.id for record in records)
-        raise DuplicateJob([job_id for job_id, count in times.items() if count > 1])
+        raise DuplicateJob(_ids_in_the_way(tx, records))
+
+
+def _ids_in_the_way(tx: Transaction, records: Sequence[Record]) -> list[str]:
+    """The ids that come twice in the batch or that stored jobs have, each once, in input order."""
+    times = Counter(record.id for record in records)
+    stored = tx.ids_taken(list(times))
+    return [job_id for job_id, count in times.items() if count > 1 or job_id in stored]
 
 
 def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:

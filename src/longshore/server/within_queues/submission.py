@@ -35,7 +35,7 @@ async def add_jobs(call: Bound) -> Any:
     jobs = await _to_store(call, call.arguments["jobs"])
     known = [job.id for job in jobs]
     elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
-    taken = [job.id for job in (elsewhere.items if elsewhere else ()) if not call.caller.sees(job.queue)]
-    if taken:
-        raise DuplicateJob(taken)
+    hidden = {job.id for job in (elsewhere.items if elsewhere else ()) if not call.caller.sees(job.queue)}
+    if hidden:
+        raise DuplicateJob([job_id for job_id in dict.fromkeys(known) if job_id in hidden])
     return await call.go(jobs=jobs)

@@ -181,6 +181,35 @@ class TestSubmission:
             await backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"])
         assert list(caught.value.job_ids) == ["a", "c"]
 
+    async def test_every_id_in_the_way_of_a_batch_is_named_once_in_input_order(self, backend: Backend) -> None:
+        # M5 B-ENQS-03 B-ENQS-04 B-ENQS-10
+        await backend.enqueue_jobs([new_job("a"), new_job("c"), new_job("keyed", idempotency_key="known")])
+        gone = await job_in(backend, S.COMPLETED, "gone")
+        await backend.delete_jobs(job_ids=[gone.id])
+        batch = [new_job(job_id) for job_id in ("e", "c", "b", "gone", "b", "a", "c", "b")]
+        for enqueue_all in (backend.enqueue_jobs, backend.enqueue_new_jobs):
+            async with refused(backend, DuplicateJob) as caught:
+                await enqueue_all(batch)
+            assert caught.value.job_ids == ["c", "b", "a"]
+        keys = [new_job("x", idempotency_key="known"), new_job("y", idempotency_key="twice")]
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.enqueue_new_jobs([batch[1], *keys, new_job("z", idempotency_key="twice"), *batch])
+        assert caught.value.job_ids == ["c", "keyed", "y", "b", "a"]
+        others = [new_job(job_id, payload=b"another") for job_id in ("c", "e", "a", "c")]
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.add_jobs(others, same_only=True)
+        assert caught.value.job_ids == ["c", "a"]
+
+    async def test_a_large_batch_names_every_id_in_the_way_and_its_message_stays_short(self, backend: Backend) -> None:
+        # M5 B-ENQS-10
+        ids = [f"{number:03}".rjust(255, "x") for number in range(300)]
+        await backend.enqueue_jobs([new_job(job_id) for job_id in ids[100:]])
+        async with refused(backend, DuplicateJob) as caught:
+            await backend.enqueue_jobs([new_job(job_id) for job_id in [*ids, *ids[:50]]])
+        assert caught.value.job_ids == [*ids[:50], *ids[100:]]
+        assert "and 240 more" in str(caught.value)
+        assert len(str(caught.value)) < 4096
+
     async def test_one_bad_job_stops_the_whole_batch_and_the_error_says_which(self, backend: Backend) -> None:
         # B-ENQS-02 B-ENQS-07 B-ENQS-10
         async with refused(backend, InvalidArgument, field="jobs[1].priority"):
