@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from longshore import Job, connect
 from longshore.cli.exits import Exit
 from longshore.cli.store import without_password
 from tests.cli.terminal import PROGRAM, longshore
@@ -84,6 +86,25 @@ def test_a_scheduler_fires_what_is_due(url: str) -> None:
         event = json.loads(following.stdout.readline())
     assert (event["event"], event["type"]) == ("job.added", "echo")
     assert following.returncode == -signal.SIGTERM
+
+
+def test_a_scheduler_ends_unanswered_cancellations_after_the_cancel_timeout_it_is_given(url: str) -> None:
+    # M4, X-35
+    async def claim_and_cancel() -> str:
+        async with connect(url) as backend:
+            [job_id] = await backend.enqueue_jobs([Job(type="deaf")])
+            await backend.dequeue_jobs("w", lease=None)
+            await backend.cancel_jobs(job_ids=[job_id])
+            return job_id
+
+    job_id = asyncio.run(claim_and_cancel())
+    with (
+        running("scheduler", "--interval", "0.05", "--cancel-timeout", "0.1"),
+        running("events", "-f", "--json") as log,
+    ):
+        assert log.stdout is not None
+        events = (json.loads(line) for line in log.stdout)
+        assert any((event["job_id"], event["to_status"]) == (job_id, "UNKNOWN_STOPPED") for event in events)
 
 
 @pytest.mark.parametrize("command", ["serve", "up"])

@@ -32,6 +32,10 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", help="Take only jobs wi
 UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when nothing is left that could be run now.")]
 Grace = Annotated[str, typer.Option(help="How long running jobs may go on after the first Ctrl-C or SIGTERM.")]
 Interval = Annotated[float, typer.Option(min=0.01, help="Seconds between two passes.")]
+CancelTimeout = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="End jobs that do not answer a cancellation for so many seconds; off by default."),
+]
 
 
 @gathered(store=a_store)
@@ -161,7 +165,14 @@ def harbor_named(name: str) -> Harbor:
 
 
 @gathered(store=a_store)
-def scheduler(ctx: typer.Context, *, interval: Interval = 1.0, log_format: LogForm = "text", store: Store) -> None:
+def scheduler(
+    ctx: typer.Context,
+    *,
+    interval: Interval = 1.0,
+    cancel_timeout: CancelTimeout = None,
+    log_format: LogForm = "text",
+    store: Store,
+) -> None:
     """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
     warn_of_password(ctx, store.url)
     from longshore.cli.together import Together
@@ -173,7 +184,7 @@ def scheduler(ctx: typer.Context, *, interval: Interval = 1.0, log_format: LogFo
 
     def make() -> Stoppable:
         backend = store.backend(create=True)
-        return Together(Scheduler(backend, interval=interval), after=backend.close)
+        return Together(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
 
     complain(f"longshore: the scheduler of {without_password(store.url)} runs; Ctrl-C stops it in order")
     raise typer.Exit(serve(make, on_asked="asked to stop: the scheduler ends what it has begun"))

@@ -243,7 +243,7 @@ class QueueVerbs:
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
         """Ends jobs of all queues that are being cancelled for at least this long without an answer, and returns them.
 
-        They are UNKNOWN_STOPPED, whatever their lease; a Scheduler does this by itself.
+        They are UNKNOWN_STOPPED, whatever their lease; a Scheduler with a `cancel_timeout` does this by itself.
         """
         backend, since = await self._open(), self._dock.now()
         jobs = await backend.time_out_cancellations(timeout, limit)

@@ -18,8 +18,6 @@ from longshore.runtime.chores import Chore
 from longshore.runtime.failures import describe
 from longshore.runtime.voice import Voice
 
-CANCEL_TIMEOUT = 300.0
-"""Seconds a cancellation may stay unanswered: far more than the 5 a worker gives a cancelled job."""
 _LONGEST_PAUSE = 5.0
 
 _log = logging.getLogger("longshore.scheduler")
@@ -47,12 +45,10 @@ class Scheduler:
     """Does for one store what only the passing of time asks for.
 
     Any number may run at once, in any processes: every pass is safe to repeat, and nobody leads. `cancel_timeout` is
-    how long a cancellation may stay unanswered before the job counts as over (None: for ever).
+    how long a cancellation may stay unanswered before the job counts as over. None, the default, sets no limit.
     """
 
-    def __init__(
-        self, backend: Backend, *, interval: Duration = 1.0, cancel_timeout: Duration | None = CANCEL_TIMEOUT
-    ) -> None:
+    def __init__(self, backend: Backend, *, interval: Duration = 1.0, cancel_timeout: Duration | None = None) -> None:
         if not isinstance(backend, Backend):
             raise InvalidArgument("backend", f"must be a Backend (see connect), not {type(backend).__name__}")
         every = check_duration("interval", interval) / SECOND
