@@ -38,7 +38,7 @@ def ask(path: str, **body: Any) -> Any:
 def keep_leases() -> None:
     """Renews the leases of all jobs that are not settled yet; whoever works on one learns when it is to stop."""
     while True:
-        threading.Event().wait(LEASE / 3)
+        threading.Event().wait(min(LEASE / 4, 15))
         jobs = dict(held)
         try:
             renewed = ask("renew", leases={name: job["lease"] for name, job in jobs.items()}, duration=LEASE)["leases"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_a_worker_frozen_past_its_lease_finds_its_job_taken_and_its_result_refus
         assert (stored["j"].epoch, stored["j"].crashes, stored["j"].assignee_id) == (2, 1, "awake")
         assert crew.heard("started").count(["j", 1]) == 1
         assert ["j", 1] not in crew.heard("finished"), "the frozen one went on with a job that was not its own"
+
+
+def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_renewal(url: str) -> None:
+    # R3: renewed at a quarter, three quarters of a lease are left at the worst moment. F09
+    lease = 8.0
+    add(url, [Job(id="j", type="blocks the loop", payload=str(1.5 * lease).encode())])
+    with Crew(url) as crew:
+        frozen = crew.hire("loop", "frozen", "1", str(lease), "30", program="workhand")
+        hear(crew, lambda _, what: what == "started")
+        hire(crew, "awake")  # it sweeps, and would run the job again
+        threading.Event().wait(0.4 * lease)  # half of a lease after the claim would be the first renewal
+        freeze(frozen, url)
+        threading.Event().wait(0.7 * lease)  # the fault itself: the process stands still so long
+        frozen.signal(signal.SIGCONT)
+        until_all_are(url, {JobStatus.COMPLETED})
+    stored, _ = checked(url)
+    assert (stored["j"].epoch, stored["j"].crashes, stored["j"].assignee_id) == (1, 0, "frozen")
 
 
 @pytest.mark.prove

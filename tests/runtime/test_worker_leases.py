@@ -16,6 +16,7 @@ from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.moments import Duration
 from longshore.runtime.running_job import RunningJob
+from longshore.runtime.worker_options import renewal
 from longshore.testing.conformance.staging import history, new_job, status_of, story
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
@@ -176,6 +177,17 @@ async def test_a_worker_may_renew_nothing(
         assert job.crashes == 1
     assert renewals.batches == []
     assert "lock_renew_time" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lock", "given", "every"),
+    [(30, None, 7.5), (2, None, 0.5), (600, None, 15), (60, None, 15), (30, 15, 15), (600, 200, 200), (10, 15, None)],
+)
+def test_a_lease_is_renewed_at_a_quarter_and_at_least_every_15_seconds_unless_a_time_is_given(
+    lock: float, given: float | None, every: float | None
+) -> None:
+    # R3 M-WRK-05 X-82
+    assert renewal(lock, given) == every
 
 
 @pytest.mark.parametrize("renew_time", [LEASE, 5])

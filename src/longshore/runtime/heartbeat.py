@@ -31,6 +31,14 @@ _NEVER = float("inf")
 _log = logging.getLogger("longshore.worker")
 
 
+def renew_every(duration: float) -> float:
+    """Seconds between renewals of leases of this duration, unless the caller names another interval.
+
+    A quarter: a process that is frozen at any moment keeps its jobs if it goes on within three quarters of the lease.
+    """
+    return min(_BEAT, duration / 4)
+
+
 class _Kept(NamedTuple):
     lease: Lease
     deadline: float

@@ -19,7 +19,7 @@ from longshore.core.numbers import check_number
 from longshore.runtime import background
 from longshore.runtime.alarm import Alarm
 from longshore.runtime.dock import Dock
-from longshore.runtime.heartbeat import LeaseKeeper
+from longshore.runtime.heartbeat import LeaseKeeper, renew_every
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,7 +117,7 @@ class JobStream:
         self._keeper = LeaseKeeper(
             self._backend,
             self._lease,
-            POLL_SECONDS if self._lease is None else self._lease / 3,
+            POLL_SECONDS if self._lease is None else renew_every(self._lease),
             lost=lambda ids: self._in_loop(self._lose, ids),
             cancelled=self.jobs_cancelled,
             thorough=lambda: len(self._held) >= self._capacity,

@@ -19,7 +19,6 @@ from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.shift import Shift
 from longshore.runtime.worker_options import (
-    RENEW_TIME,
     Processor,
     WorkerOptions,
     checked,
@@ -47,7 +46,7 @@ class Worker:
         *,
         concurrency: int = 1,
         lock_duration: Duration = 30,
-        lock_renew_time: Duration = RENEW_TIME,
+        lock_renew_time: Duration | None = None,
         autorun: bool = True,
         tags: Sequence[str] = (),
         strategies: Mapping[str, Strategy] | None = None,

@@ -14,13 +14,12 @@ from longshore.core.names import check_names
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.heartbeat import renew_every
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import RunningJob
 
 Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
-
-RENEW_TIME = 15.0
 
 _log = logging.getLogger("longshore.worker")
 
@@ -48,14 +47,14 @@ class WorkerOptions:
     until_empty: bool
 
 
-def renewal(lock_seconds: float, renew_time: Duration) -> float | None:
+def renewal(lock_seconds: float, renew_time: Duration | None) -> float | None:
     """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration.
 
-    The default fits the default lock; with a shorter one it is half of that.
+    Without a given time it is a quarter of the lock, and at most 15 seconds.
     """
+    if renew_time is None:
+        return renew_every(lock_seconds)
     seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
-    if seconds == RENEW_TIME and lock_seconds <= seconds:
-        return lock_seconds / 2
     if seconds >= lock_seconds:
         _log.warning(
             "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
