@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from longshore import Harbor, Job, JobFilter, JobStatus, Repeat, connect, current_job, exponential
 from longshore.app.task import AsyncTask, PlainTask
-from longshore.core.errors import InvalidArgument, LongshoreError, QueueClosed
+from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
 
 
@@ -419,11 +420,71 @@ async def test_after_the_end_whatever_is_asked_of_a_harbor_is_refused_and_speaks
         handle.result,
     ]
     for ask in asked:
-        with pytest.raises(QueueClosed, match="this harbor was closed; make a new one"):
+        with pytest.raises(QueueClosed, match="this harbor was closed; enter it again"):
             await ask()
     for make in (harbor.queue, harbor.worker, harbor.scheduler, work.enqueue_sync):
-        with pytest.raises(QueueClosed, match="this harbor was closed; make a new one"):
+        with pytest.raises(QueueClosed, match="this harbor was closed; enter it again"):
             await asyncio.to_thread(make)
+
+
+async def test_a_closed_harbor_can_be_entered_again_and_works_as_before(store_url: str) -> None:
+    # S3
+    harbor = Harbor(store_url)
+
+    @harbor.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    async with harbor:
+        first = await double.enqueue(2)
+        await harbor.run_until_empty()
+        assert await first.result() == 4
+        old_backend, old_queue = harbor.backend, harbor.queue()
+    with pytest.raises(QueueClosed, match="this harbor was closed"):
+        await double.enqueue(3)
+    async with harbor:
+        assert harbor.backend is not old_backend
+        handle = await double.enqueue(3)
+        flow = await harbor.chain(double.call(4)).enqueue()
+        worker = harbor.worker()
+        assert await handle.result(timeout=30) == 6
+        assert await flow.result(timeout=30) == 8
+        await worker.close()
+        if store_url == "memory://":  # each entry has a store of its own, as a test expects it
+            with pytest.raises(JobNotFound):
+                await first.job()
+        else:
+            assert await first.result() == 4
+        with pytest.raises(QueueClosed, match="this queue was closed"):
+            await old_queue.get_job(handle.id)
+    with pytest.raises(QueueClosed, match="this harbor was closed"):
+        harbor.worker()
+    with pytest.raises(QueueClosed, match="closed"):
+        await handle.job()
+
+
+def test_a_closed_harbor_can_be_entered_again_without_an_event_loop(tmp_path: Path) -> None:
+    # S3
+    harbor = Harbor(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    @harbor.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    for number in (1, 2):
+        with harbor:
+            handle = double.enqueue_sync(number)
+            harbor.run_until_empty_sync()
+            assert handle.result_sync() == 2 * number
+
+
+async def test_a_harbor_that_was_given_a_backend_cannot_open_that_again_and_says_what_to_do() -> None:
+    # S3
+    harbor = Harbor(connect("memory://"))
+    await harbor.close()
+    with pytest.raises(QueueClosed, match=r"made with a backend.*Harbor\(url\)"):
+        async with harbor:
+            pass
 
 
 def test_current_job_is_for_code_that_a_worker_runs() -> None:

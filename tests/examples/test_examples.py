@@ -38,6 +38,20 @@ PROGRAMS = {
     "rows_to_report": "rows_to_report.py",
 }
 
+FASTAPI_TESTS = """
+from fastapi.testclient import TestClient
+from app import app
+
+def test_a_mail_is_sent():
+    with TestClient(app) as client:
+        job_id = client.post("/mails", json={"to": "ada@example.org"}).json()["id"]
+        sent = client.get(f"/mails/{job_id}", params={"wait": 30}).json()
+        assert sent["result"] == "hello sent to ada@example.org"
+
+def test_another_mail_is_sent():
+    test_a_mail_is_sent()
+"""
+
 
 class Example:
     """A copy of an example's folder, so that its files are the test's own."""
@@ -82,6 +96,15 @@ def test_every_example_is_run_here_and_has_a_page_that_names_its_program() -> No
         assert f"python examples/{name}/{program}" in page
         assert "Run this" in page
         assert "See that:" in page
+
+
+def test_the_fastapi_application_is_tested_as_fastapi_applications_are(tmp_path: Path) -> None:
+    # S3
+    example = Example("fastapi_app", tmp_path)
+    (example.folder / "test_app.py").write_text(FASTAPI_TESTS, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "test_app.py"]
+    done = subprocess.run(command, cwd=example.folder, capture_output=True, text=True, check=False, timeout=55)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_first_job(tmp_path: Path) -> None:

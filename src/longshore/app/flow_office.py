@@ -57,6 +57,10 @@ class FlowOffice:
         self._sending = sending
         self._tasks = tasks
 
+    def use(self, queue: Queue) -> None:
+        """For a harbor that was opened again: from now on this is its queue."""
+        self._queue = queue
+
     def owns(self, task: Task[..., Any]) -> bool:
         """Whether it is a task of this harbor."""
         return self._tasks.get(task.name) is task

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -62,7 +64,8 @@ class TaskDecorator(Protocol):
 class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
     """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
 
-    It belongs to no event loop and may be made at the top of a module: its store opens on first use.
+    It belongs to no event loop and may be made at the top of a module: its store opens on first use. A closed harbor
+    may be entered again (`async with harbor`): it then opens its URL again, and `memory://` is a new, empty store.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
             raise InvalidArgument("store", "is a backend already; clock and options go with a URL")
         self.name = check_name("name", name)
         self.url = store if isinstance(store, str) else None
+        self._connect = partial(connect, store, clock=clock, **options) if isinstance(store, str) else None
+        self._entering = threading.Lock()
         self.backend = store if isinstance(store, Backend) else connect(store, clock=clock, **options)
         self._queue = _HarborQueue(self.backend)
         self._queues: list[Queue] = [self._queue]
@@ -369,13 +374,30 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         """Like `close`, for code without an event loop."""
         background.run(self.close())
 
+    def _reopen_if_closed(self) -> None:
+        with self._entering:
+            if not self._queue.closed:
+                return
+            if self._connect is None:
+                raise QueueClosed(
+                    "this harbor was closed; it was made with a backend, which cannot be opened again; make it with a "
+                    "URL: Harbor(url)"
+                )
+            self.backend = self._connect()
+            self._queue = _HarborQueue(self.backend)
+            self._queues = [self._queue]
+            self._sending.use(self._queue)
+            self._flows.use(self._queue)
+
     async def __aenter__(self) -> Self:
+        self._reopen_if_closed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> Self:
+        self._reopen_if_closed()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -385,7 +407,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
 class _HarborQueue(Queue):
     """All that a harbor does to its store goes through it: closed is the harbor."""
 
-    words_when_closed = "this harbor was closed; make a new one: Harbor(url)"
+    words_when_closed = "this harbor was closed; enter it again: async with harbor"
 
 
 def _check_function(function: object) -> None:

@@ -29,6 +29,11 @@ class Sending:
         self._eagerness = eagerness
         self._room = WaitingRoom(queue)
 
+    def use(self, queue: Queue) -> None:
+        """For a harbor that was opened again: from now on this is its queue."""
+        self._queue = queue
+        self._room = WaitingRoom(queue)
+
     async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
         """Stores all of them or none."""
         jobs = [call.job() for call in calls]
