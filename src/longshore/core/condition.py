@@ -32,6 +32,8 @@ class Condition:
     log_size: int | None = None
     """Bytes of a log that is folded into the rest now and then."""
     disk_free: int | None = None
+    open_to_others: Mapping[str, int] = field(default_factory=dict)
+    """The store's files that other users may read or write, with their permission bits."""
     tables: Mapping[str, Rows] = field(default_factory=dict)
     held_for: timedelta | None = None
     """For how long the oldest transaction keeps old rows from being swept away."""

@@ -66,6 +66,10 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
             yield Finding(name, "ok", f"{name} is {said}")
+    if condition.open_to_others:
+        files = ", ".join(f"{name} ({mode:04o})" for name, mode in condition.open_to_others.items())
+        found = f"other users may read or write {files}"
+        yield Finding("permissions", "warning", found, f"chmod 600 {' '.join(condition.open_to_others)}")
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
         yield Finding("disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "make room on the disk")

@@ -20,6 +20,7 @@ from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.condition import condition_of
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.files import make_unfinished
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.statements import SQL
@@ -175,9 +176,19 @@ class SQLiteBackend(ArchivingBackend):
         await asyncio.get_running_loop().run_in_executor(None, self._copy, Path(target))
 
     def _copy(self, destination: Path) -> None:
-        if destination.exists():
+        if destination.exists() or destination.is_symlink():
             raise InvalidArgument("target", f"{destination} exists already; name a new file")
-        unfinished = destination.with_name(f"{destination.name}.unfinished")
+        with explained(destination):
+            unfinished = make_unfinished(destination)
+        try:
+            self._copy_into(unfinished, destination)
+        except BaseException:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
+            raise
+        unfinished.rename(destination)
+
+    def _copy_into(self, unfinished: Path, destination: Path) -> None:
         with explained(destination):
             source, copy = self._open(), apsw.Connection(str(unfinished))
             try:
@@ -191,7 +202,6 @@ class SQLiteBackend(ArchivingBackend):
             finally:
                 close_quietly(copy)
                 close_quietly(source)
-        unfinished.rename(destination)
 
     async def schema_version(self) -> int:
         """The number of the last migration that was applied to the file."""

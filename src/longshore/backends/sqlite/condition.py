@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 
+from longshore.backends.sqlite.files import beside, permissions_of_others
 from longshore.core.condition import Condition
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
@@ -16,7 +17,7 @@ _SYNCHRONOUS = ("off", "normal", "full", "extra")
 def condition_of(path: Path, connection: apsw.Connection) -> Condition:
     """The facts, from a connection that is set up as all of ours are."""
     page = int(connection.pragma("page_size"))
-    log = Path(f"{path}-wal")
+    log = beside(path, "-wal")
     return Condition(
         engine="SQLite",
         version=tuple(int(part) for part in apsw.sqlite_lib_version().split(".")),
@@ -28,5 +29,6 @@ def condition_of(path: Path, connection: apsw.Connection) -> Condition:
         size=page * int(connection.pragma("page_count")),
         unused=page * int(connection.pragma("freelist_count")),
         log_size=log.stat().st_size if log.exists() else 0,
+        open_to_others=permissions_of_others(path),
         disk_free=shutil.disk_usage(path.parent).free,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import random
 import threading
@@ -15,6 +16,7 @@ import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
+from longshore.backends.sqlite.files import beside, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
@@ -67,6 +69,8 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     if not create and not path.exists():
         raise BackendUnavailable(f"there is no {path}; look at the address, or make it with longshore migrate")
     with explained(path):
+        if vfs is None:
+            make_private(path)  # SQLite would make it readable for everybody; its log gets the same permissions
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
@@ -119,7 +123,8 @@ def _refuse_odd_places(path: Path) -> None:
         raise BackendUnavailable(f"the folder {path.parent} does not exist; make it first, for {path.name} to live in")
     if path.is_dir():
         raise BackendUnavailable(f"{path} is a folder; name a file")
-    log = Path(f"{path}-wal")
+    refuse_planted(path)
+    log = beside(path, "-wal")
     if log.exists() and log.stat().st_size > 0 and (not path.exists() or path.stat().st_size == 0):
         raise BackendUnavailable(
             f"{path} is gone but its log {log.name} is there: restore the file beside its log, or move the log away; "
@@ -156,6 +161,12 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.PermissionsError, "cannot be written: permission denied"),
 )
 
+_WORDS_OF_THE_SYSTEM = {
+    errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; make room and go on",
+    errno.EROFS: "cannot be written: the file or its folder is read-only",
+    errno.EIO: "cannot be read or written: the disk reports an error",
+}
+
 
 _UNREADABLE = (DamagedRow, UnicodeDecodeError, json.JSONDecodeError, OverflowError)
 """What reading a row raises when its bytes are not the ones that were written."""
@@ -182,6 +193,9 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
         if getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
             words = "was read in this transaction before somebody else wrote; begin it with BEGIN IMMEDIATE"
         return BackendUnavailable(f"{path} {words} ({error})")
+    if isinstance(error, OSError):
+        words = _WORDS_OF_THE_SYSTEM.get(error.errno or 0, "cannot be opened: look at its path and permissions")
+        return BackendUnavailable(f"{path} {words} ({error.strerror})")
     if isinstance(error, _UNREADABLE) or (connection is not None and not _is_sound(connection)):
         return BackendUnavailable(f"{path} {_DAMAGED} ({error})")
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -14,18 +15,21 @@ import apsw
 
 from longshore.backends.bell import Bell
 from longshore.backends.sqlite.connection import Opener, close_quietly
+from longshore.backends.sqlite.files import UntrustedFolder, make_folder, open_folder, remove_socket, sockets_in
 
 POLL_SECONDS = 0.025
 """How often the file's version is looked at while somebody waits: cheap, and the most a lost hint can cost."""
 _PEERS_KNOWN_FOR = 0.5
 _LONGEST_ADDRESS = 100
+_log = logging.getLogger("longshore.sqlite")
 
 
 class Notice:
     """Rings the bell when another process has committed, and tells other processes of our commits.
 
     Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to
-    each. A hint may be lost: whoever waits also polls.
+    each. A hint may be lost: whoever waits also polls. A folder that is a symlink, belongs to another user or can be
+    written by others is not used.
     """
 
     def __init__(self, path: Path, bell: Bell, open_reading: Opener) -> None:
@@ -40,6 +44,7 @@ class Notice:
         self._peers: list[str] = []
         self._peers_until = 0.0
         self._lock = threading.Lock()
+        self._warned = False
         bell.on_wait = self._awaited.set
 
     @property
@@ -62,13 +67,32 @@ class Notice:
         """Hints to the other processes that something was committed."""
         try:
             if monotonic() > self._peers_until:
-                self._peers = [entry.path for entry in os.scandir(self._folder)]
+                self._peers = self._find_peers()
                 self._peers_until = monotonic() + _PEERS_KNOWN_FOR
-        except OSError:  # nobody listens, or this platform has no such sockets: they poll
+        except (OSError, UntrustedFolder) as error:  # no process listens, or this platform has no such sockets
+            self._warn_if_untrusted(error)
             self._peers, self._peers_until = [], monotonic() + _PEERS_KNOWN_FOR
         for peer in self._peers:
             if peer != str(self._address):
                 self._hint(peer)
+
+    def _find_peers(self) -> list[str]:
+        folder = open_folder(self._folder)
+        try:
+            return [str(self._folder / name) for name in sockets_in(folder)]
+        finally:
+            os.close(folder)
+
+    def _warn_if_untrusted(self, error: Exception) -> None:
+        if isinstance(error, UntrustedFolder) and not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s is not used: %s. Stop the processes that use the store and remove it; until then processes look "
+                "for changes every %d ms instead",
+                self._folder,
+                error,
+                POLL_SECONDS * 1_000,
+            )
 
     def _hint(self, peer: str) -> None:
         try:
@@ -77,8 +101,7 @@ class Notice:
                 self._sender.setblocking(False)
             self._sender.sendto(b"", peer)
         except ConnectionRefusedError:  # its process is gone, and left its address behind
-            with contextlib.suppress(OSError):
-                Path(peer).unlink()
+            remove_socket(self._folder, Path(peer).name)
         except (
             OSError
         ):  # its inbox is full, so it is awake already; or it just went away; or we have no socket to spare
@@ -95,8 +118,7 @@ class Notice:
         if self._sender is not None:
             self._sender.close()
         if self._address is not None:
-            with contextlib.suppress(OSError):
-                self._address.unlink()
+            remove_socket(self._folder, self._address.name)
             with contextlib.suppress(OSError):  # somebody else still listens there
                 self._folder.rmdir()
 
@@ -106,9 +128,10 @@ class Notice:
             return None
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            self._folder.mkdir(exist_ok=True)
+            os.close(make_folder(self._folder))
             receiver.bind(str(address))
-        except OSError:  # a file system without sockets, or a folder we may not write to: polling does the work
+        except (OSError, UntrustedFolder) as error:  # a file system without sockets, or a folder we may not write to
+            self._warn_if_untrusted(error)
             receiver.close()
             return None
         self._address = address
