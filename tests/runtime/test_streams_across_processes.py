@@ -25,6 +25,7 @@ from tests.runtime.streaming import (
     others_get,
     receive,
     receive_ids,
+    until_lease_vanished,
 )
 
 S = JobStatus
@@ -100,6 +101,49 @@ async def test_a_cancellation_from_another_process_reaches_the_stream_that_holds
         await eventually(lambda: told == ["a"], within=BEFORE_A_HEARTBEAT)
         await others_get(queue, "b")
         await queue.acknowledge_cancellation("a", True)
+
+
+async def test_the_slot_of_a_job_that_another_process_disowns_stays_taken(
+    queue: Queue, elsewhere: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M1 Q-ACK-03 X-03
+    never_poll(monkeypatch)
+    await add(queue, "a", "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await elsewhere.cancel_jobs(job_ids=["a"])
+        await elsewhere.acknowledge_cancellation("a", False)
+        await until_lease_vanished(stream, "a")
+        await others_get(queue, "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        await add(queue, "c")
+        assert await receive_ids(stream) == ["c"]
+
+
+DECLARED_OVER: dict[str, Callable[[Queue], Awaitable[None]]] = {
+    "unresponsive": lambda queue: queue.mark_worker_unresponsive("worker-1"),
+    "reset": lambda queue: queue.reset_running_jobs(),
+    "its queue reset": lambda queue: queue.reset_running_jobs(queue="default"),
+}
+
+
+@pytest.mark.parametrize("declare", DECLARED_OVER.values(), ids=DECLARED_OVER.keys())
+async def test_the_slot_of_a_disowned_job_comes_back_when_another_process_declares_its_worker_over(
+    queue: Queue, elsewhere: Queue, declare: Callable[[Queue], Awaitable[None]]
+) -> None:
+    # M1 Q-ACK-03 Q-MWU-02 Q-RST-03 X-03
+    await add(queue, "a", "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await elsewhere.cancel_jobs(job_ids=["a"])
+        await elsewhere.acknowledge_cancellation("a", False)
+        await until_lease_vanished(stream, "a")
+        await elsewhere.mark_worker_unresponsive("another worker")
+        await elsewhere.reset_running_jobs(queue="another queue")
+        await others_get(queue, "b")
+        await add(queue, "c")
+        await declare(elsewhere)
+        assert await receive_ids(stream) == ["c"]
 
 
 async def test_a_cancellation_from_another_process_ends_what_was_not_handed_over(

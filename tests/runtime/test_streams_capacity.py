@@ -14,7 +14,17 @@ from longshore import JobStatus, Outcome, Queue
 from longshore.backends.contract import Backend
 from longshore.runtime.dock import dock_of
 from longshore.testing.conformance.staging import lease_of
-from tests.runtime.streaming import add, are, eventually, most_held, never_poll, others_get, receive, receive_ids
+from tests.runtime.streaming import (
+    add,
+    are,
+    eventually,
+    most_held,
+    never_poll,
+    others_get,
+    receive,
+    receive_ids,
+    until_lease_vanished,
+)
 from tests.runtime.working import comes_to
 
 S = JobStatus
@@ -224,6 +234,47 @@ async def test_the_slot_of_a_disowned_job_comes_back_when_its_worker_is_declared
         await add(queue, "c")
         await declare(queue)
         assert await receive_ids(stream) == ["c"]
+
+
+async def test_the_slot_stays_taken_even_if_the_lost_lease_is_noticed_before_the_acknowledgement_returns(
+    queue: Queue, backend: Backend
+) -> None:
+    # M1 Q-ACK-03 X-03: the store has committed, and the Queue has not told its streams yet
+    await add(queue, "a", "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await queue.cancel_jobs(job_ids=["a"])
+        await backend.acknowledge_cancellation("a", False)
+        await until_lease_vanished(stream, "a")
+        dock_of(backend).disowned(["a"])
+        await others_get(queue, "b")
+        await add(queue, "c")
+        await queue.mark_worker_unresponsive("worker-1")
+        assert await receive_ids(stream) == ["c"]
+
+
+async def test_the_slot_of_a_job_that_ended_otherwise_in_the_same_status_comes_back(
+    queue: Queue, backend: Backend
+) -> None:
+    # M1 Q-ACK-03 X-03: UNKNOWN_STOPPED alone does not decide, the mark in the event does
+    await add(queue, "a", "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await queue.cancel_jobs(job_ids=["a"])
+        await backend.mark_job_unknown_stopped("a")
+        assert await receive_ids(stream) == ["b"]
+
+
+async def test_the_slot_of_a_disowned_job_stays_taken_after_the_job_was_removed(queue: Queue, backend: Backend) -> None:
+    # M1 Q-ACK-03
+    await add(queue, "a", "b")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await queue.cancel_jobs(job_ids=["a"])
+        await backend.acknowledge_cancellation("a", False)
+        await backend.delete_jobs(job_ids=["a"])
+        await until_lease_vanished(stream, "a")
+        await others_get(queue, "b")
 
 
 async def test_the_slot_of_a_disowned_job_is_not_missed_by_the_next_stream(queue: Queue) -> None:

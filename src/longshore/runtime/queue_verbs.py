@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from longshore.backends import checks
@@ -17,7 +18,7 @@ from longshore.backends.contract import (
     Unchanged,
     WorkerInfo,
 )
-from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.explanation import Explanation
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
@@ -29,6 +30,7 @@ from longshore.runtime.dock import dock_of
 from longshore.runtime.events import Listener
 from longshore.runtime.explaining import explain
 from longshore.runtime.scope import Scope
+from longshore.runtime.streams import ALL_WORKERS, disowns, end_in_log
 
 
 class QueueVerbs:
@@ -232,6 +234,7 @@ class QueueVerbs:
         backend, since = await self._open(), self._dock.now()
         await backend.mark_worker_unresponsive(assignee_id)
         self._dock.freed_by_worker(assignee_id, since)
+        await self._declare_over(assignee_id, "", "unresponsive")
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
         """The sweep, over all queues: jobs whose lease ran out crash and are returned. Workers do it by themselves."""
@@ -256,6 +259,23 @@ class QueueVerbs:
         wanted = self._scope.queue(queue)
         await backend.reset_running_jobs(queue=wanted)
         self._dock.freed_in_queue(wanted, since)
+        await self._declare_over(ALL_WORKERS, wanted or "", "reset")
+
+    async def _declare_over(self, worker_id: str, queue: str, declared: str) -> None:
+        """Records it for streams of other processes if a disowned job may take a slot of theirs.
+
+        That job has no lease whose loss they could notice.
+        """
+        assignee = None if worker_id == ALL_WORKERS else worker_id
+        queues = (queue,) if queue else ()
+        over = JobFilter(statuses=[JobStatus.UNKNOWN_STOPPED], assignee_id=assignee, queues=queues)
+        with suppress(BackendUnavailable):  # the verb itself is done
+            for job in (await self.backend.list_jobs(over)).items:
+                ended = await end_in_log(self.backend, job.id, job.epoch)
+                if ended is not None and disowns(ended):
+                    detail = {"error": f"declared over: {declared}", "declared": declared}
+                    await self.backend.record_worker_event("worker.error", worker_id, queue=queue, detail=detail)
+                    return
 
     # -- somebody looks
 

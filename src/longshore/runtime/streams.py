@@ -11,8 +11,10 @@ from time import monotonic
 from typing import ParamSpec, Self, TypeVar
 
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
-from longshore.core.errors import BackendUnavailable
-from longshore.core.job import Job
+from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent
+from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.names import check_name, check_names
 from longshore.core.numbers import check_number
@@ -26,6 +28,11 @@ R = TypeVar("R")
 
 POLL_SECONDS = 0.5
 """How often a stream with room looks for jobs whose time has come, and for hints that were lost."""
+_EVENTS_AT_ONCE = 1_000
+ALL_WORKERS = "*"
+"""The worker named by a `worker.error` that `reset_running_jobs` records."""
+_UNDECIDED_LONGEST = 30.0
+"""Seconds after which a vanished lease frees its slot although the log does not show yet how the job ended."""
 _TRIES, _PAUSE = 5, 0.1
 """For a store that is busy: X-28 wants a silent stall no more than an end at the first hiccup."""
 
@@ -59,7 +66,12 @@ class JobStream:
         self._queues = queues
         self._backend = backend
         self._dock = dock
-        self._held: set[str] = set()
+        self._held: dict[str, int] = {}
+        """The jobs that take a slot, each with the epoch of its claim."""
+        self._vanished: dict[str, float] = {}
+        """Held jobs without a lease whose end was not read from the log yet, and when that was noticed."""
+        self._disowned: dict[str, tuple[str, str]] = {}
+        """Jobs that are over and still take a slot: the queue of each, and the cursor up to which the log was read."""
         self._outbox: dict[str, Job] = {}
         self._recalled: dict[str, Job] = {}
         self._called_off: set[str] = set()
@@ -172,7 +184,10 @@ class JobStream:
     # -- slots; told from elsewhere, each may come when the job has been claimed here anew
 
     def _take(self, jobs: Sequence[Job], asked_at: float) -> None:
-        self._held.update(job.id for job in jobs)
+        for job in jobs:
+            self._held[job.id] = job.epoch
+            self._vanished.pop(job.id, None)
+            self._disowned.pop(job.id, None)
         self._called_off.difference_update(job.id for job in jobs)
         self._dock.holds(self, jobs)
         self._keeper.keep(jobs, asked_at)
@@ -183,13 +198,23 @@ class JobStream:
         self._forget(self._dock.not_held(self, job_ids))
 
     def _lose(self, job_ids: Iterable[str]) -> None:
-        self._forget([job_id for job_id in job_ids if not self._keeper.keeps(job_id)])
+        """Their leases vanished: the slots are free unless the log says that the jobs were disowned."""
+        lost = [job_id for job_id in job_ids if job_id in self._held and not self._keeper.keeps(job_id)]
+        for job_id in lost:
+            self._outbox.pop(job_id, None)
+            self._recalled.pop(job_id, None)
+            if job_id not in self._disowned:
+                self._vanished.setdefault(job_id, monotonic())
+        if lost:
+            self._alarm.ring()
 
     def _forget(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
             return
         for job_id in job_ids:
-            self._held.discard(job_id)
+            self._held.pop(job_id, None)
+            self._vanished.pop(job_id, None)
+            self._disowned.pop(job_id, None)
             self._called_off.discard(job_id)
             self._outbox.pop(job_id, None)
             self._recalled.pop(job_id, None)
@@ -199,6 +224,7 @@ class JobStream:
 
     def _disown(self, job_ids: Iterable[str]) -> None:
         self._keeper.drop(job_ids)
+        self._lose(job_ids)
 
     def _call_off(self, job_ids: Iterable[str]) -> None:
         for job_id in job_ids:
@@ -250,6 +276,8 @@ class JobStream:
             if self._alarm.changed:
                 self._alarm.changed = False
                 self._keeper.look_now()
+            await self._decide_on_vanished()
+            await self._look_at_disowned()
             await self._end_recalled()
             await self._claim_while_there_is_room()
 
@@ -279,6 +307,65 @@ class JobStream:
         if jobs:
             self._take(jobs, asked_at)
         return jobs
+
+    async def _decide_on_vanished(self) -> None:
+        """Frees the slots of jobs whose lease vanished, except those the log marks as not executed (Q-ACK-03)."""
+        if not self._vanished:
+            return
+        epochs = {job_id: self._held[job_id] for job_id in self._vanished}
+        disowned, undecided = await self._insist(self._disowned_among, epochs)
+        now = monotonic()
+        free = []
+        for job_id, epoch in epochs.items():
+            if job_id not in self._vanished or self._held.get(job_id) != epoch:
+                continue  # freed or claimed again meanwhile
+            if job_id in disowned:
+                del self._vanished[job_id]
+                self._disowned[job_id] = disowned[job_id].queue, disowned[job_id].cursor
+            elif job_id not in undecided or now - self._vanished[job_id] > _UNDECIDED_LONGEST:
+                free.append(job_id)
+        self._forget(free)
+
+    async def _disowned_among(self, epochs: dict[str, int]) -> tuple[dict[str, JobEvent], set[str]]:
+        """The events that mark jobs as not executed, and the jobs whose end cannot be read from the log yet."""
+        found = (await self._backend.list_jobs(JobFilter(ids=list(epochs)), limit=len(epochs))).items
+        unknown = {job.id for job in found if job.status is JobStatus.UNKNOWN_STOPPED and job.epoch == epochs[job.id]}
+        removed = epochs.keys() - {job.id for job in found}
+        disowned: dict[str, JobEvent] = {}
+        undecided: set[str] = set()
+        for job_id in sorted(unknown | removed):
+            ended = await end_in_log(self._backend, job_id, epochs[job_id])
+            if ended is None:
+                undecided |= {job_id} & unknown
+            elif disowns(ended):
+                disowned[job_id] = ended
+        return disowned, undecided
+
+    async def _look_at_disowned(self) -> None:
+        """Frees the slots of disowned jobs whose worker another process has declared over."""
+        for job_id, (queue, place) in list(self._disowned.items()):
+            try:
+                events = await self._backend.read_events(place, _EVENTS_AT_ONCE)
+            except QueueClosed:
+                raise
+            except LongshoreError as error:  # it is read again with the next change
+                _log.debug("cannot read whether the worker was declared over: %r", error)
+                return
+            if job_id not in self._disowned:
+                continue
+            if any(self._declares_over(event, queue) for event in events):
+                self._forget([job_id])
+            elif events:
+                self._disowned[job_id] = queue, events[-1].cursor
+            if len(events) == _EVENTS_AT_ONCE:
+                self._alarm.ring()
+
+    def _declares_over(self, event: JobEvent, queue: str) -> bool:
+        if event.event != "worker.error" or "declared" not in event.detail:
+            return False
+        return event.assignee_id == self.assignee_id or (
+            event.assignee_id == ALL_WORKERS and event.queue in ("", queue)
+        )
 
     async def _end_recalled(self) -> None:
         """Ends jobs that were called off before they were handed over."""
@@ -311,3 +398,26 @@ class JobStream:
                     async with asyncio.timeout(_PAUSE * 2**attempt):
                         await self._stop.wait()
         return await verb(*args, **kwargs)
+
+
+async def end_in_log(backend: Backend, job_id: str, epoch: int) -> JobEvent | None:
+    """The event by which this claim of the job became UNKNOWN_STOPPED; None if the log does not show it."""
+    place: str | None = None
+    while True:
+        try:
+            events = await backend.read_events(place, _EVENTS_AT_ONCE, job_id=job_id)
+        except (BackendUnavailable, QueueClosed):
+            raise
+        except LongshoreError:  # a caller bound to some queues may not read the events of a removed job
+            return None
+        for event in events:
+            if event.epoch == epoch and event.to_status is JobStatus.UNKNOWN_STOPPED:
+                return event
+        if len(events) < _EVENTS_AT_ONCE:
+            return None
+        place = events[-1].cursor
+
+
+def disowns(event: JobEvent) -> bool:
+    """Whether the event says that the worker was not executing the job, so that its slot stays taken (Q-ACK-03)."""
+    return event.detail.get("was_executing") is False
