@@ -70,6 +70,9 @@ def create_app(
 ) -> FastAPI:
     """An application that serves this store; closed with its lifespan, and with it the store, if nobody else uses it.
 
+    Mounted in another application it gets no lifespan: it starts with its first request, and ends when the host closes
+    the store. Its links, redirects and cookies keep to the path of the mount.
+
     Without a `gate` whoever reaches it may do everything: serve it on a loopback address only. `routers` are served
     besides ours, and each of their routes must declare its scope as well.
     """
@@ -110,6 +113,7 @@ def create_app(
         hosts=app.state.hosts,
         observe=platform.figures.served,
         is_closing=lambda: platform.closing,
+        begin=platform.begin,
     )
     return app
 

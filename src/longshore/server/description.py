@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import JSONResponse
 
 from longshore.backends.remote.records import SCHEMAS
 from longshore.server.access import Scope, needs
 from longshore.server.models.problems import Problem, refusals
+from longshore.server.names_in_paths import root_of
 
 DESCRIPTION = """
 Submit a job, get an answer at once, follow it, and trust it.
@@ -37,9 +38,10 @@ def described(app: FastAPI) -> None:
         responses=refusals(),
     )
     @needs(Scope.READ)
-    async def describe() -> JSONResponse:
+    async def describe(request: Request) -> JSONResponse:
         """What this server understands, in the words of OpenAPI 3.1."""
-        return JSONResponse(app.openapi())
+        root = root_of(request)
+        return JSONResponse({**app.openapi(), "servers": [{"url": root}]} if root else app.openapi())
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

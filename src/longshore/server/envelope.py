@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -53,13 +52,20 @@ class Envelope:
     """The outermost layer that is ours."""
 
     def __init__(
-        self, app: ASGIApp, options: ServerOptions, hosts: Hosts, observe: Observe, is_closing: Callable[[], bool]
+        self,
+        app: ASGIApp,
+        options: ServerOptions,
+        hosts: Hosts,
+        observe: Observe,
+        is_closing: Callable[[], bool],
+        begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._app = app
         self._options = options
         self._hosts = hosts
         self._observe = observe
         self._is_closing = is_closing
+        self._begin = begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -70,9 +76,10 @@ class Envelope:
         given = headers.get(b"x-request-id", b"")
         own_id = given.decode() if _GOOD_ID.fullmatch(given) else new_id()
         method = scope["method"]
-        if method == "HEAD":  # a GET whose body is not sent; a copy, for the server goes by its own
-            scope = {**scope, "method": "GET"}
-        scope.setdefault("state", {})["request_id"] = own_id
+        # a copy: the server goes by its own, and an application that this one is mounted in keeps its own state
+        scope = {**scope, "state": {**scope.get("state", {}), "request_id": own_id}}
+        if method == "HEAD":  # a GET whose body is not sent
+            scope["method"] = "GET"
         token = request_id.set(own_id)
         began = perf_counter()
         answer = _Answer(send, own_id, scope["state"].get(IS_WHOLE, lambda: True), head_only=method == "HEAD")
@@ -83,6 +90,8 @@ class Envelope:
             _check_no_token_in_address(scope)
             _keep_segments_apart(scope)
             length = self._check_head(headers)
+            if self._begin is not None:
+                await self._begin()
             await self._app(scope, _Body(receive, self._options, length).receive, answer.send)
         except LongshoreError as error:
             await self._refuse(scope, receive, answer, problems.problem(error, own_id))
@@ -207,14 +216,26 @@ def _check_no_token_in_address(scope: Scope) -> None:
 
 def _keep_segments_apart(scope: Scope) -> None:
     """Routes are found by the path as it was sent, so that an id may hold a slash; see `NameConvertor`."""
-    raw: Any = scope.get("raw_path")
-    if raw:
-        scope["path"] = raw.decode("latin-1")
-        if b"%" in raw:
-            try:
-                unquote_to_bytes(raw).decode()
-            except UnicodeDecodeError:
-                raise InvalidArgument("path", "is not valid UTF-8 once its %-escapes are read") from None
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    if b"%" in raw:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument("path", "is not valid UTF-8 once its %-escapes are read") from None
+    scope["path"] = path = raw.decode("latin-1")
+    if scope.get("root_path"):
+        scope["root_path"] = _root_as_sent(path, scope["root_path"])
+
+
+def _root_as_sent(path: str, root: str) -> str:
+    """The part of the path that is the mount's, escaped as it was sent; a proxy may have removed it."""
+    end = -1
+    for _ in range(root.rstrip("/").count("/") + 1):
+        end = path.find("/", end + 1)
+        if end < 0:
+            end = len(path)
+            break
+    return path[:end] if unquote(path[:end]) == root.rstrip("/") else quote(root)
 
 
 def _route(scope: Scope) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import unquote
 
-from fastapi import Path
+from fastapi import Path, Request
 from starlette.convertors import Convertor, register_url_convertor
 
 
@@ -24,6 +24,12 @@ class NameConvertor(Convertor[str]):
 
 
 register_url_convertor("name", NameConvertor())
+
+
+def root_of(request: Request) -> str:
+    """The path that this application is mounted at, percent-encoded; empty where it is mounted nowhere."""
+    return str(request.scope.get("root_path", "")).rstrip("/")  # the envelope encoded it
+
 
 JobId = Annotated[str, Path(description="The job's id; a slash in it is written %2F.", examples=["welcome-ada"])]
 QueueName = Annotated[str, Path(description="The queue's name; a slash in it is written %2F.", examples=["mail"])]

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend
 from longshore.core.job import Job
+from longshore.runtime.dock import dock_of
 from longshore.runtime.job_queue import Queue
 from longshore.server.accepting import SubmissionDesk
 from longshore.server.access import Caller
@@ -36,23 +37,43 @@ class Platform:
     def __init__(self, backend: Backend, options: ServerOptions) -> None:
         self.backend = backend
         self.options = options
-        self.desk = SubmissionDesk(backend)
         self.figures = Figures()
-        self.tail = Tail(backend, self.figures.heard)
-        self.changes = Changes(backend)
-        self.replays = Replays(self.changes.server)
         self.notes = Notes()
         self.heaviest = Heaviest()
         self._streams = 0
         self._closing: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._make()
 
-    @asynccontextmanager
-    async def within(self) -> AsyncIterator[None]:
-        """Open inside, closed after."""
+    def _make(self) -> None:
+        """All that belongs to one event loop."""
+        self.desk = SubmissionDesk(self.backend)
+        self.tail = Tail(self.backend, self.figures.heard)
+        self.changes = Changes(self.backend)
+        self.replays = Replays(self.changes.server)
+        self._streams = 0
+
+    async def _start(self) -> None:
+        if self._loop is not None:
+            self._make()
+        self._loop = asyncio.get_running_loop()
         self.queue = Queue(self.backend)
         self.harbor = Harbor(self.backend, name="server")
         self._closing = asyncio.Event()
         await self.tail.open()
+
+    async def begin(self) -> None:
+        """Starts if nothing else did: a mounted application gets no lifespan. The store is its host's to close."""
+        if self._loop is asyncio.get_running_loop() and (self.closing or not self.tail.ended):
+            return
+        await self._start()
+        for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, whatever is open here
+            dock_of(self.backend).closed(queue)
+
+    @asynccontextmanager
+    async def within(self) -> AsyncIterator[None]:
+        """Open inside, closed after."""
+        await self._start()
         try:
             yield
         finally:

@@ -19,6 +19,7 @@ from longshore.backends.remote.protocol import ANSWER_LOST
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.server import refusals, replays
+from longshore.server.names_in_paths import root_of
 from longshore.server.near_names import unknown
 
 MEDIA_TYPE = "application/problem+json"
@@ -210,7 +211,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_methods_at(request))
-    detail = _DETAILS.get(status, str(error.detail))
+    detail = _DETAILS[status].format(root=root_of(request)) if status in _DETAILS else str(error.detail)
     return _response(status, name, status.phrase, detail, request_id_of(request), headers=headers)
 
 
@@ -222,8 +223,8 @@ def _methods_at(request: Request) -> Sequence[str]:
 
 
 _DETAILS = {
-    HTTPStatus.NOT_FOUND: "there is nothing at this address; /v1/openapi.json lists all there is",
-    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not know the method; /v1/openapi.json lists all there is",
+    HTTPStatus.NOT_FOUND: "there is nothing at this address; {root}/v1/openapi.json lists all there is",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not know the method; {root}/v1/openapi.json lists all there is",
 }
 
 

@@ -13,9 +13,16 @@ from longshore.server.newest import Newest
 
 LASTS = timedelta(hours=12)
 """A working day; then the token is asked for again."""
-PLAIN, SECURE = "longshore_session", "__Host-longshore_session"
+PLAIN, SECURE, SECURE_MOUNTED = "longshore_session", "__Host-longshore_session", "__Secure-longshore_session"
 """The cookie's name; over TLS the one that a browser takes from nobody else."""
 _MOST_ENDED = 10_000
+
+
+def cookie_name(*, secure: bool, root: str) -> str:
+    """The name of the cookie: `__Host-` demands the path `/`, which a mounted application shares with its host."""
+    if not secure:
+        return PLAIN
+    return SECURE_MOUNTED if root else SECURE
 
 
 class Session(NamedTuple):

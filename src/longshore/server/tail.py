@@ -62,6 +62,11 @@ class Tail:
         """Seconds since the store last answered."""
         return monotonic() - self._answered
 
+    @property
+    def ended(self) -> bool:
+        """Whether it follows no more, because the store was closed or its event loop is over."""
+        return self._work is None or self._work.done()
+
     async def open(self) -> None:
         """Begins to follow; a store that cannot be used yet is waited for."""
         self._work = asyncio.create_task(self._follow())

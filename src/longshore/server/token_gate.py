@@ -19,10 +19,11 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.token import Token, id_in
 from longshore.server.access import Caller, Scope
 from longshore.server.failures import Failures
+from longshore.server.names_in_paths import root_of
 from longshore.server.newest import Newest
 from longshore.server.origins import SAFE, check_origin
 from longshore.server.refusals import Unauthenticated
-from longshore.server.sessions import PLAIN, SECURE, Sessions
+from longshore.server.sessions import Sessions, cookie_name
 
 FRESH = 0.5
 """Seconds for which what was looked up is believed: a token revoked by another process is refused within them."""
@@ -160,7 +161,7 @@ def caller_of(token: Token) -> Caller:
 
 
 def _cookie_of(request: Request) -> str | None:
-    return request.cookies.get(SECURE if request.url.scheme == "https" else PLAIN)
+    return request.cookies.get(cookie_name(secure=request.url.scheme == "https", root=root_of(request)))
 
 
 def address_of(request: Request) -> str:

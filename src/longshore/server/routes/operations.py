@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Literal
 
 from fastapi import APIRouter
@@ -9,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from longshore.core.errors import LongshoreError
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
 from longshore.server.metrics import look
 from longshore.server.models.problems import refusals
@@ -18,6 +21,10 @@ router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
 PROBES = frozenset({b"/healthz", b"/readyz"})
 """Answered however many connections there are: a server that is restarted for having many serves nobody."""
+
+
+_FIRST_LOOK = 1.0
+"""Seconds that a probe waits for the first answer of the store."""
 
 
 class Health(BaseModel):
@@ -51,6 +58,10 @@ async def health() -> Health:
 async def readiness(here: Here) -> Response:
     """Only if its store answered a moment ago, and it is not about to stop."""
     reason = ""
+    if here.tail.cursor is None and not here.closing:  # it has just started: a mounted one, with this very request
+        with suppress(LongshoreError, TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOK):
+                await here.tail.catch_up()
     if here.closing:
         reason = "the server is about to stop"
     elif here.tail.silence > here.options.ready_within:

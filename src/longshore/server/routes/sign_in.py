@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
@@ -10,11 +11,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from longshore.core.errors import InvalidArgument
 from longshore.server import problems
 from longshore.server.access import GuardedRoute, Scope, needs, takes_form
+from longshore.server.names_in_paths import root_of
 from longshore.server.origins import SAFE
 from longshore.server.pages.rendering import page
 from longshore.server.problems import kind_of
 from longshore.server.refusals import Forbidden, TooLarge, TooMany, Unauthenticated
-from longshore.server.sessions import LASTS, PLAIN, SECURE
+from longshore.server.sessions import LASTS, cookie_name
 from longshore.server.token_gate import TokenGate
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
@@ -28,8 +30,8 @@ _MOST_FIELDS = 10
 async def sign_in_page(request: Request) -> Response:
     """Where a token can be shown."""
     if not isinstance(request.app.state.gate, TokenGate):
-        return RedirectResponse("/", 303)
-    return page("sign_in.html", {"trouble": ""})
+        return RedirectResponse(f"{root_of(request)}/", 303)
+    return _form(request, "")
 
 
 @router.post("/sign-in", operation_id="sign_in", response_class=HTMLResponse)
@@ -39,19 +41,19 @@ async def sign_in(request: Request) -> Response:
     """Exchanges a token for a session."""
     gate = request.app.state.gate
     if not isinstance(gate, TokenGate):
-        return RedirectResponse("/", 303)
+        return RedirectResponse(f"{root_of(request)}/", 303)
     try:
         value = await gate.begin_session(request, await _field(request, "token"))
     except (Unauthenticated, Forbidden, TooMany) as error:
         told = problems.problem(error)
-        return page("sign_in.html", {"trouble": str(error)}, kind_of(type(error)).status, told.headers)
-    answer = RedirectResponse("/", 303)
-    secure = request.url.scheme == "https"
+        return _form(request, str(error), kind_of(type(error)).status, told.headers)
+    answer = RedirectResponse(f"{root_of(request)}/", 303)
+    secure, root = request.url.scheme == "https", root_of(request)
     answer.set_cookie(
-        SECURE if secure else PLAIN,
+        cookie_name(secure=secure, root=root),
         value,
         max_age=int(LASTS.total_seconds()),
-        path="/",
+        path=root or "/",
         secure=secure,
         httponly=True,
         samesite="strict",
@@ -66,10 +68,12 @@ async def sign_out(request: Request) -> Response:
     """Ends the session, also for whoever has a copy of its cookie."""
     if isinstance(request.app.state.gate, TokenGate):
         request.app.state.gate.end_session(request)
-    answer = RedirectResponse("/sign-in", 303)
-    for name, secure in ((PLAIN, False), (SECURE, True)):
+    answer = RedirectResponse(f"{root_of(request)}/sign-in", 303)
+    root = root_of(request)
+    for secure in (False, True):
+        name = cookie_name(secure=secure, root=root)
         if name in request.cookies:
-            answer.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+            answer.delete_cookie(name, path=root or "/", secure=secure, httponly=True, samesite="strict")
     return answer
 
 
@@ -80,8 +84,12 @@ async def on_stranger(request: Request, error: Exception) -> Response:
     wants_page = isinstance(route, GuardedRoute) and route.response_class is HTMLResponse
     if wants_page and request.method in SAFE and "text/html" in request.headers.get("accept", ""):
         told = problems.problem(error)
-        return page("sign_in.html", {"trouble": ""}, told.status_code, told.headers)
+        return _form(request, "", told.status_code, told.headers)
     return await problems.on_refusal(request, error)
+
+
+def _form(request: Request, trouble: str, status: int = 200, headers: Mapping[str, str] | None = None) -> HTMLResponse:
+    return page("sign_in.html", {"trouble": trouble, "root": root_of(request)}, status, headers)
 
 
 async def _field(request: Request, name: str) -> str:

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
 from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.names_in_paths import root_of
 from longshore.server.pages.rendering import page
 from longshore.server.pages.status import status_of
 from longshore.server.platform import Here
@@ -30,4 +31,5 @@ async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResp
     workers = [worker for worker in await here.backend.list_workers() if caller.owns(worker.queues)]
     now = await here.backend.now()
     signed_in = caller.name if getattr(request.state, "signed_in", False) else ""
-    return page("status.html", {**status_of(queues, latest.items, failed.items, workers, now), "signed_in": signed_in})
+    shown = status_of(queues, latest.items, failed.items, workers, now)
+    return page("status.html", {**shown, "signed_in": signed_in, "root": root_of(request)})

@@ -20,6 +20,7 @@ from longshore.server.beside import beside_the_loop
 from longshore.server.making import Patterns
 from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, NewJobs
 from longshore.server.models.problems import refusals
+from longshore.server.names_in_paths import root_of
 from longshore.server.platform import Here
 from longshore.server.tracing import submitting
 from longshore.server.within_queues.kinship import check_kinship
@@ -70,7 +71,7 @@ async def submit_job(
     here.heaviest.came_in([job])
     with submitting(request, with_results_within(caller, [job])) as (told,):
         (answer,) = await here.desk.submit([told])
-    headers = {"Location": f"/v1/jobs/{quote(answer.id, safe='')}"}
+    headers = {"Location": f"{root_of(request)}/v1/jobs/{quote(answer.id, safe='')}"}
     return Response(json.dumps(answer._asdict()), 202, headers, "application/json")
 
 
