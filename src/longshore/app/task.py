@@ -16,7 +16,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.inputs import Path
 from longshore.core.job import Job
 from longshore.core.moments import Duration, Moment
-from longshore.core.names import check_names, new_id
+from longshore.core.names import check_tags, new_id
 from longshore.core.record import record_of
 from longshore.runtime.adding import BackoffLike, job_from
 from longshore.runtime.running_job import RunningJob
@@ -283,7 +283,7 @@ def _checked(options: EnqueueOptions) -> dict[str, Any]:
         if name not in _KNOWN:
             raise InvalidArgument(name, f"is no option of an enqueue; it has {', '.join(sorted(_KNOWN))}")
     if "tags" in given:
-        given["tags"] = check_names("tags", given["tags"])
+        given["tags"] = check_tags("tags", given["tags"])
     others = given.get("depends_on", ())
     if isinstance(others, Iterable) and not isinstance(others, str | bytes | Mapping):
         given["depends_on"] = list(others)  # it may be used for many enqueues

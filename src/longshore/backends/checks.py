@@ -11,7 +11,7 @@ from longshore.backends.contract import UNCHANGED, Outcome, Unchanged, WorkerInf
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
 from longshore.core.moments import check_datetime, check_duration
-from longshore.core.names import check_name, check_names
+from longshore.core.names import check_name, check_names, check_tags
 from longshore.core.numbers import check_number
 from longshore.core.payload import (
     LARGEST_DETAIL,
@@ -48,7 +48,7 @@ def claim_terms(
     """The terms of one claim, with a token of its own."""
     return ClaimTerms(
         check_name("assignee_id", assignee_id),
-        check_names("tags", tags),
+        check_tags("tags", tags),
         check_number("limit", limit, least=least),
         None if queues is None else check_names("queues", queues),
         None if lease is None else check_duration("lease", lease),
@@ -89,7 +89,7 @@ def result(value: object) -> bytes | None:
 
 def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
     """What to cancel or delete: never everything by accident."""
-    checked_tags, checked_ids = check_names("tags", tags), check_names("job_ids", job_ids)
+    checked_tags, checked_ids = check_tags("tags", tags), check_names("job_ids", job_ids)
     if not checked_tags and not checked_ids:
         raise InvalidArgument("tags, job_ids", "are both empty: name at least one, for this would mean every job")
     return checked_tags, checked_ids, optional_queue(queue)
@@ -159,7 +159,7 @@ def worker(value: object) -> WorkerInfo:
     return dataclasses.replace(
         value,
         queues=check_names("worker.queues", value.queues),
-        tags=check_names("worker.tags", value.tags),
+        tags=check_tags("worker.tags", value.tags),
         host=clean_text("worker.host", value.host),
         version=clean_text("worker.version", value.version),
         state=clean_text("worker.state", value.state),

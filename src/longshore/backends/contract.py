@@ -19,7 +19,7 @@ from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
 from longshore.core.moments import Duration, Moment, check_duration
-from longshore.core.names import check_name, check_names
+from longshore.core.names import check_name, check_names, check_tags
 from longshore.core.numbers import check_number
 
 Freed = dict[str, int]
@@ -321,7 +321,7 @@ class Backend(ABC):
         settled if the claim came after it and failed.
         """
         check_name("assignee_id", assignee_id)
-        wanted = check_names("tags", tags)
+        wanted = check_tags("tags", tags)
         most = check_number("limit", limit)
         names = None if queues is None else check_names("queues", queues)
         if lease is not None:

@@ -8,7 +8,9 @@ from longshore.backends.view import LogEnds
 from longshore.core.errors import CursorExpired, InvalidArgument
 
 _EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,40})(?:-([0-9]{1,40}))?")
-_JOB = re.compile(r"j([0-9]{1,18})")
+_JOB = re.compile(r"j([0-9]{1,19})")
+
+_HIGHEST = 2**63 - 1
 
 
 def event_cursor(ends: LogEnds, number: int) -> str:
@@ -47,6 +49,6 @@ def job_number(cursor: object) -> int | None:
     if cursor is None:
         return None
     found = _JOB.fullmatch(cursor) if isinstance(cursor, str) else None
-    if found is None:
+    if found is None or int(found[1]) > _HIGHEST:
         raise InvalidArgument("cursor", "must be the next_cursor of a page, or None for the first page")
     return int(found[1])

@@ -48,7 +48,7 @@ from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.limits import Rate, check_limit, check_rate
 from longshore.core.moments import SECOND, Duration, Moment, check_datetime, check_duration
-from longshore.core.names import check_name, check_names
+from longshore.core.names import check_name, check_names, check_tags
 from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
 
@@ -308,7 +308,7 @@ class StoredBackend(Backend):
         return await self._read(looking.list_jobs, check_filter(filter), checks.limit(limit), cursor, order, only)
 
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
-        return await self._read(looking.job_stats, check_names("tags", tags), checks.optional_queue(queue))
+        return await self._read(looking.job_stats, check_tags("tags", tags), checks.optional_queue(queue))
 
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
         return await self._read(looking.count_jobs, checks.optional_queue(queue))

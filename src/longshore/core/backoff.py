@@ -13,6 +13,12 @@ from longshore.core.moments import SECOND, Duration, check_duration
 _LONGEST_EXPONENT = 62
 
 
+def check_jitter(field: str, value: object) -> None:
+    """Refuses what is no share."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InvalidArgument(field, f"must be a number between 0 and 1, not {value!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """A wait that depends on nothing but the number of failures so far and a roll of the dice."""
@@ -32,8 +38,7 @@ class Backoff:
                 )
             if seconds is not None or name == "backoff.delay":
                 check_duration(name, seconds, positive=False)
-        if isinstance(self.jitter, bool) or not isinstance(self.jitter, int | float) or not 0 <= self.jitter <= 1:
-            raise InvalidArgument("backoff.jitter", f"must be a share between 0 and 1, not {self.jitter!r}")
+        check_jitter("backoff.jitter", self.jitter)
 
     def seconds(self, failures: int, roll: float = 0.0) -> float:
         """The wait after the nth failure; `roll` in [0, 1) takes up to `jitter` of it away."""

@@ -11,7 +11,7 @@ from typing import Any
 from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.moments import check_datetime, to_micros
-from longshore.core.names import check_name, check_names
+from longshore.core.names import MOST_NAMES, MOST_TAGS, check_name, check_names
 from longshore.core.payload import check_json
 from longshore.core.record import Record
 
@@ -47,7 +47,7 @@ def check_filter(wanted: object) -> JobFilter:
     for name in ("queues", "types", "tags", "ids", "statuses"):
         if not isinstance(getattr(wanted, name), Sequence):  # what can be read once only would be used up by a check
             raise InvalidArgument(f"filter.{name}", f"must be a list, not {type(getattr(wanted, name)).__name__}")
-        check_names(f"filter.{name}", getattr(wanted, name))
+        check_names(f"filter.{name}", getattr(wanted, name), most=MOST_TAGS if name == "tags" else MOST_NAMES)
     for status in wanted.statuses:
         check_status("filter.statuses", status)
     for name in ("assignee_id", "parent_id", "schedule_id", "concurrency_key"):

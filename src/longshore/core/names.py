@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+from itertools import islice
 
 import uuid_utils
 
 from longshore.core.errors import InvalidArgument
 
 LONGEST_NAME = 255
+MOST_TAGS = 100
+"""Tags of one job, and tags in one filter or claim."""
+MOST_NAMES = 20_000
+"""Names in any other list: job ids in one call, queues, the dependencies of one job. A chord of 10,000 calls fits."""
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 RULE = f"must be text of 1 to {LONGEST_NAME} characters, without control characters and valid as Unicode"
@@ -30,11 +35,20 @@ def check_name(field: str, value: object) -> str:
     return value
 
 
-def check_names(field: str, values: object) -> tuple[str, ...]:
+def check_names(field: str, values: object, *, most: int = MOST_NAMES) -> tuple[str, ...]:
     """Good names in the order given, each once. A bare string is refused: it would be read letter by letter."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgument(field, f"must be a list of names, not {type(values).__name__}")
-    return tuple(dict.fromkeys([check_name(field, value) for value in values]))
+    given = list(islice(values, most + 1))
+    if len(given) > most:
+        count = len(values) if isinstance(values, Sized) else "more"
+        raise InvalidArgument(field, f"must have at most {most} of them, not {count}")
+    return tuple(dict.fromkeys([check_name(field, value) for value in given]))
+
+
+def check_tags(field: str, values: object) -> tuple[str, ...]:
+    """As `check_names`, for the tags of a job, a filter or a claim."""
+    return check_names(field, values, most=MOST_TAGS)
 
 
 def new_id() -> str:

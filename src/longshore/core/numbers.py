@@ -1,4 +1,4 @@
-"""The rule for whole numbers: what every store can hold."""
+"""The bounds of whole numbers: what every store can hold. `core/names.py` has those of names and lists of names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from longshore.core.errors import InvalidArgument
 
 LARGEST = 2**31 - 1
 SMALLEST = -(2**31)
+LAST_NUMBER = 2**62
+"""The highest number a store gives to a job or an event. What is computed from it stays within 64 bits."""
+USED_UP = "has used up its numbers for jobs or events; begin a new store"
 
 
 def check_number(field: str, value: object, *, least: int = 0) -> int:

@@ -24,7 +24,7 @@ from longshore.core.moments import (
     optional_moment,
     optional_span,
 )
-from longshore.core.names import check_name, check_names
+from longshore.core.names import check_name, check_names, check_tags
 from longshore.core.numbers import SMALLEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
 from longshore.core.removal import check_removal
@@ -178,7 +178,7 @@ def record_of(job: object, now: int) -> Record:
     record.type = check_name("type", job.type)
     record.payload = check_bytes("payload", job.payload)
     if job.tags != ():
-        record.tags = check_names("tags", job.tags)
+        record.tags = check_tags("tags", job.tags)
     if job.options != {}:
         record.options = _options_of(job.options, depends_on)
     record.priority = check_number("priority", job.priority, least=SMALLEST)

@@ -48,8 +48,8 @@ class Repeat:
             if every < _SHORTEST:
                 raise InvalidArgument("repeat.every", "must be at least a millisecond")
             object.__setattr__(self, "every", timedelta(microseconds=every))
-        if self.limit is not None and check_number("repeat.limit", self.limit) < 1:
-            raise InvalidArgument("repeat.limit", "must be at least 1, or None for no limit")
+        if self.limit is not None:
+            check_number("repeat.limit", self.limit, least=1)
         for name in ("start", "end"):
             moment = getattr(self, name)
             if moment is not None:

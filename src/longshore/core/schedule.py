@@ -13,7 +13,7 @@ from longshore.core.job import Job, run_id
 from longshore.core.lifecycle import JobStatus
 from longshore.core.missed_runs import MOST_MADE_UP, due_runs
 from longshore.core.moments import SECOND, from_micros, optional_moment, span, to_micros
-from longshore.core.names import check_name, check_names, new_id
+from longshore.core.names import check_name, check_tags, new_id
 from longshore.core.planned_times import first_time, planned_times
 from longshore.core.record import Record, record_like, record_of
 from longshore.core.repeat import SHOWN, Repeat
@@ -92,7 +92,7 @@ def _pattern(schedule_id: str, job: Job, expires_at: timedelta | None) -> Job:
         type=job.type,
         payload=job.payload,
         queue=str(job.queue),
-        tags=check_names("schedule.job.tags", job.tags),
+        tags=check_tags("schedule.job.tags", job.tags),
         priority=job.priority,
         lifo=job.lifo,
         delay=span(job.delay),

@@ -16,7 +16,7 @@ from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_name, check_names
+from longshore.core.names import check_name, check_tags
 from longshore.core.numbers import check_number
 from longshore.runtime import background
 from longshore.runtime.alarm import Alarm
@@ -60,7 +60,7 @@ class JobStream:
         queues: Sequence[str] | None = None,
     ) -> None:
         self.assignee_id = check_name("assignee_id", assignee_id)
-        self._tags = check_names("tags", tags)
+        self._tags = check_tags("tags", tags)
         self._capacity = check_number("max_assigned_jobs", max_assigned_jobs, least=1)
         self._lease = None if lease is None else check_duration("lease", lease) / SECOND
         self._queues = queues

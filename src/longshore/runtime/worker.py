@@ -12,7 +12,7 @@ from typing import Self
 
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_name, check_names, new_id
+from longshore.core.names import check_name, check_tags, new_id
 from longshore.core.numbers import check_number
 from longshore.runtime.executors.contract import CANCEL_GRACE
 from longshore.runtime.job_queue import Queue
@@ -70,7 +70,7 @@ class Worker:
             concurrency=self.concurrency,
             queue=queue.name or "",
             queues=queues_of(queue, queues),
-            tags=check_names("tags", tags),
+            tags=check_tags("tags", tags),
             lock_seconds=lock_seconds,
             renew_seconds=renewal(lock_seconds, lock_renew_time),
             cancel_grace=check_duration("cancel_grace", cancel_grace, positive=False) / SECOND,

@@ -158,7 +158,7 @@ _WORDS: Mapping[str, str] = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
-    "too_long": "must have at most {max_length} of them",
+    "too_long": "must have at most {max_length} of them, not {actual_length}",
     "too_short": "must not be empty",
     "dict_type": "must be an object, like {{…}}",
     "model_type": "must be an object, like {{…}}",

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import JobStatus
+from longshore.core.names import MOST_TAGS
 from longshore.core.payload import read_json
 from longshore.server.access import Caller
 from longshore.server.models.fields import Moment, Name
@@ -29,7 +30,7 @@ class FilterBody(BaseModel):
     statuses: list[JobStatus] = Field([], max_length=len(JobStatus))
     queues: list[Name] = Field([], max_length=_MOST_NAMES)
     types: list[Name] = Field([], max_length=_MOST_NAMES)
-    tags: list[Name] = Field([], max_length=100, description="Jobs that have all of them.")
+    tags: list[Name] = Field([], max_length=MOST_TAGS, description="Jobs that have all of them.")
     ids: list[Name] = Field([], max_length=_MOST_NAMES)
     text: str = Field("", max_length=1_000, description="Found in id, type, data or error, to the letter.")
     data: dict[str, Any] = Field(
@@ -61,7 +62,7 @@ StatusInAddress = Annotated[JobStatus, BeforeValidator(lambda word: word.upper()
 async def _conditions(
     queue: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     type: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
-    tag: Annotated[Names | None, Query(max_length=100, description="Jobs that have all of them.")] = None,
+    tag: Annotated[Names | None, Query(max_length=MOST_TAGS, description="Jobs that have all of them.")] = None,
     id: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     text: Annotated[str, Query(max_length=1_000, description="Found in id, type, data or error.")] = "",
     data: Annotated[

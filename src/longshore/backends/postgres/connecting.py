@@ -15,6 +15,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+from longshore.core.numbers import USED_UP
 
 OLDEST_SERVER = 130_000
 
@@ -135,6 +136,7 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DeadlockDetected, "met a conflict with somebody else's transaction; roll yours back and do it again"),
     (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
     (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
+    (errors.SequenceGeneratorLimitExceeded, USED_UP),
     (psycopg.DataError, "cannot store this"),
 )
 

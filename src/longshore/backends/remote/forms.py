@@ -14,7 +14,7 @@ from longshore.backends import checks
 from longshore.core.errors import InvalidArgument
 from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.moments import LATEST, SECOND, check_datetime, check_duration, from_micros
-from longshore.core.names import LONGEST_NAME, check_name, check_names
+from longshore.core.names import LONGEST_NAME, MOST_NAMES, MOST_TAGS, check_name, check_names, check_tags
 from longshore.core.numbers import LARGEST, check_number
 from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
 
@@ -25,7 +25,7 @@ Schema = Mapping[str, Any]
 
 _TEXT_UP_TO = 64 * 1024
 """Bytes that are sent as text if they are text; more of them as base64, which is a third longer and never more."""
-MOST_LISTED = 20_000
+MOST_LISTED = MOST_NAMES
 """What a list in a request holds at most, so that no transaction keeps others waiting for long: a chord of 10,000 calls
 goes in whole."""
 _DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
@@ -127,6 +127,9 @@ def _write_names(name: str, value: object) -> list[str]:
 
 NAME = checked(check_name, {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})
 NAMES: Form[Any] = Form(_write_names, not_too_many, {"type": "array", "items": NAME.schema, "maxItems": MOST_LISTED})
+TAGS: Form[Any] = Form(
+    lambda name, value: list(check_tags(name, value)), not_too_many, {**NAMES.schema, "maxItems": MOST_TAGS}
+)
 COUNT = checked(check_number, {"type": "integer", "minimum": 0, "maximum": LARGEST})
 LIMIT = checked(lambda name, value: checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST})
 FLAG = checked(checks.flag, {"type": "boolean"})

@@ -31,6 +31,7 @@ from longshore.backends.remote.forms import (
     RESULT,
     SPAN,
     STATUS,
+    TAGS,
     TEXT,
     TIME,
     WAIT,
@@ -212,7 +213,7 @@ DEQUEUE_JOBS = _verb(
     at="claim",
     operation="claim_jobs",
     assignee_id=NAME,
-    tags=NAMES,
+    tags=TAGS,
     limit=LIMIT,
     queues=_QUEUES,
     lease=_FOR_HOW_LONG,
@@ -294,7 +295,7 @@ SETTLE_AND_DEQUEUE = _verb(
     operation="settle_and_claim",
     outcomes=records.OUTCOMES,
     assignee_id=NAME,
-    tags=NAMES,
+    tags=TAGS,
     limit=COUNT,
     queues=_QUEUES,
     lease=_FOR_HOW_LONG,
@@ -302,7 +303,7 @@ SETTLE_AND_DEQUEUE = _verb(
 
 # -- somebody calls it off, or its worker vanishes
 
-CANCEL_JOBS = _verb("cancel_jobs", "submit", _PAIR, tags=NAMES, job_ids=NAMES, queue=_QUEUE, held=FLAG)
+CANCEL_JOBS = _verb("cancel_jobs", "submit", _PAIR, tags=TAGS, job_ids=NAMES, queue=_QUEUE, held=FLAG)
 ACKNOWLEDGE_CANCELLATION = _verb(
     "acknowledge_cancellation", "work", _NOTHING, job_id=NAME, was_executing=FLAG, lease=_LEASE
 )
@@ -328,7 +329,7 @@ LIST_JOBS = _verb(
     oldest_first=FLAG,
     due=optional(FLAG),
 )
-GET_JOB_STATS = _verb("get_job_stats", "read", records.STATS, tags=NAMES, queue=_QUEUE)
+GET_JOB_STATS = _verb("get_job_stats", "read", records.STATS, tags=TAGS, queue=_QUEUE)
 COUNT_JOBS = _verb("count_jobs", "read", records.COUNTS, "counts", queue=_QUEUE)
 COUNT_DELAYED = _verb("count_delayed", "read", _NUMBER, "count", queue=_QUEUE)
 NEXT_DUE = _verb("next_due", "read", optional(TIME), "at", queues=_QUEUES, after=optional(TIME))
@@ -343,7 +344,7 @@ WAIT_FOR_CHANGE = _verb("wait_for_change", "read", _YES_OR_NO, "changed", timeou
 
 RETRY_JOB = _verb("retry_job", "admin", _NOTHING, job_id=NAME, reset=FLAG, actor=ACTOR)
 PROMOTE_JOB = _verb("promote_job", "admin", _NOTHING, job_id=NAME)
-DELETE_JOBS = _verb("delete_jobs", "admin", _NOTHING, repeatable=True, tags=NAMES, job_ids=NAMES, queue=_QUEUE)
+DELETE_JOBS = _verb("delete_jobs", "admin", _NOTHING, repeatable=True, tags=TAGS, job_ids=NAMES, queue=_QUEUE)
 PAUSE_QUEUE = _verb("pause_queue", "admin", _NOTHING, repeatable=True, queue=NAME)
 RESUME_QUEUE = _verb("resume_queue", "admin", _NOTHING, repeatable=True, queue=NAME)
 SET_LIMITS = _verb(

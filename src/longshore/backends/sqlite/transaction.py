@@ -26,8 +26,9 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, keys_by_queue
 from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow
-from longshore.core.errors import DuplicateJob
+from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.numbers import LAST_NUMBER, USED_UP
 from longshore.core.record import Record
 
 _ACCEPTED = Moves(["uid", "queue", "status", "retry_count", "place", "tags"])
@@ -60,6 +61,8 @@ class SQLiteTransaction(SQLiteLine):
         self.news = False
         ((_, *numbers),) = self._rows(SQL.meta)
         self._next_uid, self._next_event = numbers
+        if self._next_uid > LAST_NUMBER or self._next_event > LAST_NUMBER:
+            raise BackendUnavailable(f"{self._connection.filename} {USED_UP}")
         self._first_of_both = (self._next_uid, self._next_event)
 
     def finish(self) -> None:

@@ -10,9 +10,10 @@ from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
 from longshore.core.change import Change, EventRow
-from longshore.core.errors import DuplicateJob, InvalidArgument, JobNotFound, KeyReused
+from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound, KeyReused
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+from longshore.core.numbers import LAST_NUMBER, USED_UP
 from longshore.core.record import REQUEST, Record, Tombstone, job_of, record_of
 from longshore.core.repeats import is_repeat
 
@@ -108,6 +109,8 @@ def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
     """Stores records that nobody has; returns as they are those that may have changed after that, by uid."""
     for record, uid in zip(fresh, tx.new_uids(len(fresh)), strict=True):
         record.uid = uid
+    if fresh and fresh[-1].uid > LAST_NUMBER:
+        raise BackendUnavailable(f"this store {USED_UP}")
     edges = edges_for(tx, fresh)
     events: list[EventRow] = []
     for record in fresh:

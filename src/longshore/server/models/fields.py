@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -19,13 +20,38 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from longshore.core.errors import InvalidArgument
+from longshore.core.moments import LATEST, SECOND, check_duration
+from longshore.core.names import LONGEST_NAME, check_name
+from longshore.core.numbers import LARGEST, SMALLEST, check_number
+
 _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 
 
-def _seconds(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("seconds", "must be a number of seconds, like 300")
-    return value
+def in_words_of_the_sdk(check: Callable[[str, Any], Any]) -> BeforeValidator:
+    """Refuses what `check` refuses, with its words."""
+
+    def checked(value: Any) -> Any:
+        try:
+            check("", value)
+        except InvalidArgument as error:
+            raise PydanticCustomError("longshore", "{problem}", {"problem": error.problem}) from None
+        return value
+
+    return BeforeValidator(checked)
+
+
+def _seconds(positive: bool) -> BeforeValidator:
+    def check(field: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidArgument(field, "must be a number of seconds, like 300")
+        check_duration(field, value, positive=positive)
+
+    return in_words_of_the_sdk(check)
+
+
+def _number(least: int) -> BeforeValidator:
+    return in_words_of_the_sdk(lambda field, value: check_number(field, value, least=least))
 
 
 def _moment(value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> datetime:
@@ -48,9 +74,12 @@ def _kept(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError("kept", "must be true, false, or how many to keep") from None
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=1e11, allow_inf_nan=False)]
+_LONGEST = LATEST / SECOND
+Seconds = Annotated[float, _seconds(positive=False), Field(ge=0, le=_LONGEST)]
+SomeSeconds = Annotated[float, _seconds(positive=True), Field(gt=0, le=_LONGEST)]
 Moment = Annotated[AwareDatetime, WrapValidator(_moment)]
-Name = Annotated[str, Field(min_length=1, max_length=255)]
-Number = Annotated[StrictInt, Field(ge=-(2**31), le=2**31 - 1)]
-Count = Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]
+Name = Annotated[str, in_words_of_the_sdk(check_name), Field(min_length=1, max_length=LONGEST_NAME)]
+Number = Annotated[StrictInt, _number(SMALLEST), Field(ge=SMALLEST, le=LARGEST)]
+Count = Annotated[StrictInt, _number(0), Field(ge=0, le=LARGEST)]
+Limit = Annotated[StrictInt, _number(1), Field(ge=1, le=LARGEST)]
 Kept = Annotated[StrictBool | Count, WrapValidator(_kept)]

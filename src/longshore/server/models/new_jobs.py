@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 
+from longshore.core.backoff import check_jitter
 from longshore.core.lifecycle import JobStatus
-from longshore.server.models.fields import Count, Kept, Moment, Name, Number, Seconds
+from longshore.core.names import MOST_NAMES, MOST_TAGS
+from longshore.server.models.fields import Count, Kept, Moment, Name, Number, Seconds, SomeSeconds, in_words_of_the_sdk
 from longshore.server.options import MOST_PER_BATCH
+
+Jitter = Annotated[StrictFloat, in_words_of_the_sdk(check_jitter)]
 
 
 class Backoff(BaseModel):
@@ -19,7 +23,7 @@ class Backoff(BaseModel):
     type: Literal["fixed", "exponential"]
     delay: Seconds = Field(description="Seconds before the first repeat.")
     cap: Seconds | None = Field(None, description="Seconds it never exceeds.")
-    jitter: StrictFloat = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
+    jitter: Jitter = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
 
 
 class JobSettings(BaseModel):
@@ -34,8 +38,8 @@ class JobSettings(BaseModel):
     attempts: Count = Field(1, description="Tries in all; 0 is no limit.")
     backoff: Backoff | None = None
     retry_strategy: Name | None = Field(None, description="A strategy that its worker knows by this name.")
-    tags: list[Name] = Field(default_factory=list, max_length=100, json_schema_extra={"default": []})
-    timeout: Seconds | None = Field(None, gt=0, description="Seconds that one try may take.")
+    tags: list[Name] = Field(default_factory=list, max_length=MOST_TAGS, json_schema_extra={"default": []})
+    timeout: SomeSeconds | None = Field(None, description="Seconds that one try may take.")
     parent_id: Name | None = None
     remove_on_complete: Kept = Field(False, description="True, or how many to keep.")
     remove_on_fail: Kept = Field(False, description="True, or how many to keep.")
@@ -70,7 +74,7 @@ class NewJob(JobSettings):
     expires_at: Moment | None = Field(None, description="Not started after this.")
     depends_on: list[Name] = Field(
         default_factory=list,
-        max_length=1_000,
+        max_length=MOST_NAMES,
         description="Ids of jobs that must complete before.",
         json_schema_extra={"default": []},
     )

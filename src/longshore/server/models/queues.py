@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from longshore.backends.contract import QueueInfo
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
-from longshore.server.models.fields import Count, Seconds
+from longshore.server.models.fields import Limit, SomeSeconds
 
 
 class RateView(BaseModel):
@@ -17,8 +17,8 @@ class RateView(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    count: Count = Field(ge=1)
-    per: Seconds = Field(gt=0)
+    count: Limit
+    per: SomeSeconds
 
     def rate(self) -> Rate:
         """As a queue takes it."""
@@ -30,8 +30,8 @@ class LimitsChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"running": 5, "rate": None}]})
 
-    running: Count | None = Field(None, ge=1, description="Jobs that may run at once.")
-    per_key: Count | None = Field(None, ge=1, description="Jobs of one concurrency key that may run at once.")
+    running: Limit | None = Field(None, description="Jobs that may run at once.")
+    per_key: Limit | None = Field(None, description="Jobs of one concurrency key that may run at once.")
     rate: RateView | None = None
     rate_per_key: RateView | None = None
 

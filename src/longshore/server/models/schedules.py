@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from longshore.core.cron import Repeat, Schedule
-from longshore.server.models.fields import Count, Moment, Name, Seconds
+from longshore.server.models.fields import Limit, Moment, Name, Seconds
 from longshore.server.models.jobs import JobView, view
 from longshore.server.models.new_jobs import JobSettings
 
@@ -23,7 +23,7 @@ class RepeatBody(BaseModel):
     cron: str | None = Field(None, max_length=255)
     every: Seconds | None = Field(None, description="Seconds.")
     tz: str = Field("UTC", max_length=255)
-    limit: Count | None = Field(None, ge=1)
+    limit: Limit | None = None
     start: Moment | None = None
     end: Moment | None = None
     on_gap: Literal["next", "skip"] = "next"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.token import Token
-from longshore.server.models.fields import Name, Seconds
+from longshore.server.models.fields import Name, SomeSeconds
 
 ScopeName = Literal["read", "submit", "work", "admin"]
 
@@ -28,7 +28,7 @@ class TokenRequest(BaseModel):
     queues: list[Name] | None = Field(
         None, min_length=1, max_length=1_000, description="The only queues it is good for; left out, all."
     )
-    expires_in: Seconds | None = Field(None, gt=0, description="Seconds; left out, it does not expire.")
+    expires_in: SomeSeconds | None = Field(None, description="Seconds; left out, it does not expire.")
 
 
 class TokenView(BaseModel):

@@ -12,6 +12,7 @@ from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.filtering import JobFilter
+from longshore.core.names import MOST_NAMES, MOST_TAGS
 from longshore.core.payload import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.testing.conformance.staging import (
     STALE,
@@ -125,6 +126,55 @@ class TestBadInput:
     async def test_a_field_of_the_wrong_kind_is_refused_by_name(self, backend: Backend, field: str, value: Any) -> None:
         async with refused(backend, InvalidArgument, field=field):
             await backend.enqueue_job(new_job(**{field: value}))
+
+    @pytest.mark.parametrize("value", [2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400])
+    async def test_a_number_at_or_beyond_64_bits_is_refused_like_any_that_is_too_large(
+        self, backend: Backend, value: int
+    ) -> None:
+        # R8
+        await job_in(backend, S.RUNNING, "running")
+        async with nothing_changes(backend):
+            for name in ("priority", "max_attempts", "max_crashes"):
+                given: dict[str, Any] = {name: value}
+                with pytest.raises(InvalidArgument, match=f"{name}: must be between") as caught:
+                    await backend.enqueue_job(new_job(**given))
+                assert caught.value.field == name
+            for field, call in (*COUNTS.values(), ("after", lambda b, v: b.read_logs("running", v))):
+                with pytest.raises(InvalidArgument, match=f"{field}: must be between"):
+                    await call(backend, value)
+            for cursor in (f"j{value}", f"j-{value}"):
+                if value > 2**63 - 1 or "-" in cursor:
+                    with pytest.raises(InvalidArgument, match="cursor: must be the next_cursor of a page"):
+                        await backend.list_jobs(JobFilter(), cursor=cursor)
+
+    async def test_a_list_of_names_has_a_bound(self, backend: Backend) -> None:
+        # R8
+        tags = [f"t{number}" for number in range(MOST_TAGS)]
+        assert (await enqueue(backend, "tagged", tags=tags)).tags == tuple(tags)
+        many = ["x"] * (MOST_TAGS + 1)
+        lists: dict[str, Call] = {
+            "enqueue": lambda b, v: b.enqueue_job(new_job(tags=v)),
+            "claim": lambda b, v: b.dequeue_jobs("w", v),
+            "cancel": lambda b, v: b.cancel_jobs(v),
+            "delete": lambda b, v: b.delete_jobs(v),
+            "stats": lambda b, v: b.get_job_stats(v),
+        }
+        async with nothing_changes(backend):
+            for call in lists.values():
+                with pytest.raises(InvalidArgument, match=f"tags: must have at most {MOST_TAGS} of them, not 101"):
+                    await call(backend, many)
+            with pytest.raises(InvalidArgument, match=rf"filter\.tags: must have at most {MOST_TAGS} of them"):
+                await backend.list_jobs(JobFilter(tags=many))
+            too_many = [str(number) for number in range(MOST_NAMES + 1)]
+            for field, call in {
+                "job_ids": lambda b, v: b.cancel_jobs(job_ids=v),
+                "depends_on": lambda b, v: b.enqueue_job(new_job(depends_on=v)),
+                "queues": lambda b, v: b.dequeue_jobs("w", queues=v),
+                "filter.ids": lambda b, v: b.list_jobs(JobFilter(ids=v)),
+            }.items():
+                with pytest.raises(InvalidArgument, match=f"must have at most {MOST_NAMES} of them") as caught:
+                    await call(backend, too_many)
+                assert caught.value.field == field
 
     @pytest.mark.parametrize(
         "backoff", [5, {}, {"type": "fixed"}, {"type": "linear", "delay": 1}, {"type": "fixed", "delay": -1}]
