@@ -1,5 +1,7 @@
 """The errors Longshore raises, under the name users import them by."""
 
+from asyncio import CancelledError
+
 from longshore.core.errors import (
     BackendUnavailable,
     CursorExpired,
@@ -34,6 +36,7 @@ __all__ = [
     "InvalidTransition",
     "JobCancelled",
     "JobFailed",
+    "JobInterrupted",
     "JobNotFound",
     "JobNotInflight",
     "KeyReused",
@@ -47,3 +50,11 @@ __all__ = [
     "TokenNotFound",
     "Unauthenticated",
 ]
+
+
+class JobInterrupted(CancelledError):
+    """`job.raise_if_cancelled()` raises it in a task whose end was requested; let it pass, or raise it again.
+
+    It is a CancelledError, not an Exception: `except Exception` around a step of the work does not stop it, and code
+    that cleans up after `asyncio.CancelledError` handles both.
+    """

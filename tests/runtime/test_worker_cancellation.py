@@ -74,6 +74,7 @@ async def test_a_cancellation_nobody_was_told_of_is_found_with_the_next_renewal(
 
 
 async def test_a_result_given_in_spite_of_the_cancellation_counts(backend: Backend, queue: Queue) -> None:
+    # S1
     begun = asyncio.Event()
 
     async def process(job: RunningJob) -> str:
@@ -82,7 +83,7 @@ async def test_a_result_given_in_spite_of_the_cancellation_counts(backend: Backe
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             assert job.cancelled
-        return "almost done anyway"
+        return job.complete("almost done anyway")
 
     async with working(queue, process):
         await queue.add("x", job_id="a")
@@ -187,9 +188,7 @@ def deaf(job: RunningJob, begun: threading.Event) -> str:
         wait.wait(0.01)  # Python code, which an exception from outside reaches
 
 
-@pytest.mark.parametrize(
-    ("work", "status"), [(cooperative, S.COMPLETED), (deaf, S.STOPPED)], ids=["cooperative", "deaf"]
-)
+@pytest.mark.parametrize(("work", "status"), [(cooperative, S.STOPPED), (deaf, S.STOPPED)], ids=["cooperative", "deaf"])
 async def test_a_thread_sees_that_it_is_cancelled_and_is_interrupted_after_the_grace(
     backend: Backend, queue: Queue, work: Callable[[RunningJob, threading.Event], str], status: JobStatus
 ) -> None:

@@ -192,7 +192,8 @@ async def test_of_jobs_that_were_asked_to_stop_only_those_with_a_result_are_over
         begun.set()
         while not job.cancelled:
             threading.Event().wait(0.005)
-        return end()
+        value = end()
+        return value if value is None else job.complete(value)
 
     async with working(queue, in_thread if threads else on_loop, cancel_grace=20) as worker:
         await queue.add("x", job_id="a", attempts=1)

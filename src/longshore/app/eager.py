@@ -110,12 +110,12 @@ def _handle(task: Task[..., R], finished: Finished) -> JobHandle[R]:
 
 async def _run_async(task: Task[..., Any], job: RunningJob) -> Any:
     with running(job):
-        return await task.run_async(job)
+        return job.returned(await task.run_async(job))
 
 
 def _run_here(task: Task[..., Any], job: RunningJob) -> Any:
     with running(job):
-        return task.run_here(job)
+        return job.returned(task.run_here(job))
 
 
 class Finished:

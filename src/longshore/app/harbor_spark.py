@@ -51,7 +51,9 @@ class SparkTask(Task[P, R]):
 
     def _called(self, spark: Any, job: RunningJob) -> Any:
         args, kwargs = self.signature.arguments.read(job.record.payload)
-        return self.signature.result.write(self.function(spark, *args, **kwargs))
+        job.results_written_by(self.signature.result.write)
+        value = self.function(spark, *args, **kwargs)
+        return None if job.said_complete else self.signature.result.write(value)
 
 
 class SparkTaskDecorator(Protocol):

@@ -192,12 +192,16 @@ class Task(Generic[P, R]):
         if self.is_async:
             return self.run_async(job)
         args, kwargs = self.signature.arguments.read(job.record.payload)
-        return self.signature.result.write(self.function(*args, **kwargs))
+        job.results_written_by(self.signature.result.write)
+        value = self.function(*args, **kwargs)
+        return None if job.said_complete else self.signature.result.write(value)
 
     async def run_async(self, job: RunningJob) -> Any:
         """The same for an `async def`."""
         args, kwargs = self.signature.arguments.read(job.record.payload)
-        return self.signature.result.write(await self.function(*args, **kwargs))
+        job.results_written_by(self.signature.result.write)
+        value = await self.function(*args, **kwargs)
+        return None if job.said_complete else self.signature.result.write(value)
 
 
 class AsyncTask(Task[P, R]):

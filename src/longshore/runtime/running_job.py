@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Never, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, overload
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import LeaseLost, LongshoreError
 from longshore.core.job import Job
+from longshore.core.payload import check_json
+from longshore.errors import JobInterrupted
 from longshore.runtime import background
 from longshore.runtime.dependency_results import results_of
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     _Fields = Job
 else:
     _Fields = object
+
+T = TypeVar("T")
 
 
 class Desk(Protocol):
@@ -46,20 +50,44 @@ class RunningJob(_Fields):
     that somebody else has the job now, and that this run should end.
     """
 
-    __slots__ = ("_begun", "_cancelled", "_desk", "checkpoint", "heeded", "record")
+    __slots__ = (
+        "_begun",
+        "_cancelled",
+        "_desk",
+        "_result",
+        "_returned",
+        "_write",
+        "checkpoint",
+        "heeded",
+        "record",
+        "said_complete",
+        "saw_cancel",
+    )
     record: Job
     """The record as it was claimed."""
     heeded: bool
     """Whether the processor knows that its end was asked for."""
+    saw_cancel: bool
+    """Whether the processor read `cancelled` as true before it returned."""
+    said_complete: bool
+    """Whether it called `complete`."""
     _desk: Desk
     _cancelled: bool
     _begun: Callable[[], None] | None
+    _result: Any
+    _returned: bool
+    _write: Callable[[Any], Any] | None
 
     def __init__(self, record: Job, desk: Desk) -> None:
         _set(self, "record", record)
         _set(self, "_desk", desk)
         _set(self, "_cancelled", False)
         _set(self, "heeded", False)
+        _set(self, "saw_cancel", False)
+        _set(self, "said_complete", False)
+        _set(self, "_returned", False)
+        _set(self, "_result", None)
+        _set(self, "_write", None)
         _set(self, "_begun", None)
         _set(self, "checkpoint", record.checkpoint)
 
@@ -78,8 +106,63 @@ class RunningJob(_Fields):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked for its end: by a cancellation, its timeout, a lost lease, or the worker's stop."""
-        self.heed()
+        """Whether its end was requested: by a cancellation, its timeout, a lost lease, or the worker's stop.
+
+        A task that has read this as true and returns did not finish its work, unless it calls `complete`: after a
+        cancellation the job is STOPPED, and when the worker stops it goes back to the queue.
+        """
+        if self._cancelled and not self._returned:
+            _set(self, "saw_cancel", True)
+            _set(self, "heeded", True)
+        return self._cancelled
+
+    def raise_if_cancelled(self) -> None:
+        """Raises JobInterrupted if its end was requested; for loops. A plain call, also in an `async def`."""
+        if self.cancelled:
+            raise JobInterrupted(f"the end of job {self.record.id!r} was requested")
+
+    @overload
+    def complete(self) -> None: ...
+
+    @overload
+    def complete(self, result: T) -> T: ...
+
+    def complete(self, result: Any = None) -> Any:
+        """Says that its work is done: the job is COMPLETED with this result, even if it saw that it should end.
+
+        Returns the result: `return job.complete(total)`. A plain call, also in an `async def`; nothing is stored before
+        the task ends. What the task returns afterwards is not used; an exception it raises is a failure.
+        """
+        value = result if self._write is None else self._write(result)
+        if value is not None:
+            check_json("result", value)
+        _set(self, "_result", value)
+        _set(self, "said_complete", True)
+        return result
+
+    def returned(self, value: Any) -> Any:
+        """For executors: the processor returned this; gives the job's result. Reads of `cancelled` no longer count."""
+        _set(self, "_returned", True)
+        return self._result if self.said_complete else value
+
+    def results_written_by(self, write: Callable[[Any], Any]) -> None:
+        """For tasks: makes JSON data of what is given to `complete`, as of what the function returns."""
+        _set(self, "_write", write)
+
+    def report(self) -> dict[str, bool]:
+        """For executors: what the worker must know of a job that returned in another process."""
+        return {"heeded": self.heeded, "saw": self.saw_cancel, "complete": self.said_complete}
+
+    def take_report(self, told: Mapping[str, Any]) -> None:
+        """For the worker: what was reported, of its own side of the job."""
+        _set(self, "_returned", True)
+        _set(self, "heeded", bool(told.get("heeded")))
+        _set(self, "saw_cancel", bool(told.get("saw")))
+        _set(self, "said_complete", bool(told.get("complete")))
+
+    @property
+    def cancel_requested(self) -> bool:
+        """For executors: the same as `cancelled`, and it does not count as read by the processor."""
         return self._cancelled
 
     def heed(self) -> None:

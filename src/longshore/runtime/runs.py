@@ -66,9 +66,9 @@ class Run:
         if self.called_off == "timeout" or self._is_late:  # it came too late to count
             self.called_off = "timeout"
             return await self.without_an_answer(strategies)
+        if self._stopped_short(value):
+            return await self.without_an_answer(strategies)
         if value is None:
-            if self.called_off == "stopping" and self.job.heeded:  # it was asked to stop in the midst, and did
-                return await self.without_an_answer(strategies)
             return completed(self.record.id, self.record.lease)
         try:
             return completed(self.record.id, self.record.lease, check_json("result", value))
@@ -77,6 +77,13 @@ class Run:
                 refusal.__traceback__ = None  # it tells of nothing but our own looking
             refusal.add_note("the job did its work, but what it returned cannot be stored")
             return await self.failed(refusal, strategies)
+
+    def _stopped_short(self, value: Any) -> bool:
+        """Whether the processor returned because its end was requested, and not because its work was done."""
+        job = self.job
+        if self.called_off is None or job is None or job.said_complete:
+            return False
+        return job.saw_cancel or (self.called_off == "stopping" and value is None and job.heeded)
 
     async def without_an_answer(self, strategies: Mapping[str, Strategy]) -> Outcome | None:
         """The outcome of a run that was called off and gave no answer of its own."""

@@ -145,6 +145,7 @@ class ChildProcess:
             if "failed" not in message:
                 value = json.loads(body) if body else None
                 self.usable = True
+                job.take_report(message)
                 return value
             failure = failure_from(message)
         except (KeyError, TypeError, ValueError) as problem:

@@ -120,7 +120,6 @@ class ProcessExecutor(Executor):
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             job.request_cancel()
-            job.heed()  # its child is told; whether the function looked is not
             return await self._called_off(child, work)
         finally:
             if not work.done():  # called off twice: there is no patience left

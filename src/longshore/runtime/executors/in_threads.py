@@ -80,7 +80,13 @@ class ThreadExecutor(Executor):
 
     def _call(self, job: RunningJob) -> Any:
         with running(job):
-            return self._process(job)
+            try:
+                value = self._process(job)
+            except asyncio.CancelledError:
+                if not job.said_complete:
+                    raise
+                value = None
+            return job.returned(value)
 
     async def _stop(self, hand: Hand, work: asyncio.Future[Answer], job: RunningJob) -> None:
         """Returns when the work has ended."""
@@ -91,8 +97,8 @@ class ThreadExecutor(Executor):
             job.heed()
         if not work.done():
             _log.warning(
-                "job %s does not end although it was called off, and its thread cannot be ended; look at job.cancelled "
-                'in long loops, or run it with executor="process"',
+                "job %s does not end although it was called off, and its thread cannot be ended; call "
+                'job.raise_if_cancelled() in long loops, or run it with executor="process"',
                 job.id,
             )
             raise asyncio.CancelledError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -27,7 +28,12 @@ class LoopExecutor(Executor):
     async def run(self, job: RunningJob) -> Any:
         """In the calling task, whose context is its own."""
         become_current(job)
-        value = await self._process(job)
+        try:
+            value = await self._process(job)
+        except CancelledError:
+            if not job.said_complete:
+                raise
+            value = None
         if value is None:
             job.heed()  # it could not miss the CancelledError that was raised in it
-        return value
+        return job.returned(value)

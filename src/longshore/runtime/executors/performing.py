@@ -43,7 +43,7 @@ class Performer:
 
     def perform(self, job: RunningJob) -> Frame:
         """Runs the job once; one that was called off before it began is not run at all."""
-        if job.cancelled:
+        if job.cancel_requested:
             return told_failure(asyncio.CancelledError()), b""
         try:
             with running(job), self._within():
@@ -52,10 +52,16 @@ class Performer:
                 if inspect.isawaitable(value):
                     value = asyncio.run(self._awaited(job, value))
                 self._interruptible = False
-            return {"done": True}, b"" if value is None else check_json("result", value)
+            return self._told_value(job, value)
         except BaseException as error:
             self._interruptible = False
+            if job.said_complete and isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+                return self._told_value(job, None)
             return told_failure(error), b""
+
+    def _told_value(self, job: RunningJob, value: Any) -> Frame:
+        value = job.returned(value)
+        return {"done": True, **job.report()}, b"" if value is None else check_json("result", value)
 
     def forget(self) -> None:
         """The job is over."""
@@ -75,6 +81,8 @@ class Performer:
         """A signal's handler, the last word before force: a job that waits for something is shaken awake."""
         if self._interruptible:
             self._interruptible = False
+            if self._job is not None:
+                self._job.heed()
             raise KeyboardInterrupt("the job was called off and did not end")
 
     async def _awaited(self, job: RunningJob, work: Awaitable[Any]) -> Any:
@@ -82,9 +90,12 @@ class Performer:
         assert task is not None
         with self._lock:
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-            if job.cancelled:
+            if job.cancel_requested:
                 task.cancel()
-        return await work
+        value = await work
+        if value is None:
+            job.heed()  # it could not miss the CancelledError that was raised in it
+        return value
 
 
 def flush_what_was_printed() -> None:

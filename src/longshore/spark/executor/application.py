@@ -62,7 +62,7 @@ def run_application(
         value = call(spark)
     except BaseException as error:
         with suppress(subprocess.TimeoutExpired):
-            code = java.wait(_DIES_WITHIN if not job.cancelled and not _answers(spark) else 0)
+            code = java.wait(_DIES_WITHIN if not job.cancel_requested and not _answers(spark) else 0)
             raise ProcessDied(_obituary(code)) from error
         raise
     finally:
@@ -104,7 +104,7 @@ class _Watch:
             if self._java.poll() is not None and not self._over.wait(_DIES_WITHIN):
                 _end_with(self._java.returncode)  # the function has not noticed, and perhaps never will
             try:
-                if self._job.cancelled:
+                if self._job.cancel_requested:
                     self._stop_everything()
                 elif self._count is not None and looks % _LOOKS_PER_COUNT == 0:
                     self._tell(*self._count.now())

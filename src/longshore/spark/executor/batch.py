@@ -173,7 +173,9 @@ class Batch:
         if "failed" in message:
             row.fail(failure_from(message))
         else:
-            row.answer.set_result(json.loads(body) if body else None)
+            value = json.loads(body) if body else None
+            row.job.take_report(message)
+            row.answer.set_result(value)
 
     def _gone(self, line: TaskLine, reason: str) -> None:
         """The row that it ran has no answer, and those it had not begun are anybody's."""

@@ -84,7 +84,6 @@ class SparkExecutor(Executor):
             return await asyncio.shield(row.answer)
         except asyncio.CancelledError:
             job.request_cancel()
-            job.heed()  # its task is told; whether the function looked is not
             return await self._called_off(row)
         finally:
             row.answer.cancel()  # called off twice: whatever it still says, nobody waits for it
