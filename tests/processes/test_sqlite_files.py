@@ -6,20 +6,25 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
-from tests.cli.terminal import longshore
+from tests.cli.terminal import PROGRAM, longshore
 from tests.processes.crew import Crew
+from tests.processes.test_server import free_port, start
+from tests.runtime.working import until
 
 OTHER_UID = 65_534
 
@@ -222,3 +227,110 @@ def test_an_existing_store_that_others_may_read_works_and_doctor_says_so(tmp_pat
     assert found["fix"].startswith(f"chmod 600 {path}")
     path.chmod(0o600)
     assert not findings(path, "permissions")
+
+
+# -- R1: a file that vanishes under living processes
+
+
+def remove_store(path: Path, *, how: str = "removed") -> None:
+    """What `rm jobs.db*` does: the folder stays."""
+    for file in path.parent.glob(f"{path.name}*"):
+        if not file.is_dir():
+            if how == "moved":
+                file.rename(file.with_name(f"moved-{file.name}"))
+            else:
+                file.unlink()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced by a copy"])
+async def test_nothing_is_acknowledged_once_the_file_is_not_the_one_at_its_path(how: str, tmp_path: Path) -> None:
+    # R1
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        assert (await backend.get_job("first")).id == "first"
+        assert backend.unusable_because == ""
+        if how == "replaced by a copy":
+            await backend.backup(tmp_path / "copy")
+        remove_store(path, how=how)
+        if how == "replaced by a copy":
+            os.rename(tmp_path / "copy", path)  # noqa: PTH104 - Path.rename is refused in a coroutine
+        with pytest.raises(BackendUnavailable, match=r"was removed or replaced while it was in use.*restart"):
+            await backend.enqueue_job(Job(id="second", type="t"))
+        with pytest.raises(BackendUnavailable, match=r"was removed or replaced while it was in use.*restart"):
+            await backend.get_job("first")
+        with pytest.raises(BackendUnavailable, match="was removed or replaced while it was in use"):
+            await backend.enqueue_job(Job(id="third", type="t"))
+        assert "removed or replaced" in backend.unusable_because
+    if how == "removed":
+        assert "jobs.db" not in modes(tmp_path)
+
+
+async def test_a_log_that_is_removed_under_a_living_writer_is_noticed_and_its_commits_are_kept(tmp_path: Path) -> None:
+    # R1, R7
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        os.unlink(f"{path}-wal")  # noqa: PTH108 - Path.unlink is refused in a coroutine
+        with pytest.raises(BackendUnavailable, match=r"jobs.db-wal was removed or replaced while it was in use"):
+            await backend.enqueue_job(Job(id="second", type="t"))
+    async with SQLiteBackend(path) as backend:
+        assert (await backend.get_job("first")).id == "first"
+
+
+async def test_a_store_is_not_made_anew_while_a_living_process_uses_the_one_that_was_removed(tmp_path: Path) -> None:
+    # R1
+    path = tmp_path / "jobs.db"
+    with Crew(path) as crew:
+        waiter = crew.hire("waiter", "waiter")
+        assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+        remove_store(path)
+        async with SQLiteBackend(path) as backend:
+            with pytest.raises(BackendUnavailable, match="is gone while another process uses it: stop that process"):
+                await backend.enqueue_job(Job(type="t"))
+        assert set(modes(tmp_path)) == {"jobs.db-wake"}
+        await asyncio.to_thread(waiter.kill)
+    async with SQLiteBackend(path) as backend:  # only a living listener counts
+        await backend.enqueue_job(Job(id="new", type="t"))
+    assert "jobs.db" in modes(tmp_path)
+
+
+@pytest.mark.parametrize("log", [b"", b"what was not yet in the file"], ids=["empty", "with commits"])
+async def test_a_store_is_not_made_anew_beside_a_log(log: bytes, tmp_path: Path) -> None:
+    # R1
+    path = tmp_path / "jobs.db"
+    (tmp_path / "jobs.db-wal").write_bytes(log)
+    async with SQLiteBackend(path) as backend:
+        with pytest.raises(BackendUnavailable, match=r"is gone but its log jobs.db-wal is there"):
+            await backend.enqueue_job(Job(type="t"))
+    assert set(modes(tmp_path)) == {"jobs.db-wal"}
+
+
+async def test_a_server_whose_file_was_removed_accepts_nothing_and_is_not_ready(tmp_path: Path) -> None:
+    # R1: `rm jobs.db*` under a living server
+    path = tmp_path / "jobs.db"
+    process = await start(f"sqlite:///{path}", port := free_port(), "")
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+
+            async def ready() -> bool:
+                return (await client.get("/readyz")).status_code == 200
+
+            await until(ready)
+            assert (await client.post("/v1/jobs", json={"type": "t"})).status_code == 202
+            remove_store(path)
+            answer = await client.post("/v1/jobs", json={"type": "t"})
+            assert (answer.status_code, "was removed or replaced while it was in use" in answer.text) == (503, True)
+            answer = await client.get("/readyz")
+            assert answer.status_code == 503
+            assert answer.json()["reason"].startswith("the store's file was removed or replaced while it was in use")
+            assert str(path) not in answer.text  # this page needs no token
+            assert longshore_as_a_process("enqueue", "--url", f"sqlite:///{path}", "t") != 0
+            assert not modes(tmp_path).keys() - {"jobs.db-wake"}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), 30)
+
+
+def longshore_as_a_process(*arguments: str) -> int:
+    return subprocess.run([*PROGRAM, *arguments], check=False, capture_output=True, timeout=60).returncode

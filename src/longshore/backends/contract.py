@@ -186,6 +186,11 @@ class Backend(ABC):
 
     capabilities: Capabilities = Capabilities()
 
+    @property
+    def unusable_because(self) -> str:
+        """Why this store cannot be used until the process is restarted; empty as long as it can."""
+        return ""
+
     # -- a job comes in
 
     @abstractmethod

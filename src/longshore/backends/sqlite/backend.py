@@ -20,7 +20,7 @@ from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.condition import condition_of
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
-from longshore.backends.sqlite.files import make_unfinished
+from longshore.backends.sqlite.files import InPlace, make_unfinished
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.statements import SQL
@@ -32,7 +32,7 @@ from longshore.backends.view import View
 from longshore.core.acting import on_behalf
 from longshore.core.clock import Clock, micros_of
 from longshore.core.condition import Condition
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 
@@ -40,6 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _READERS = 2
+_MOVED = "the store's file was removed or replaced while it was in use; restore it, then restart this process"
 _log = logging.getLogger("longshore.sqlite")
 
 
@@ -66,19 +67,41 @@ class SQLiteBackend(ArchivingBackend):
         self._bell = Bell()
         self._prepared = False
         self._preparing = threading.Lock()
+        self._in_place = InPlace(self.path)
         self._seen: dict[tuple[str, int], int] = {}
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
         self._notice = Notice(self.path, self._bell, self._open)
-        self._writer = Writer(self.path, partial(self._open, of_one_thread=True), self._clock, self._committed)
+        self._writer = Writer(
+            self.path,
+            partial(self._open, of_one_thread=True),
+            self._clock,
+            self._committed,
+            self._in_place.check_commit,
+        )
 
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
         with self._preparing:
             if not self._prepared:
                 prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create)
+                if self._vfs is None:  # a file system of the caller's own has no such files
+                    self._in_place.begin()
                 self._prepared = True
-        return open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread)
+        self._in_place.check()
+        connection = open_connection(
+            self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread
+        )
+        try:
+            self._in_place.check()
+        except BackendUnavailable:
+            close_quietly(connection)
+            raise
+        return connection
+
+    @property
+    def unusable_because(self) -> str:
+        return _MOVED if self._in_place.moved else ""
 
     def _committed(self) -> None:
         self._bell.ring()
@@ -119,6 +142,7 @@ class SQLiteBackend(ArchivingBackend):
                 return look(SQLiteView(connection, self._clock, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
+                self._in_place.check()
 
     async def _listen(self) -> None:
         self._refuse_if_closed()
@@ -160,6 +184,7 @@ class SQLiteBackend(ArchivingBackend):
                     connection.execute("RELEASE enqueue")
                 raise
             connection.execute("RELEASE enqueue")
+            self._in_place.check()
         return answer
 
     def _is_ours(self, connection: apsw.Connection) -> bool:

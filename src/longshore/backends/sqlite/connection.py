@@ -16,7 +16,7 @@ import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
-from longshore.backends.sqlite.files import beside, make_private, refuse_planted
+from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
@@ -125,10 +125,19 @@ def _refuse_odd_places(path: Path) -> None:
         raise BackendUnavailable(f"{path} is a folder; name a file")
     refuse_planted(path)
     log = beside(path, "-wal")
-    if log.exists() and log.stat().st_size > 0 and (not path.exists() or path.stat().st_size == 0):
+    there = path.exists()
+    # the file is looked for again at the end: another process may be making the store, which makes the file first
+    if log.exists() and (not there or (path.stat().st_size == 0 and log.stat().st_size > 0)):
+        if path.exists() and path.stat().st_size > 0:
+            return
         raise BackendUnavailable(
             f"{path} is gone but its log {log.name} is there: restore the file beside its log, or move the log away; "
             "an empty database in its place would lose what the log holds"
+        )
+    if not there and listening(Path(f"{path}-wake")) and not path.exists():
+        raise BackendUnavailable(
+            f"{path} is gone while another process uses it: stop that process, then restore the file from a backup, "
+            "or make a new store"
         )
 
 

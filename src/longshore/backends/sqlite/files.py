@@ -10,6 +10,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+import apsw
+
 from longshore.core.errors import BackendUnavailable
 
 _SOCKET_NAME = re.compile(r"\d+-[0-9a-f]{8}")
@@ -19,6 +21,67 @@ _SOCKET_NAME = re.compile(r"\d+-[0-9a-f]{8}")
 def beside(path: Path, suffix: str) -> Path:
     """The file that SQLite keeps beside the store, like its `-wal`; SQLite follows a symlink to the store first."""
     return Path(f"{os.path.realpath(path)}{suffix}")
+
+
+def identity(file: Path | str) -> tuple[int, int] | None:
+    """Device and inode of the file at this path; None if there is none."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - asked after every commit: Path.stat takes twice as long
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class InPlace:
+    """Whether the store and its log are still the files at their paths: what is written elsewhere is lost.
+
+    Once the store was removed or replaced, the process refuses to use another file in its place until it is restarted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = ""
+        self._store: tuple[int, int] | None = None
+        self._log_of_writer: tuple[object, tuple[int, int] | None] = (None, None)
+        self._log_was_lost = False
+
+    def begin(self) -> None:
+        """Remembers the file, once it is there."""
+        self._log = str(beside(self._path, "-wal"))
+        self._store = identity(self._path)
+        if self._store is None:
+            raise BackendUnavailable(f"{self._path} {_MOVED}")
+
+    @property
+    def moved(self) -> bool:
+        """Whether the file or its log was removed or replaced."""
+        return self._log_was_lost or (self._store is not None and identity(self._path) != self._store)
+
+    def check(self) -> None:
+        """Refuses to go on if the file is another one, or gone."""
+        if self._log_was_lost:
+            raise BackendUnavailable(f"{self._log} {_MOVED}")
+        if self.moved:
+            raise BackendUnavailable(f"{self._path} {_MOVED}")
+
+    def check_commit(self, connection: apsw.Connection) -> None:
+        """After a commit of the writer: refuses to acknowledge what is not in the files at their paths."""
+        self.check()
+        if self._store is None:
+            return
+        log = identity(self._log)
+        writer, before = self._log_of_writer
+        if log is None or (writer is connection and before != log):
+            self._log_was_lost = True
+            connection.pragma("wal_checkpoint(PASSIVE)")  # this process can still read it: keep its commits
+            raise BackendUnavailable(f"{self._log} {_MOVED}")
+        self._log_of_writer = (connection, log)
+
+
+_MOVED = (
+    "was removed or replaced while it was in use. Nothing is acknowledged any more: restore the file, then restart all "
+    "processes that use it"
+)
 
 
 def make_private(path: Path) -> None:

@@ -44,12 +44,18 @@ class Writer:
     """
 
     def __init__(
-        self, path: Path, open_writing: Opener, clock: Callable[[], int], on_commit: Callable[[], None]
+        self,
+        path: Path,
+        open_writing: Opener,
+        clock: Callable[[], int],
+        on_commit: Callable[[], None],
+        check_commit: Callable[[apsw.Connection], None] = lambda _: None,
     ) -> None:
         self._path = path
         self._open = open_writing
         self._clock = clock
         self._on_commit = on_commit
+        self._check_commit = check_commit
         self._urgent: deque[_Request] = deque()
         self._waiting: deque[_Request] = deque()
         self._wake = threading.Condition()
@@ -148,6 +154,7 @@ class Writer:
             if len(begun) > 1:
                 return [self._commit_alone(request) for request in begun]
             raise
+        self._check_commit(connection)
         self._news = self._news or transaction.news
         return outcomes
 
@@ -160,6 +167,7 @@ class Writer:
             outcome = self._perform(transaction, request)
             transaction.finish()
             connection.execute("COMMIT")
+            self._check_commit(connection)
         except BaseException as error:
             told = self._explained(error)
             self._close_connection()  # which takes back what it began

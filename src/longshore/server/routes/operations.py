@@ -64,6 +64,8 @@ async def readiness(here: Here) -> Response:
                 await here.tail.catch_up()
     if here.closing:
         reason = "the server is about to stop"
+    elif here.backend.unusable_because:
+        reason = here.backend.unusable_because
     elif here.tail.silence > here.options.ready_within:
         reason = "the store has not answered for too long"
     told = Readiness(status="not ready" if reason else "ready", reason=reason)
