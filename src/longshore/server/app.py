@@ -22,6 +22,7 @@ from longshore.server.access import Gate, GuardedRoute, OpenGate
 from longshore.server.description import DESCRIPTION, described
 from longshore.server.envelope import Envelope
 from longshore.server.hosts import Hosts
+from longshore.server.metering import BodyMemory
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
 from longshore.server.refusals import Unauthenticated
@@ -99,6 +100,7 @@ def create_app(
     app.state.platform = platform
     app.state.gate = gate or OpenGate()
     app.state.hosts = Hosts(chosen.allowed_hosts, strict=not app.state.gate.authenticates)
+    app.state.body_memory = BodyMemory(chosen.max_body_memory)
     app.router.route_class = GuardedRoute
     for router in (*ROUTERS, *routers):
         app.router.routes.extend(_guarded(router))
@@ -114,6 +116,7 @@ def create_app(
         observe=platform.figures.served,
         is_closing=lambda: platform.closing,
         begin=platform.begin,
+        memory=app.state.body_memory,
     )
     return app
 

@@ -18,6 +18,7 @@ from longshore.core.names import new_id
 from longshore.runtime.logs import request_id
 from longshore.server import problems
 from longshore.server.hosts import Hosts
+from longshore.server.metering import BodyMemory, Meter
 from longshore.server.options import ServerOptions
 from longshore.server.refusals import Overloaded, ShuttingDown, TooLarge, TooSlow, WrongMediaType
 
@@ -59,6 +60,7 @@ class Envelope:
         observe: Observe,
         is_closing: Callable[[], bool],
         begin: Callable[[], Awaitable[None]] | None = None,
+        memory: BodyMemory | None = None,
     ) -> None:
         self._app = app
         self._options = options
@@ -66,6 +68,7 @@ class Envelope:
         self._observe = observe
         self._is_closing = is_closing
         self._begin = begin
+        self._memory = memory or BodyMemory(options.max_body_memory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -83,6 +86,8 @@ class Envelope:
         token = request_id.set(own_id)
         began = perf_counter()
         answer = _Answer(send, own_id, scope["state"].get(IS_WHOLE, lambda: True), head_only=method == "HEAD")
+        is_json = headers.get(b"content-type", b"").lower().startswith(b"application/json")
+        meter = Meter(self._memory, self._options.max_values, is_json=is_json)
         try:
             if scope["state"].get(OVERLOADED):
                 raise Overloaded("more connections are open than this server takes; come back in a moment")
@@ -92,7 +97,7 @@ class Envelope:
             length = self._check_head(headers)
             if self._begin is not None:
                 await self._begin()
-            await self._app(scope, _Body(receive, self._options, length).receive, answer.send)
+            await self._app(scope, _Body(receive, self._options, length, meter).receive, answer.send)
         except LongshoreError as error:
             await self._refuse(scope, receive, answer, problems.problem(error, own_id))
         except ClientDisconnect:
@@ -109,6 +114,7 @@ class Envelope:
             _log.exception("request %s failed: %s %s", own_id, method, _route(scope))
             await self._refuse(scope, receive, answer, problems.unexpected(own_id))
         finally:
+            meter.close()
             seconds = perf_counter() - began
             self._observe(method, _route(scope), answer.status, seconds)
             if self._options.access_log:
@@ -168,8 +174,11 @@ class _Answer:
 class _Body:
     """What is received, counted and timed."""
 
-    def __init__(self, receive: Receive, options: ServerOptions, length: int) -> None:
+    def __init__(self, receive: Receive, options: ServerOptions, length: int, meter: Meter) -> None:
         self._receive = receive
+        self._length = length
+        self._meter = meter
+        self._patience_for_memory = options.body_patience
         self._most = options.max_body
         self._patience = options.body_patience + length / _PER_SECOND
         self._deadline: float | None = None
@@ -186,9 +195,14 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise TooSlow(f"the body was not complete after {self._patience:.0f} seconds") from None
-        self._seen += len(message.get("body", b""))
+        chunk = message.get("body", b"")
+        self._seen += len(chunk)
         if self._seen > self._most:
             raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
+        if chunk:
+            asked_at = asyncio.get_running_loop().time()
+            await self._meter.read(chunk, self._length, self._patience_for_memory)
+            self._deadline += asyncio.get_running_loop().time() - asked_at  # the client is not slow while we wait
         self._complete = not message.get("more_body", False)
         return message
 

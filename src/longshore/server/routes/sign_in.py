@@ -93,9 +93,11 @@ def _form(request: Request, trouble: str, status: int = 200, headers: Mapping[st
 
 
 async def _field(request: Request, name: str) -> str:
-    body = await request.body()
-    if len(body) > _LONGEST:
-        raise TooLarge(f"the form has more than {_LONGEST:,} bytes")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LONGEST:
+            raise TooLarge(f"the form has more than {_LONGEST:,} bytes")
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
     except ValueError:
