@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgu
 from longshore.runtime import events as events_room
 from longshore.testing.conformance.staging import claim, history, job_in, new_job
 from tests.runtime.conftest import OpenBackend
+from tests.runtime.streaming import eventually
 
 S = JobStatus
 IN_TIME = 20
@@ -82,6 +84,177 @@ async def test_a_listener_hears_what_was_added_right_after_it_began(queue: Queue
     [event] = ear.events
     assert (event.queue, event.job_id, event.type, event.to_status) == ("default", job.id, "email", S.INITIAL_PENDING)
     assert (event.job_uid, event.job_seq) == (job.uid, 1)
+
+
+async def test_a_listener_hears_what_another_queue_of_the_backend_adds_right_after_it_began(backend: Backend) -> None:
+    # M6 M-QUE-11 M-EV-16
+    listening, adding = Queue(backend), Queue(backend)
+    ear = Ear()
+    jobs = []
+    for _ in range(20):
+        end = listening.on("job.added", ear)
+        jobs.append((await adding.add("email")).id)
+        await ear.of(len(jobs))
+        end()
+    assert [event.job_id for event in ear.events] == jobs
+
+
+async def test_a_listener_hears_what_another_process_adds_right_after_it_began(
+    queue: Queue, other_backend: Backend
+) -> None:
+    # M6 M-EV-18
+    await other_backend.count_jobs()
+    ear = Ear()
+    queue.on("job.added", ear)
+    job_id = await other_backend.enqueue_job(new_job())
+    await ear.of(1)
+    assert [event.job_id for event in ear.events] == [job_id]
+
+
+def test_a_blocking_listener_hears_what_another_queue_adds_right_after_it_began(
+    backend: Backend, store_url: str
+) -> None:
+    # M6
+    heard: SimpleQueue[str | None] = SimpleQueue()
+    listening, adding = Queue(backend), Queue(backend)
+    keeper = Queue(backend)
+    listening.sync.on("job.added", lambda event: heard.put(event.job_id))
+    job = adding.sync.add("email")
+    assert heard.get(timeout=IN_TIME) == job.id
+    listening.sync.close()
+    adding.sync.close()
+    assert not keeper.closed
+
+
+async def test_a_store_that_does_not_tell_its_end_in_time_refuses_the_listener(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M6
+    assert events_room.PLACE_WITHIN == 1.0
+
+    async def never() -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with monkeypatch.context() as silent:
+        silent.setattr(events_room, "PLACE_WITHIN", 0.01)
+        silent.setattr(backend, "end_of_events", never)
+        with pytest.raises(BackendUnavailable, match=r"call on\(\) again"):
+            queue.on("job.added", Ear())
+    ear = Ear()
+    queue.on("job.added", ear)
+    await queue.add("email")
+    await ear.of(1)
+
+
+LIFE = ("job.added", "job.active", "job.completed")
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "suspends"])
+async def test_separate_listeners_hear_one_jobs_events_in_order(queue: Queue, kind: str) -> None:
+    # M2 M-EV-01
+    heard: dict[str | None, list[str]] = {}
+
+    def plain(event: JobEvent) -> None:
+        heard.setdefault(event.job_id, []).append(event.event)
+
+    async def asynchronous(event: JobEvent) -> None:
+        plain(event)
+
+    async def suspends(event: JobEvent) -> None:
+        await asyncio.sleep(0)
+        plain(event)
+
+    listener = {"plain": plain, "async": asynchronous, "suspends": suspends}[kind]
+    for name in reversed(LIFE):
+        queue.on(name, listener)
+    count = 60
+
+    async def live(number: int) -> None:
+        await queue.add("email", job_id=f"j{number}")
+        for job in await queue.dequeue_jobs("w"):
+            await queue.complete_job(job.id)
+
+    await asyncio.gather(*(live(number) for number in range(count)))
+    while left := await queue.dequeue_jobs("w"):
+        await queue.complete_job(left[0].id)
+    await eventually(lambda: sum(map(len, heard.values())) == 3 * count)
+    assert {job_id: names for job_id, names in heard.items() if names != list(LIFE)} == {}
+
+
+def test_separate_blocking_listeners_hear_one_jobs_events_in_order(backend: Backend, store_url: str) -> None:
+    # M2 M-EV-01
+    heard: SimpleQueue[tuple[str | None, str]] = SimpleQueue()
+    keeper, queue = Queue(backend), Queue(backend)
+    for name in reversed(LIFE):
+        queue.sync.on(name, lambda event: heard.put((event.job_id, event.event)))
+    for number in range(30):
+        queue.sync.add("email", job_id=f"j{number}")
+        for job in queue.sync.dequeue_jobs("w"):
+            queue.sync.complete_job(job.id)
+    told: dict[str | None, list[str]] = {}
+    for _ in range(90):
+        job_id, event = heard.get(timeout=IN_TIME)
+        told.setdefault(job_id, []).append(event)
+    queue.sync.close()
+    assert {job_id: names for job_id, names in told.items() if names != list(LIFE)} == {}
+    assert not keeper.closed
+
+
+async def test_a_queue_reads_the_log_once_for_all_of_its_listeners(
+    queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # M2
+    places: list[Any] = []
+    read = backend.read_events
+
+    async def counted(*args: Any, **kwargs: Any) -> list[JobEvent]:
+        found = await read(*args, **kwargs)
+        places.extend(event.cursor for event in found)
+        return found
+
+    monkeypatch.setattr(backend, "read_events", counted)
+    ears = [Ear() for _ in range(5)]
+    for ear in ears:
+        queue.on("job.added", ear)
+    for _ in range(10):
+        await queue.add("email")
+    for ear in ears:
+        await ear.of(10)
+    assert len(places) == len(set(places)) == 10
+
+
+async def test_a_listener_whose_buffer_is_full_reads_on_from_the_log_and_misses_nothing(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # M2
+    assert events_room.BUFFERED == 1_000
+    monkeypatch.setattr(events_room, "BUFFERED", 5)
+    quick, slow, free = Ear(), Ear(), asyncio.Event()
+
+    async def slowly(event: JobEvent) -> None:
+        await free.wait()
+        slow(event)
+
+    queue.on("job.added", slowly)
+    queue.on("job.added", quick)
+    with caplog.at_level(logging.WARNING, "longshore.events"):
+        jobs = [(await queue.add("email")).id for _ in range(30)]
+        await quick.of(30)
+        free.set()
+        await slow.of(30)
+        free.clear()
+        jobs += [(await queue.add("email")).id for _ in range(30)]
+        await quick.of(60)
+        free.set()
+        await slow.of(60)
+        jobs += [(await queue.add("email")).id for _ in range(3)]
+        await slow.of(63)
+        await quick.of(63)
+    assert [event.job_id for event in slow.events] == jobs
+    assert [event.job_id for event in quick.events] == jobs
+    assert len(caplog.records) == 1
+    assert "reads on from the log" in caplog.text
 
 
 async def test_a_listener_hears_nothing_of_what_was_before(queue: Queue) -> None:
@@ -375,27 +548,20 @@ async def test_a_store_that_cannot_be_read_for_a_while_delays_events_and_loses_n
     assert "the network is down" in caplog.text
 
 
-async def test_a_store_that_cannot_be_asked_at_first_is_asked_again(
+async def test_a_store_that_cannot_be_asked_refuses_the_listener_and_holds_up_nothing(
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # M-EV-17
-    ear, asked = Ear(), threading.Event()
-    end = backend.end_of_events
+    # M6 M-EV-17
+    async def unavailable() -> str:
+        raise BackendUnavailable("starting")
 
-    async def at_first_not() -> str:
-        if not asked.is_set():
-            asked.set()
-            raise BackendUnavailable("starting")
-        found = await end()
-        ready.set()
-        return found
-
-    ready = asyncio.Event()
-    monkeypatch.setattr(backend, "end_of_events", at_first_not)
+    with monkeypatch.context() as starting:
+        starting.setattr(backend, "end_of_events", unavailable)
+        with pytest.raises(BackendUnavailable, match="starting"):
+            queue.on("job.added", Ear())
+        await queue.count_jobs()
+    ear = Ear()
     queue.on("job.added", ear)
-    await queue.count_jobs()  # is not held up, nor failed, by a listener that has not begun
-    async with asyncio.timeout(IN_TIME):
-        await ready.wait()
     await queue.add("email")
     await ear.of(1)
 

@@ -39,6 +39,14 @@ def event_number(cursor: object, ends: LogEnds) -> int:
     return number
 
 
+def comes_after(cursor: str, place: str) -> bool:
+    """Whether one cursor lies after another of the same log; True if they cannot be compared."""
+    found, before = _EVENT.fullmatch(cursor), _EVENT.fullmatch(place)
+    if found is None or before is None or found[1] != before[1]:
+        return True
+    return int(found[2]) > int(before[2])
+
+
 def job_cursor(uid: int) -> str:
     """The place of one job in a listing."""
     return f"j{uid}"

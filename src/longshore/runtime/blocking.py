@@ -19,7 +19,7 @@ from longshore.core.job import Job, JobEvent
 from longshore.core.moments import Duration
 from longshore.runtime import background
 from longshore.runtime.adding import AddOptions, AnySpec
-from longshore.runtime.events import EventListener
+from longshore.runtime.events import EventListener, place_now
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.streams import JobStream
 
@@ -146,8 +146,11 @@ class BlockingQueue:
         if inspect.iscoroutinefunction(listener):
             raise InvalidArgument("listener", "must be a plain function here; an async one goes with queue.on()")
 
+        self.queue._check_listener(event, listener)
+        place = place_now(self.queue.backend)
+
         async def listening() -> Callable[[], None]:
-            return self.queue.on(event, _Ear(listener) if callable(listener) else listener)
+            return self.queue._listen_from(place, event, _Ear(listener))
 
         return background.run(listening())
 

@@ -1,18 +1,21 @@
-"""Listeners: each follows the durable log from where it began, whoever writes it, and calls a user's function."""
+"""Listeners: a Queue reads the durable log once and calls the functions of its users in the order of the log."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
 from difflib import get_close_matches
+from time import monotonic
 from typing import Any
 
 from longshore.backends.contract import Backend
-from longshore.core.errors import CursorExpired, InvalidArgument, LongshoreError, QueueClosed
+from longshore.backends.cursors import comes_after
+from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
 from longshore.runtime import background
 
@@ -53,6 +56,19 @@ EVENTS = (
     "worker.drained",
 )
 
+ALIASES: dict[str, tuple[str, Callable[[JobEvent], bool]]] = {
+    "job.attempt_failed": ("job.failed", lambda event: not event.detail["final"]),
+    "job.retry_scheduled": ("job.delayed", lambda event: event.execution > 0),
+}
+"""Names to listen by that select some events of another name; the event itself keeps its own name."""
+
+BUFFERED = 1_000
+"""Events that wait in memory for a listener that is busy; after that it reads them from the log."""
+PLACE_WITHIN = 1.0
+"""Seconds in which the store must tell the end of its log when a listener begins."""
+_GRACE = 0.02
+"""Seconds for which the other listeners wait for one that is at work, so that all hear in the order of the log. One
+that took longer is not waited for until it is quick again."""
 _AT_ONCE = 200
 """Events read by one look: few enough that a plain function called for each does not hold up the loop for long."""
 _PATIENCE = 1.0
@@ -63,143 +79,290 @@ _log = logging.getLogger("longshore.events")
 
 
 def check_event(event: object) -> str:
-    """The name of an event, or "*" for all of them."""
-    if event == EVERY or event in EVENTS:
+    """The name or alias of an event, or "*" for all of them."""
+    if event == EVERY or event in EVENTS or event in tuple(ALIASES):
         return str(event)
-    near = get_close_matches(str(event), EVENTS, n=2)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(EVENTS)}, and * for all"
+    names = (*EVENTS, *ALIASES)
+    near = get_close_matches(str(event), names, n=2)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(names)}, and * for all"
     raise InvalidArgument("event", f"there is no event {event!r}{hint}")
 
 
-class Listener:
-    """One function that is told of events, in the order of the log, in the event loop that asked for it.
+def is_named(event: JobEvent, name: str) -> bool:
+    """Whether a listener for this name, alias or "*" hears the event."""
+    if name in (EVERY, event.event):
+        return True
+    own_name, selects = ALIASES.get(name, ("", bool))
+    return own_name == event.event and selects(event)
 
-    Each has its own place in the log, so that one that is slow or fails holds up nobody else, and nothing piles up in
-    memory.
-    """
 
-    def __init__(self, backend: Backend, queue: str | None, event: str, call: EventListener) -> None:
-        self._backend = backend
-        self._queue = queue
-        self._event = check_event(event)
-        if not callable(call):
-            raise InvalidArgument("listener", f"must be a function that takes a JobEvent, not {call!r}")
-        self._call = call
-        self._loop = asyncio.get_running_loop()
+def place_now(backend: Backend) -> str:
+    """The present end of the log, for a listener that begins; waits in the calling thread, at most `PLACE_WITHIN`."""
+    asked = background.submit(backend.end_of_events())
+    try:
+        return asked.result(PLACE_WITHIN)
+    except TimeoutError:
+        asked.cancel()
+        raise BackendUnavailable(
+            f"the store did not tell the end of its event log within {PLACE_WITHIN:g} s; check that it can be reached, "
+            "then call on() again"
+        ) from None
+
+
+class Follower:
+    """Reads the log for all listeners of one Queue in one event loop, and gives each event to them in turn."""
+
+    def __init__(self, backend: Backend, queue: str | None, place: str) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.backend = backend
+        self.queue = queue
+        self.listeners: list[Listener] = []
+        self.given = place
+        """The cursor of the last event that was given to the listeners."""
+        self._place: str | None = place
         self._over = False
-        self._telling = False
-        self._begun: Future[str] = background.submit(backend.end_of_events())
-        self._found_beginning = False
-        self._work = self._loop.create_task(self._follow())
-        self._work.add_done_callback(self._let_go)
+        self._work = self.loop.create_task(self._follow())
 
-    def stop(self) -> None:
-        """Hears nothing more; what it is doing with an event it may finish. From any thread."""
-        self._over = True
+    @property
+    def over(self) -> bool:
+        """Whether it follows no longer."""
+        return self._over or self._work.done()
+
+    def listen(self, event: str, call: EventListener, place: str) -> Listener:
+        """One more listener, which hears what comes after this place."""
+        listener = Listener(self, event, call, place)
+        self.listeners.append(listener)
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """The listener hears nothing more; without any the log is not read. From any thread."""
+        listener.over = True
         try:
-            here = asyncio.get_running_loop() is self._loop
+            here = asyncio.get_running_loop() is self.loop
         except RuntimeError:
             here = False
         if here:
-            self._leave()
+            self._leave(listener)
         else:
             with suppress(RuntimeError):  # its loop has closed, and it with it
-                self._loop.call_soon_threadsafe(self._leave)
+                self.loop.call_soon_threadsafe(self._leave, listener)
 
-    @property
-    def begins(self) -> bool:
-        """Whether it has not found its place in the log yet."""
-        return not self._begun.done()
+    def _leave(self, listener: Listener) -> None:
+        if listener in self.listeners:
+            self.listeners.remove(listener)
+        listener.stop()
+        if not self.listeners:
+            self._over = True
+            if asyncio.current_task(self.loop) is not self._work:  # a plain listener may end itself
+                self._work.cancel()
 
-    async def begun(self) -> None:
-        """Waits until it hears whatever is committed from now on, or could not find out; never raises for it."""
-        place = asyncio.wrap_future(self._begun)
-        place.add_done_callback(_look_at)
-        await asyncio.wait([place])
-
-    async def ended(self) -> None:
-        """Waits until it has stopped following; not for a function that is still at work."""
-        if not self._telling and asyncio.get_running_loop() is self._loop:
-            await asyncio.wait([self._work])
-
-    def _leave(self) -> None:
-        if not self._telling:
-            self._work.cancel()
-
-    def _let_go(self, _: object) -> None:
-        """Whoever keeps the function that ends this listener need not keep what it called."""
-        self._call = _nobody
+    async def end(self) -> None:
+        """Ends all listeners; waits until the log is not read any more, not for a function that is still at work."""
+        listeners = list(self.listeners)
+        for listener in listeners:
+            self.leave(listener)
+        if asyncio.get_running_loop() is self.loop:
+            for listener in listeners:
+                await listener.ended()
+            if asyncio.current_task() is not self._work:
+                await asyncio.wait([self._work])
 
     async def _follow(self) -> None:
-        place: str | None = None
         pause = _SHORTEST_PAUSE
         while not self._over:
             try:
-                if place is None:
-                    place = await self._beginning()
-                place = await self._tell_what_is_new(place)
+                if self._place is None:
+                    self._place = await self.backend.end_of_events()
+                self._place = await self._give_what_is_new(self._place)
                 if not self._over:
-                    await self._backend.wait_for_change(_PATIENCE, after=place)
+                    await self.backend.wait_for_change(_PATIENCE, after=self._place)
                 pause = _SHORTEST_PAUSE
             except QueueClosed:
                 return
             except CursorExpired as error:
-                _log.warning("a listener for %s missed events and goes on with new ones: %s", self._event, error)
-                place = None
+                names = ", ".join(sorted({listener.event for listener in self.listeners}))
+                _log.warning("the listeners for %s missed events and go on with new ones: %s", names, error)
+                self._place = None
                 await asyncio.sleep(pause)
-            except Exception as error:  # it must never fall silent: whatever is wrong may pass
+            except Exception as error:  # it must never fall silent: the cause may pass
                 known = isinstance(error, LongshoreError)
                 _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _beginning(self) -> str:
-        if self._found_beginning:  # and lost it again
-            return await self._backend.end_of_events()
-        self._found_beginning = True
-        return await asyncio.wrap_future(self._begun)
-
-    async def _tell_what_is_new(self, place: str) -> str:
-        """Tells of the events after this place; returns the place after them."""
-        events = await self._backend.read_events(place, _AT_ONCE, queue=self._queue)
+    async def _give_what_is_new(self, place: str) -> str:
+        """Gives the events after this place to the listeners; returns the place after them."""
+        events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
         if not events:
-            # what woke us was another queue's: from now on it is behind us, or we would be woken by it again and again
-            end = await self._backend.end_of_events()
-            events = await self._backend.read_events(place, _AT_ONCE, queue=self._queue)
+            # the change was of another queue: its end is the new place, or the next wait would return at once again
+            end = await self.backend.end_of_events()
+            events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
             if not events:
                 return end
         for event in events:
             if self._over:
                 break
-            if self._event in (EVERY, event.event):
-                await self._tell(event)
-            place = event.cursor
+            await self._give(event)
+            place = self._place = event.cursor
         return place
 
-    async def _tell(self, event: JobEvent) -> None:
-        self._telling = True
+    async def _give(self, event: JobEvent) -> None:
+        self.given = event.cursor
+        begun = []
+        for listener in list(self.listeners):
+            work = listener.give(event)
+            if work is not None:
+                begun.append(work)
+        if begun:
+            await asyncio.wait(begun, timeout=_GRACE)
+
+
+class Listener:
+    """One function that is called with events, one at a time and in the order of the log.
+
+    It holds up no other listener for long, whatever it does. While it is at work, up to `BUFFERED` events wait in
+    memory; after that it reads the log from its own cursor until it has caught up.
+    """
+
+    def __init__(self, follower: Follower, event: str, call: EventListener, place: str) -> None:
+        self.event = event
+        self.over = False
+        self._follower = follower
+        self._call = call
+        self._after = place
+        """It hears only what comes after this."""
+        self._context = copy_context()
+        self._waiting: deque[JobEvent] = deque()
+        self._behind: str | None = None
+        """Where it reads on in the log, once its buffer was full."""
+        self._warned = False
+        self._slow = False
+        self._telling = False
+        self._work: asyncio.Task[None] | None = None
+
+    def give(self, event: JobEvent) -> asyncio.Task[None] | None:
+        """Calls the function with an event that it should hear, or keeps the event while it is at work.
+
+        Returns the work that the call began, unless nobody should wait for it.
+        """
+        if self.over or self._behind is not None:
+            return None
+        if not is_named(event, self.event) or not comes_after(event.cursor, self._after):
+            return None
+        if self._work is not None:
+            self._keep(event)
+            return None
+        answer = self._context.run(self._begin, event)
+        if answer is None:
+            return None
+        work = self._follower.loop.create_task(self._go_on(answer, event), context=self._context)
+        self._work = work
+        return None if self._slow else work
+
+    def stop(self) -> None:
+        """Hears nothing more; what it is doing with an event it may finish."""
+        self.over = True
+        self._waiting.clear()
+        if self._work is None:
+            self._call = _nothing
+        elif not self._telling:
+            self._work.cancel()
+
+    async def ended(self) -> None:
+        """Waits until it reads the log no longer; not for a function that is still at work."""
+        if self._work is not None and not self._telling:
+            await asyncio.wait([self._work])
+
+    def _keep(self, event: JobEvent) -> None:
+        if len(self._waiting) < BUFFERED:
+            self._waiting.append(event)
+            return
+        self._behind = self._waiting[-1].cursor
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "a listener for %s is %d events behind and reads on from the log; nothing is lost", self.event, BUFFERED
+            )
+
+    def _begin(self, event: JobEvent) -> Awaitable[Any] | None:
+        """Calls the function; returns what is left to await."""
         try:
             answer = self._call(event)
-            if inspect.isawaitable(answer):
-                await answer
         except asyncio.CancelledError:
-            if self._work.cancelling():
-                raise
-            _log.warning("a listener for %s was cancelled by what it awaited, on %s", self._event, _name(event))
+            self._tell_of_cancellation(event)
         except Exception:
-            _log.exception("a listener for %s failed on %s", self._event, _name(event))
+            self._tell_of_failure(event)
+        else:
+            return answer if inspect.isawaitable(answer) else None
+        return None
+
+    async def _go_on(self, answer: Awaitable[Any], event: JobEvent) -> None:
+        """Waits for the first call, then makes the calls that have gathered meanwhile."""
+        try:
+            await self._finish(answer, event)
+            pause = _SHORTEST_PAUSE
+            while not self.over and (self._waiting or self._behind is not None):
+                if self._waiting:
+                    await self._tell(self._waiting.popleft())
+                    continue
+                try:
+                    await self._read_on(str(self._behind))
+                    pause = _SHORTEST_PAUSE
+                except QueueClosed:
+                    return
+                except CursorExpired as error:
+                    _log.warning("a listener for %s missed events and goes on with new ones: %s", self.event, error)
+                    self._behind = None
+                except Exception as error:
+                    _log.warning("the events cannot be read now, trying again: %s", error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+        finally:
+            self._work = None
+            if self.over:  # the function that ends a listener may be kept for long: it need not keep what was called
+                self._call = _nothing
+
+    async def _read_on(self, place: str) -> None:
+        """Calls the function with a page of the log; is not behind any more once it has passed the follower."""
+        events = await self._follower.backend.read_events(place, _AT_ONCE, queue=self._follower.queue)
+        for event in events:
+            if self.over:
+                return
+            if is_named(event, self.event):
+                await self._tell(event)
+            self._behind = event.cursor
+        if self._behind is not None and not comes_after(self._follower.given, self._behind):
+            self._after, self._behind = self._behind, None
+
+    async def _tell(self, event: JobEvent) -> None:
+        answer = self._begin(event)
+        if answer is not None:
+            await self._finish(answer, event)
+
+    async def _finish(self, answer: Awaitable[Any], event: JobEvent) -> None:
+        began = monotonic()
+        self._telling = True
+        try:
+            await answer
+        except asyncio.CancelledError:
+            if self._work is not None and self._work.cancelling():
+                raise
+            self._tell_of_cancellation(event)
+        except Exception:
+            self._tell_of_failure(event)
         finally:
             self._telling = False
+            self._slow = monotonic() - began > _GRACE
+
+    def _tell_of_cancellation(self, event: JobEvent) -> None:
+        _log.warning("a listener for %s was cancelled by what it awaited, on %s", self.event, _name(event))
+
+    def _tell_of_failure(self, event: JobEvent) -> None:
+        _log.exception("a listener for %s failed on %s", self.event, _name(event))
 
 
-def _nobody(_: JobEvent) -> None:
-    """Hears nothing."""
-
-
-def _look_at(place: asyncio.Future[str]) -> None:
-    """A failure is the listener's to tell of, and it does."""
-    if not place.cancelled():
-        place.exception()
+def _nothing(_: JobEvent) -> None:
+    """Does nothing."""
 
 
 def _name(event: JobEvent) -> str:

@@ -19,7 +19,7 @@ from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import Duration, Moment
 from longshore.runtime import adding, dead_letters, listing
 from longshore.runtime.adding import AddOptions, AnySpec, BackoffLike
-from longshore.runtime.events import EventListener, Listener
+from longshore.runtime.events import EventListener, Follower, check_event, place_now
 from longshore.runtime.listing import StatusLike
 from longshore.runtime.schedule_verbs import ScheduleVerbs
 from longshore.runtime.streams import JobStream
@@ -207,23 +207,33 @@ class Queue(ScheduleVerbs):
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
         """Calls the listener with every event of this name ("*": of any) from now on, whichever process it happens in.
 
-        It is called in the running event loop, and may be a plain or an async function; one job's events come in
-        order. Returns a function that ends it.
+        When it returns, the listener hears all that is committed after; BackendUnavailable if the store does not answer
+        within a second. The listener is called in the running event loop, and may be a plain or an async function; one
+        job's events come in order, to all listeners of this queue. Returns a function that ends it.
         """
-        self._refuse_if_closed()
+        self._check_listener(event, listener)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError("on() needs a running event loop to call the listener in; use queue.sync.on()") from None
-        listening = Listener(self.backend, self.name, event, listener)
-        self._listeners.append(listening)
+        return self._listen_from(place_now(self.backend), event, listener)
 
-        def unsubscribe() -> None:
-            if listening in self._listeners:
-                self._listeners.remove(listening)
-            listening.stop()
+    def _listen_from(self, place: str, event: str, listener: EventListener) -> Callable[[], None]:
+        """As `on`, from a place in the log that is known: the present end of it."""
+        loop = asyncio.get_running_loop()
+        self._followers = [follower for follower in self._followers if not follower.over]
+        follower = next((follower for follower in self._followers if follower.loop is loop), None)
+        if follower is None:
+            follower = Follower(self.backend, self.name, place)
+            self._followers.append(follower)
+        listening = follower.listen(event, listener, place)
+        return lambda: follower.leave(listening)
 
-        return unsubscribe
+    def _check_listener(self, event: str, listener: EventListener) -> None:
+        self._refuse_if_closed()
+        check_event(event)
+        if not callable(listener):
+            raise InvalidArgument("listener", f"must be a function that takes a JobEvent, not {listener!r}")
 
     # -- an operator acts
 
@@ -307,11 +317,9 @@ class Queue(ScheduleVerbs):
                 raise error
 
     async def _drop_listeners(self) -> None:
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener.stop()
-        for listener in listeners:
-            await listener.ended()
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            await follower.end()
 
     async def __aenter__(self) -> Self:
         return self

@@ -27,7 +27,7 @@ from longshore.core.limits import Limits, Rate
 from longshore.core.moments import Duration, Moment
 from longshore.runtime import by_filter
 from longshore.runtime.dock import dock_of
-from longshore.runtime.events import Listener
+from longshore.runtime.events import Follower
 from longshore.runtime.explaining import explain
 from longshore.runtime.scope import Scope
 from longshore.runtime.streams import ALL_WORKERS, disowns, end_in_log
@@ -46,7 +46,7 @@ class QueueVerbs:
         self.backend = backend
         self.name = self._scope.name
         self._ended: Future[None] | None = None
-        self._listeners: list[Listener] = []
+        self._followers: list[Follower] = []
         self._dock = dock_of(backend)
         self._dock.opened(self)
 
@@ -60,10 +60,8 @@ class QueueVerbs:
             raise QueueClosed(self.words_when_closed)
 
     async def _open(self) -> Backend:
-        """The backend, for a verb that may begin: not closed, and whoever listens hears what comes of it."""
+        """The backend, for a verb that may begin: QueueClosed if this queue was closed."""
         self._refuse_if_closed()
-        for listener in [listener for listener in self._listeners if listener.begins]:
-            await listener.begun()
         return self.backend
 
     async def _open_for(self, job_id: str) -> Backend:
