@@ -6,11 +6,13 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 import pytest
 
-from longshore import Harbor, JobStatus, current_job
+from longshore import Harbor, JobFilter, JobStatus, Worker, current_job
+from longshore.app.routing import Router
 from longshore.core.errors import InvalidArgument, JobFailed
 from longshore.runtime.retries import by_error
 from tests.app import dockyard
@@ -47,7 +49,80 @@ async def test_a_tasks_memory_limit_holds(yard: Harbor) -> None:
         await handle.result()
 
 
-async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_names(stored_harbor: Harbor) -> None:
+async def test_a_harbors_worker_leaves_types_it_does_not_know_to_others(stored_harbor: Harbor) -> None:
+    # S5
+    ran = []
+
+    @stored_harbor.task
+    def known(number: int) -> None:
+        ran.append(number)
+        if number == 1:
+            stored_harbor.task(name="late")(lambda: ran.append(2))
+
+    queue = stored_harbor.queue()
+    await queue.add("send_emial")
+    await queue.add("late")
+    await known.enqueue(1)
+    await stored_harbor.run_until_empty()
+    assert ran == [1, 2]  # what is declared later counts, too
+    [left] = (await stored_harbor.backend.list_jobs(JobFilter(types=("send_emial",)))).items
+    assert (left.status, left.executions) == (JobStatus.INITIAL_PENDING, 0)
+
+
+async def test_a_harbor_without_tasks_claims_nothing(stored_harbor: Harbor) -> None:
+    # S5
+    added = await stored_harbor.queue().add("send_email")
+    await stored_harbor.run_until_empty()
+    assert (await stored_harbor.queue().get_job(added.id)).status is JobStatus.INITIAL_PENDING
+
+
+async def test_a_worker_tells_which_types_it_claims(stored_harbor: Harbor) -> None:
+    # S5
+    @stored_harbor.task
+    def resize() -> None: ...
+
+    async def plain(_: object) -> None: ...
+
+    async with stored_harbor.worker(id="of the harbor"), Worker(stored_harbor.queue(), plain, id="plain"):
+        async with asyncio.timeout(20):
+            while len(workers := await stored_harbor.backend.list_workers()) < 2:
+                await stored_harbor.backend.wait_for_change(0.05)
+    told = {worker.id: worker.types for worker in workers}
+    assert told["plain"] is None
+    assert "resize" in (told["of the harbor"] or ())
+
+
+async def test_a_worker_does_not_look_again_and_again_while_only_other_types_wait(stored_harbor: Harbor) -> None:
+    # S5
+    @stored_harbor.task
+    def known() -> None: ...
+
+    queue = stored_harbor.queue()
+    await queue.add_bulk([("other",) for _ in range(50)])
+    await queue.add("other", delay=0.05)
+    looks = 0
+    claim = stored_harbor.backend.settle_and_dequeue
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await claim(*args, **kwargs)
+
+    stored_harbor.backend.settle_and_dequeue = counted  # type: ignore[method-assign]  # counts, and calls the real one
+    began = monotonic()
+    async with stored_harbor.worker(poll_interval=0.1):
+        while monotonic() - began < 1:
+            await stored_harbor.backend.wait_for_change(0.1)
+        assert 2 <= looks <= 60
+        handle = await known.enqueue()
+        await handle.result(timeout=20)
+
+
+async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_names(
+    stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Router, "types", None)  # a worker that claims all types, as older ones do
+
     @stored_harbor.task
     def send_email() -> None: ...
 
@@ -73,7 +148,11 @@ async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_n
     }
 
 
-async def test_a_type_no_worker_knows_is_warned_of_once(harbor: Harbor, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_type_no_worker_knows_is_warned_of_once(
+    harbor: Harbor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Router, "types", None)
+
     @harbor.task
     def send_email() -> None: ...
 

@@ -435,7 +435,9 @@ class TwoStores:
             if cursor is None:
                 return cast("list[Job]", self.uids(jobs)) if which else jobs
 
-    def claimable_now(self, wanted: Sequence[str], among: Sequence[str] | None) -> list[Job] | None:
+    def claimable_now(
+        self, wanted: Sequence[str], among: Sequence[str] | None, types: Sequence[str] | None
+    ) -> list[Job] | None:
         """A reference for the claim: who may start, in order, by the jobs as anybody can read them.
 
         None where that is not enough: with rates, and when a job is past its time (a claim that meets it ends it, and
@@ -459,6 +461,7 @@ class TwoStores:
         if self.ever_rated or outlived:
             return None
         line = [job for job in jobs if due(job) and set(wanted) <= set(job.tags)]
+        line = [job for job in line if types is None or job.type in types]
         line = [job for job in line if job.queue not in self.paused and (among is None or job.queue in among)]
         holding = Counter(job.queue for job in jobs if job.status in HOLDS_CAPACITY)
         by_key = Counter((job.queue, job.concurrency_key) for job in jobs if job.status in HOLDS_CAPACITY)
@@ -520,8 +523,9 @@ class TwoStores:
         wanted = some(chance, TAGS, 2) if chance.randrange(2) else []
         among = some(chance, QUEUES, 2) or None if rarely(chance) else None
         limit, worker, lease = chance.randint(1, 4), chance.choice(WORKERS), chance.choice((10, 30, 30, None))
-        expected = self.claimable_now(wanted, among)
-        jobs = self.ask("dequeue_jobs", worker, wanted, limit, queues=among, lease=lease)
+        types = chance.choice((None, None, ["t"], ["u", "unheard of"], ["t", "u"], []))  # S5
+        expected = self.claimable_now(wanted, among, types)
+        jobs = self.ask("dequeue_jobs", worker, wanted, limit, queues=among, lease=lease, types=types)
         if expected is not None:
             taken, wanted_ids = [job.id for job in jobs], [job.id for job in expected[:limit]]
             assert taken == wanted_ids, f"claimed {taken}, but {wanted_ids} stand first in line"
@@ -529,6 +533,7 @@ class TwoStores:
         for job in jobs:
             fits = set(wanted) <= set(job.tags) and (among is None or job.queue in among)
             assert fits, f"claimed {brief(job)} for {wanted} in {among}"
+            assert types is None or job.type in types, f"claimed {brief(job)} for the types {types}"
 
     def note_claims(self, memory: Sequence[Job], second: Sequence[Job]) -> None:
         for job, theirs in zip(memory, second, strict=True):
@@ -591,8 +596,9 @@ class TwoStores:
         if chance.random() < 0.5:
             report = self.ask("settle_jobs", outcomes)
         else:
-            limit = chance.randint(0, 3)
-            report, _ = self.ask("settle_and_dequeue", outcomes, chance.choice(WORKERS), limit=limit, lease=30)
+            limit, types = chance.randint(0, 3), chance.choice((None, ["t"], ["t", "u"]))
+            worker = chance.choice(WORKERS)
+            report, _ = self.ask("settle_and_dequeue", outcomes, worker, limit=limit, lease=30, types=types)
             self.note_claims(*(jobs for _, jobs in self.answers))
         for claim, fenced in reports:
             if fenced and times[claim.job_id] == 1:

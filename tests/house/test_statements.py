@@ -22,6 +22,7 @@ OF_THEIR_OWN = {
         ),
         "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
             "claim_chosen claim_in_line claim_further_on claim_within_keys entries_read head_of_line heads_of_lines"
+            " candidates_of_types claim_of_types claim_of_types_further_on claim_types_within_keys heads_of_types"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
@@ -50,6 +51,7 @@ OF_THEIR_OWN = {
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"
+            " claimable_of_type first_of_type first_priorities_of_types next_priority_of_type"
             " forget_idle_keys give_back_keys insert_accepted_events insert_active_events insert_completed_events"
             " insert_promoted_events jobs_to_accept jobs_to_announce jobs_to_claim jobs_to_complete use_keys"
         ),

@@ -66,6 +66,11 @@ class Router(Executor):
             elif task.executor == "spark":
                 self._spark_targets[task.name] = _target(task)
 
+    @property
+    def types(self) -> Sequence[str]:
+        """The names of the tasks that are declared by now."""
+        return tuple(self._tasks)
+
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """As the task's executor wants it."""
         self._backend = backend

@@ -40,10 +40,11 @@ class ClaimTerms(NamedTuple):
     queues: tuple[str, ...] | None
     lease: int | None
     token: str
+    types: tuple[str, ...] | None = None
 
 
 def claim_terms(
-    assignee_id: object, tags: object, limit: object, queues: object, lease: object, *, least: int = 1
+    assignee_id: object, tags: object, limit: object, queues: object, lease: object, types: object, *, least: int = 1
 ) -> ClaimTerms:
     """The terms of one claim, with a token of its own."""
     return ClaimTerms(
@@ -53,6 +54,7 @@ def claim_terms(
         None if queues is None else check_names("queues", queues),
         None if lease is None else check_duration("lease", lease),
         secrets.token_hex(16),
+        None if types is None else tuple(sorted(check_names("types", types))),
     )
 
 
@@ -164,6 +166,7 @@ def worker(value: object) -> WorkerInfo:
         version=clean_text("worker.version", value.version),
         state=clean_text("worker.state", value.state),
         detail=dict(value.detail),
+        types=None if value.types is None else check_names("worker.types", value.types),
     )
 
 

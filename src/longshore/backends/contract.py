@@ -146,6 +146,8 @@ class WorkerInfo:
     started_at: datetime | None = None
     seen_at: datetime | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+    types: tuple[str, ...] | None = None
+    """The types of jobs that it claims; None is all."""
 
 
 @runtime_checkable
@@ -231,11 +233,12 @@ class Backend(ABC):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> list[Job]:
         """Claims up to `limit` jobs that carry all `tags`: by priority, then LIFO jobs, then the longest eligible.
 
-        `queues=None` means all queues, `lease=None` a lease that never ends. Jobs it meets past their `expires_at` are
-        ended.
+        `queues=None` means all queues, `types=None` all types, `lease=None` a lease that never ends. With `types` only
+        jobs of these types are claimed; an empty list claims nothing. Jobs it meets past their `expires_at` are ended.
         """
 
     @abstractmethod
@@ -319,6 +322,7 @@ class Backend(ABC):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> tuple[SettleReport, list[Job]]:
         """`settle_jobs`, then `dequeue_jobs`: one transaction for both where the store can.
 
@@ -329,10 +333,13 @@ class Backend(ABC):
         wanted = check_tags("tags", tags)
         most = check_number("limit", limit)
         names = None if queues is None else check_names("queues", queues)
+        known = None if types is None else check_names("types", types)
         if lease is not None:
             check_duration("lease", lease)
         report = await self.settle_jobs(outcomes)
-        return report, await self.dequeue_jobs(assignee_id, wanted, most, queues=names, lease=lease) if most else []
+        if not most:
+            return report, []
+        return report, await self.dequeue_jobs(assignee_id, wanted, most, queues=names, lease=lease, types=known)
 
     # -- somebody calls it off, or its worker vanishes
 

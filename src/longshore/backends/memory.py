@@ -337,10 +337,13 @@ class MemoryStore:
         for key, jobs in given_back.items():
             self._keys.setdefault((queue.name, key), KeyState(queue.name, key)).holding -= jobs
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int]) -> Iterator[InLine]:
+    def candidates(
+        self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None = None
+    ) -> Iterator[InLine]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now
-            return due and record.queue == queue.name and set(tags) <= set(record.tags)
+            known = types is None or record.type in types
+            return due and known and record.queue == queue.name and set(tags) <= set(record.tags)
 
         found = self._where(waits)
         return iter(sorted(InLine(*standing_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found))

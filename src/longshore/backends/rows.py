@@ -146,6 +146,7 @@ def worker_of(text: str) -> WorkerInfo:
         body[name] = None if body[name] is None else from_micros(body[name])
     for name in ("queues", "tags"):
         body[name] = tuple(body[name])
+    body["types"] = None if body.get("types") is None else tuple(body["types"])
     return WorkerInfo(**body)
 
 

@@ -141,8 +141,9 @@ class StoredBackend(Backend):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> list[Job]:
-        return await self._dequeue(checks.claim_terms(assignee_id, tags, limit, queues, lease))
+        return await self._dequeue(checks.claim_terms(assignee_id, tags, limit, queues, lease, types))
 
     async def _dequeue(self, terms: checks.ClaimTerms) -> list[Job]:
         while True:
@@ -228,9 +229,10 @@ class StoredBackend(Backend):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> tuple[SettleReport, list[Job]]:
         batch = checks.outcomes(outcomes)
-        terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, least=0)
+        terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, types, least=0)
         report, claim = await self._take_turn(batch, terms)
         if claim.jobs or not claim.more:
             return report, claim.jobs

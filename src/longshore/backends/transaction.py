@@ -331,16 +331,33 @@ class Transaction(Protocol):
         ...
 
     def claim_in_line(
-        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None, /
+        self,
+        queues: Sequence[str],
+        limit: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
+        /,
     ) -> list[Job] | None:
         """Claims the first in line of queues that have no limits, all at once, where the store can do it so.
+
+        With `types` only jobs of these types are claimed, here and below.
 
         None means that it cannot, or not now; then the claim is made job by job.
         """
         ...
 
     def claim_within_keys(
-        self, queue: QueueState, limit: int, most_passed: int, assignee_id: str, token: str, expires_at: int | None, /
+        self,
+        queue: QueueState,
+        limit: int,
+        most_passed: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
+        /,
     ) -> list[Job] | None:
         """Claims the first in line of a queue that limits its keys, all at once, and uses up their room.
 
@@ -349,7 +366,9 @@ class Transaction(Protocol):
         """
         ...
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], /) -> Iterator[InLine]:
+    def candidates(
+        self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None = None, /
+    ) -> Iterator[InLine]:
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
         `wanted` tells about how many are wanted yet. Jobs of keys that are full already may be left out. With tags,

@@ -98,10 +98,15 @@ class QueueVerbs:
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> list[Job]:
-        """Claims up to `limit` jobs that carry all `tags`; a stream does this by itself, and renews the leases."""
+        """Claims up to `limit` jobs that carry all `tags`, of these types; None is all types.
+
+        A stream claims by itself, and renews the leases.
+        """
         backend = await self._open()
-        return await backend.dequeue_jobs(assignee_id, tags, limit, queues=self._scope.queues(queues), lease=lease)
+        among = self._scope.queues(queues)
+        return await backend.dequeue_jobs(assignee_id, tags, limit, queues=among, lease=lease, types=types)
 
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
         """Renews many leases at once, from now. A job absent from the answer is lost; drop it."""

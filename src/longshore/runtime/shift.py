@@ -40,7 +40,9 @@ class Shift:
         self._backend = backend
         self._executor = executor
         self._worker = worker
-        self._voice = Voice(backend, worker.id, worker.queue, worker.queues or (), worker.tags, worker.concurrency)
+        self._voice = Voice(
+            backend, worker.id, worker.queue, worker.queues or (), worker.tags, worker.concurrency, executor
+        )
         self.trouble = Trouble(self._voice)
         self._alarm = Alarm(backend, worker.poll_seconds)
         self._turns = Turns(self._turn_ended)
@@ -168,7 +170,13 @@ class Shift:
             worker = self._worker
             try:
                 report, jobs = await self._backend.settle_and_dequeue(
-                    outcomes, worker.id, worker.tags, limit, queues=worker.queues, lease=worker.lock_seconds
+                    outcomes,
+                    worker.id,
+                    worker.tags,
+                    limit,
+                    queues=worker.queues,
+                    lease=worker.lock_seconds,
+                    types=self._executor.types,
                 )
             except QueueClosed:
                 raise

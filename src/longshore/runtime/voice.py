@@ -15,6 +15,7 @@ from time import monotonic
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.lifecycle import JobStatus
+from longshore.runtime.executors.contract import Executor
 
 _DRAINED_AFTER = 1.0
 """Seconds without a job after which a worker that has had some says that it is drained."""
@@ -33,6 +34,8 @@ class Voice:
     queues: Sequence[str]
     tags: Sequence[str]
     concurrency: int
+    executor: Executor | None = None
+    """Says which types it claims; None is all."""
     _idle_since: float = field(default=_NEVER, init=False)
     _started_at: datetime = field(default_factory=machine_time, init=False)
     """By this machine's clock, as it is for people: to ask the store would put off the first heartbeat."""
@@ -59,11 +62,13 @@ class Voice:
 
     async def is_here(self, running: int, state: str) -> None:
         """The heartbeat that `list_workers` shows."""
+        types = None if self.executor is None else self.executor.types
         await self.backend.heartbeat_worker(
             WorkerInfo(
                 id=self.worker_id,
                 queues=tuple(self.queues),
                 tags=tuple(self.tags),
+                types=None if types is None else tuple(types),
                 concurrency=self.concurrency,
                 running=running,
                 host=socket.gethostname(),

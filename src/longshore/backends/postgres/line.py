@@ -160,14 +160,20 @@ class PostgresLine(PostgresView, SQLLine):
     # -- the claim in one statement
 
     def claim_in_line(
-        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None
+        self,
+        queues: Sequence[str],
+        limit: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
     ) -> list[Job] | None:
         if not queues:
             return []
-        shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit)
+        shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit, types)
         rows: list[Row] = []
         for queue in sorted(shares):
-            claimed = self._claim_from(queue, shares[queue], (assignee_id, token, expires_at))
+            claimed = self._claim_from(queue, shares[queue], (assignee_id, token, expires_at), types)
             if claimed is None and not rows:
                 return None
             rows += claimed or ()
@@ -184,23 +190,33 @@ class PostgresLine(PostgresView, SQLLine):
         self._up_to_date.clear()
         return claimant.jobs(rows, self._dependencies_of)
 
-    def _shares(self, queues: Sequence[str], limit: int) -> dict[str, int]:
+    def _shares(self, queues: Sequence[str], limit: int, types: Sequence[str] | None) -> dict[str, int]:
         """How many of the first in line are each queue's."""
-        return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, self._listed(queues), self.now, limit))
+        values = (self._listed(queues), self.now, limit)
+        if types is None:
+            return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, *values))
+        return Counter(name for (name,) in self._rows(self._sql.heads_of_types, *values, self._listed(types)))
 
-    def _claim_from(self, queue: str, limit: int, lease: tuple[str, str, int | None]) -> list[Row] | None:
-        values = (queue, self.now, limit, *lease)
-        marks = self._marks.of(queue)
+    def _claim_from(
+        self, queue: str, limit: int, lease: tuple[str, str, int | None], types: Sequence[str] | None
+    ) -> list[Row] | None:
+        """Marks hold for these types only: those who claim other types have come less far, or further."""
+        values: tuple[Any, ...] = (queue, self.now, limit, *lease)
+        statement, further = self._sql.claim_in_line, self._sql.claim_further_on
+        if types is not None:
+            statement, further = self._sql.claim_of_types, self._sql.claim_of_types_further_on
+            values = (*values, self._listed(types))
+        line = (queue, None if types is None else tuple(types))
+        marks = self._marks.of(line)
         if marks is not None:
-            further_on, _ = self._claimed(
-                self._sql.claim_further_on, *values, *map(self._listed, zip(*marks, strict=True))
-            )
+            further_on, _ = self._claimed(further, *values, *map(self._listed, zip(*marks, strict=True)))
             if further_on is not None:
-                self._marks.went_on(queue, further_on)
+                self._marks.went_on(line, further_on)
             return further_on
-        claimed, entries = self._claimed(self._sql.claim_in_line, *values)
+        claimed, entries = self._claimed(statement, *values)
         if claimed is not None:
-            self._marks.started_anew(queue, entries, limit, claimed, self.now)
+            beyond_plain = 0 if types is None else 10 * limit * len(types)  # it reads the first jobs of each type
+            self._marks.started_anew(line, entries - beyond_plain, limit, claimed, self.now)
         return claimed
 
     def _claimed(self, statement: str, *values: object) -> tuple[list[Row] | None, int]:
@@ -218,14 +234,25 @@ class PostgresLine(PostgresView, SQLLine):
         return None if outlived else [row[1:] for row in rows], read
 
     def claim_within_keys(
-        self, queue: QueueState, limit: int, passed: int, assignee_id: str, token: str, expires_at: int | None
+        self,
+        queue: QueueState,
+        limit: int,
+        passed: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
     ) -> list[Job] | None:
         """In one statement, as a claim without limits is; None if that would not do, and then nobody was claimed."""
         at_once = limit + passed  # so many that it always does, unless more are in the way
         per_key, starts, since = self._limits(queue)
         until = since if queue.rate_per_key is None else since + queue.rate_per_key.per_micros
         values = (queue.name, self.now, limit, assignee_id, token, expires_at, at_once, passed)
-        rows = list(self._rows(self._sql.claim_within_keys, *values, per_key, starts, since, until))
+        limits = (per_key, starts, since, until)
+        if types is None:
+            rows = list(self._rows(self._sql.claim_within_keys, *values, *limits))
+        else:
+            rows = list(self._rows(self._sql.claim_types_within_keys, *values, *limits, self._listed(types)))
         if not rows:
             return None
         claimant = Claimant(assignee_id, token, expires_at, self.now)
@@ -251,15 +278,31 @@ class PostgresLine(PostgresView, SQLLine):
     def _head_of_line(self, queue: QueueState, at_once: int) -> list[InLine] | None:
         return list(map(InLine._make, self._rows(self._sql.head_of_line, queue.name, self.now, at_once)))
 
-    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
+    def _candidates_of_types(
+        self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
+    ) -> Iterator[InLine]:
+        last = (BEFORE_ALL, BEFORE_ALL, 0)
+        while True:
+            at_once = max(wanted() * 5 // 4, _LEAST_AT_ONCE)
+            values = (queue.name, self.now, at_once, *last, self._listed(types))
+            found = [InLine._make(row) for row in self._rows(self._sql.candidates_of_types, *values)]
+            yield from found
+            if len(found) < at_once:
+                break
+            last = found[-1][:3]
+
+    def _tagged_candidates(
+        self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
+    ) -> Iterator[InLine]:
         rarest, *others = self._rarest_first(tags)
+        known = None if types is None else self._listed(types)
         statement = self._sql.tagged_with_room if queue.limits_keys else self._sql.tagged_claimable
         limits = self._limits(queue) if queue.limits_keys else ()
         for priority in self._tagged_priorities(queue.name, rarest):
             last = (BEFORE_ALL, 0)
             while True:
                 at_once = max(wanted(), _LEAST_AT_ONCE)
-                values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, *limits)
+                values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, known, *limits)
                 found = [InLine._make((*row, None, 0, 0)) for row in self._rows(statement, *values)]
                 yield from found
                 if len(found) < at_once:

@@ -17,6 +17,9 @@ from longshore.backends.sql.claims import in_standing_order
 from longshore.backends.sql.columns import Row
 from longshore.backends.sql.view import BEFORE_ALL
 
+Line = tuple[str, tuple[str, ...] | None]
+"""A queue, and the types that are claimed from it: None is all."""
+
 LOOK_AGAIN = 1.0
 """Seconds for which a mark is good: the longest a job that stands before it may wait."""
 LITTERED = 2_000
@@ -36,45 +39,45 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """The marks of one process, by queue."""
+    """The marks of one process, by queue and types."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, dict[int, Mark]] = {}
-        self._until: dict[str, float] = {}
+        self._marks: dict[Line, dict[int, Mark]] = {}
+        self._until: dict[Line, float] = {}
         self._lock = threading.Lock()
 
-    def of(self, queue: str) -> list[Mark] | None:
+    def of(self, line: Line) -> list[Mark] | None:
         """Where to begin in each priority; None is the start."""
         with self._lock:
-            if monotonic() >= self._until.get(queue, 0.0):
+            if monotonic() >= self._until.get(line, 0.0):
                 return None
-            return sorted(self._marks[queue].values())
+            return sorted(self._marks[line].values())
 
-    def started_anew(self, queue: str, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
+    def started_anew(self, line: Line, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
         """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
         with self._lock:
             if entries <= LITTERED + 10 * limit:
-                self._until.pop(queue, None)
+                self._until.pop(line, None)
                 return
-            self._until[queue] = monotonic() + LOOK_AGAIN
+            self._until[line] = monotonic() + LOOK_AGAIN
             priorities = {mark.priority for mark in _places(claimed)}
             last = max(priorities, default=0)
-            known = {last, *self._marks.get(queue, {}), *priorities}
+            known = {last, *self._marks.get(line, {}), *priorities}
             all_taken = len(claimed) < limit
-            self._marks[queue] = {
+            self._marks[line] = {
                 priority: Mark(priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0)
                 for priority in known
             }
             if not all_taken:
-                self._move(queue, claimed)
+                self._move(line, claimed)
 
-    def went_on(self, queue: str, claimed: Sequence[Row]) -> None:
+    def went_on(self, line: Line, claimed: Sequence[Row]) -> None:
         """After a claim from the marks."""
         with self._lock:
-            self._move(queue, claimed)
+            self._move(line, claimed)
 
-    def _move(self, queue: str, claimed: Sequence[Row]) -> None:
-        marks = self._marks.setdefault(queue, {})
+    def _move(self, line: Line, claimed: Sequence[Row]) -> None:
+        marks = self._marks.setdefault(line, {})
         for mark in _places(claimed):
             marks[mark.priority] = max(mark, marks.get(mark.priority, mark))
 

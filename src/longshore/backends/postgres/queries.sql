@@ -193,6 +193,7 @@ WHERE tag = $1 AND queue = $2 AND priority > $3 AND claimable ORDER BY priority 
     ORDER BY tagged.place, tagged.uid OFFSET 0
 ) AS first CROSS JOIN LATERAL (
     SELECT * FROM {schema}.jobs WHERE jobs.uid = first.uid AND jobs.eligible_at <= $4 AND jobs.{eligible}
+    AND ($9::text[] IS NULL OR jobs.type = ANY ($9))
 
 -- name: jobs_columns
 jobs.uid, jobs.id, jobs.queue, jobs.type, jobs.payload, jobs.tags, jobs.options, jobs.priority, jobs.lifo, jobs.delay,
@@ -213,7 +214,7 @@ ORDER BY first.place, first.uid LIMIT $8
 SELECT {line_columns} FROM {tagged_in_line}
     AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
         SELECT key FROM {schema}.concurrency_keys
-        WHERE queue = $2 AND (holding >= $9::bigint OR (window_count >= $10::bigint AND window_start >= $11::bigint))
+        WHERE queue = $2 AND (holding >= $10::bigint OR (window_count >= $11::bigint AND window_start >= $12::bigint))
     ))
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS jobs
@@ -338,6 +339,130 @@ chosen AS MATERIALIZED (
 ),
 {claiming}
 
+-- name: waits_in_line
+-- The conditions of the index of types.
+{eligible} AND parked::int = 0
+
+-- name: lines_of_types
+-- Every type that is wanted with each priority that any job of it has, due or not: one step in the index each.
+SELECT wanted.type, (
+    SELECT first.priority FROM {schema}.jobs AS first
+    WHERE first.queue = $1 AND first.type = wanted.type AND {waits_in_line} ORDER BY first.priority LIMIT 1
+) AS priority
+FROM unnest($7::text[]) AS wanted (type)
+UNION ALL
+SELECT lines.type, (
+    SELECT following.priority FROM {schema}.jobs AS following
+    WHERE following.queue = $1 AND following.type = lines.type AND following.priority > lines.priority
+    AND {waits_in_line} ORDER BY following.priority LIMIT 1
+)
+FROM lines WHERE lines.priority IS NOT NULL
+
+-- name: due_of_type
+due.type = lines.type AND due.priority = lines.priority AND due.place <= $2 AND due.eligible_at <= $2
+AND {waits_in_line}
+
+-- name: claim_of_types
+-- Jobs of some types ($7). The first of all of them are found, then of each type and priority as many are locked as are
+-- among those.
+WITH RECURSIVE lines AS (
+{lines_of_types}
+),
+shares AS MATERIALIZED (
+    SELECT type, priority, count(*) AS jobs FROM (
+        SELECT head.* FROM lines CROSS JOIN LATERAL (
+            SELECT due.type, due.priority, due.place, due.uid FROM {schema}.jobs AS due
+            WHERE due.queue = $1 AND {due_of_type} ORDER BY due.place, due.uid LIMIT $3
+        ) AS head
+        ORDER BY head.priority, head.place, head.uid LIMIT $3
+    ) AS heads
+    GROUP BY type, priority
+),
+chosen AS MATERIALIZED (
+    SELECT line.* FROM shares AS lines CROSS JOIN LATERAL (
+        SELECT
+        {due_columns}
+        FROM {schema}.jobs AS due
+        WHERE due.queue = $1 AND {due_of_type} ORDER BY due.place, due.uid LIMIT lines.jobs FOR NO KEY UPDATE SKIP LOCKED
+    ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
+),
+{claiming}
+
+-- name: claim_of_types_further_on
+-- The same, from marks that were reached before.
+WITH lines AS MATERIALIZED (
+    SELECT wanted.type, mark.* FROM unnest($7::text[]) AS wanted (type)
+    CROSS JOIN unnest($8::bigint[], $9::bigint[], $10::bigint[]) AS mark (priority, place, uid)
+),
+shares AS MATERIALIZED (
+    SELECT type, priority, count(*) AS jobs FROM (
+        SELECT head.* FROM lines CROSS JOIN LATERAL (
+            SELECT due.type, due.priority, due.place, due.uid FROM {schema}.jobs AS due
+            WHERE due.queue = $1 AND {due_of_type} AND (due.place, due.uid) > (lines.place, lines.uid)
+            ORDER BY due.place, due.uid LIMIT $3
+        ) AS head
+        ORDER BY head.priority, head.place, head.uid LIMIT $3
+    ) AS heads
+    GROUP BY type, priority
+),
+chosen AS MATERIALIZED (
+    SELECT line.* FROM lines JOIN shares USING (type, priority) CROSS JOIN LATERAL (
+        SELECT
+        {due_columns}
+        FROM {schema}.jobs AS due
+        WHERE due.queue = $1 AND {due_of_type} AND (due.place, due.uid) > (lines.place, lines.uid)
+        ORDER BY due.place, due.uid LIMIT shares.jobs FOR NO KEY UPDATE SKIP LOCKED
+    ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
+),
+{claiming}
+
+-- name: heads_of_types
+-- The first jobs of some types in several queues ($1), to tell how many of each queue are among the first of all.
+WITH RECURSIVE lines AS (
+    SELECT line.queue, wanted.type, (
+        SELECT first.priority FROM {schema}.jobs AS first
+        WHERE first.queue = line.queue AND first.type = wanted.type AND {waits_in_line}
+        ORDER BY first.priority LIMIT 1
+    ) AS priority
+    FROM unnest($1::text[]) AS line (queue) CROSS JOIN unnest($4::text[]) AS wanted (type)
+    UNION ALL
+    SELECT lines.queue, lines.type, (
+        SELECT following.priority FROM {schema}.jobs AS following
+        WHERE following.queue = lines.queue AND following.type = lines.type AND following.priority > lines.priority
+        AND {waits_in_line} ORDER BY following.priority LIMIT 1
+    )
+    FROM lines WHERE lines.priority IS NOT NULL
+)
+SELECT head.queue FROM lines CROSS JOIN LATERAL (
+    SELECT due.queue, due.priority, due.place, due.uid FROM {schema}.jobs AS due
+    WHERE due.queue = lines.queue AND {due_of_type} ORDER BY due.place, due.uid LIMIT $3
+) AS head
+ORDER BY head.priority, head.place, head.uid LIMIT $3
+
+-- name: candidates_of_types
+-- Jobs of some types ($7) after priority $4, place $5 and uid $6.
+WITH RECURSIVE lines AS (
+{lines_of_types}
+),
+heads AS MATERIALIZED (
+    SELECT head.* FROM lines CROSS JOIN LATERAL (
+        SELECT due.priority, due.place, due.uid FROM {schema}.jobs AS due
+        WHERE due.queue = $1 AND {due_of_type}
+        AND (due.priority, due.place, due.uid) > ($4::bigint, $5::bigint, $6::bigint)
+        ORDER BY due.place, due.uid LIMIT $3
+    ) AS head
+    ORDER BY head.priority, head.place, head.uid LIMIT $3
+),
+line AS MATERIALIZED (
+    SELECT {line_columns} FROM heads CROSS JOIN LATERAL (
+        SELECT * FROM {schema}.jobs WHERE jobs.uid = heads.uid AND {waits_in_line} FOR NO KEY UPDATE SKIP LOCKED
+    ) AS jobs
+    ORDER BY heads.priority, heads.place, heads.uid
+)
+{with_keys}
+
 -- name: claim_within_keys
 -- The same from a queue that limits its keys, for it alone: those whose key has room ($9 may be held, $10 may start
 -- between $11 and $12), and the room is used up. Nobody is chosen if more than $8 are in the way of the last one, or if
@@ -353,6 +478,42 @@ line AS MATERIALIZED (
     WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
     LIMIT $7
 ),
+{within_keys}
+
+-- name: claim_types_within_keys
+-- The same for jobs of some types ($13).
+WITH RECURSIVE lines AS (
+    SELECT wanted.type, (
+        SELECT first.priority FROM {schema}.jobs AS first
+        WHERE first.queue = $1 AND first.type = wanted.type AND {waits_in_line} ORDER BY first.priority LIMIT 1
+    ) AS priority
+    FROM unnest($13::text[]) AS wanted (type)
+    UNION ALL
+    SELECT lines.type, (
+        SELECT following.priority FROM {schema}.jobs AS following
+        WHERE following.queue = $1 AND following.type = lines.type AND following.priority > lines.priority
+        AND {waits_in_line} ORDER BY following.priority LIMIT 1
+    )
+    FROM lines WHERE lines.priority IS NOT NULL
+),
+heads AS MATERIALIZED (
+    SELECT head.uid FROM lines CROSS JOIN LATERAL (
+        SELECT due.priority, due.place, due.uid FROM {schema}.jobs AS due
+        WHERE due.queue = $1 AND {due_of_type} ORDER BY due.place, due.uid LIMIT $7
+    ) AS head
+    ORDER BY head.priority, head.place, head.uid LIMIT $7
+),
+line AS MATERIALIZED (
+    SELECT
+    {due_columns}
+    FROM {schema}.jobs AS due
+    WHERE due.uid = ANY (ARRAY(SELECT uid FROM heads)) AND {waits_in_line}
+    AND ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+{within_keys}
+
+-- name: within_keys
 judged AS (
     SELECT uid, priority, place, line.concurrency_key IS NULL OR (
         ($9::bigint IS NULL OR coalesce(kept.holding, 0) + nth <= $9)
@@ -406,6 +567,7 @@ WITH chosen AS MATERIALIZED (
 
 -- name: entries_of_line
 coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_claimable$name$)), 0)
++ coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_of_type$name$)), 0)
 
 -- name: entries_read
 -- Entries of rows long gone are included. What is noted from one transaction to the next is noted at their ends only, so

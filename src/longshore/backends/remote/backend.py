@@ -99,8 +99,9 @@ class RemoteBackend(Asking):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> list[Job]:
-        claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
+        claim = _claim(assignee_id, tags, queues, lease, types)
 
         async def piece(most: int) -> list[Job]:
             return await self._call(wire.DEQUEUE_JOBS, limit=most, **claim)
@@ -190,14 +191,17 @@ class RemoteBackend(Asking):
         *,
         queues: Sequence[str] | None = None,
         lease: Duration | None = 30,
+        types: Sequence[str] | None = None,
     ) -> tuple[SettleReport, list[Job]]:
         good, refused = sorted_out(outcomes)
         most = min(check_number("limit", limit), wire.MOST_AT_ONCE)
-        claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
+        claim = _claim(assignee_id, tags, queues, lease, types)
         report, jobs = await self._call(wire.SETTLE_AND_DEQUEUE, outcomes=good, limit=most, **claim)
         if most < limit and len(jobs) == most:
             with suppress(LongshoreError):  # what was settled and claimed is told, whatever becomes of the rest
-                jobs += await self.dequeue_jobs(assignee_id, tags, limit - most, queues=queues, lease=lease)
+                jobs += await self.dequeue_jobs(
+                    assignee_id, tags, limit - most, queues=queues, lease=lease, types=types
+                )
         return with_refusals(report, refused), jobs
 
     # -- somebody calls it off, or its worker vanishes
@@ -415,3 +419,15 @@ def _refuse(connection: object) -> None:
             f"a store behind a server cannot join a transaction of {type(connection).__name__}; connect to the "
             "database itself, or use an idempotency_key to make repeating an enqueue safe",
         )
+
+
+def _claim(
+    assignee_id: str,
+    tags: Sequence[str],
+    queues: Sequence[str] | None,
+    lease: Duration | None,
+    types: Sequence[str] | None,
+) -> dict[str, Any]:
+    """What a claim asks for; the types only where there are any, for servers that do not know them."""
+    claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
+    return claim if types is None else {**claim, "types": types}

@@ -173,6 +173,7 @@ def _detail(_: str, value: object) -> Any:
 
 _QUEUE = optional(NAME)
 _QUEUES = optional(NAMES)
+_TYPES = optional(NAMES)
 _LIMIT_ON_RUNNING: Form[int | None] = checked(
     check_limit, {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}
 )
@@ -217,6 +218,7 @@ DEQUEUE_JOBS = _verb(
     limit=LIMIT,
     queues=_QUEUES,
     lease=_FOR_HOW_LONG,
+    types=_TYPES,
 )
 EXTEND_LEASES = _verb(
     "extend_leases",
@@ -299,6 +301,7 @@ SETTLE_AND_DEQUEUE = _verb(
     limit=COUNT,
     queues=_QUEUES,
     lease=_FOR_HOW_LONG,
+    types=_TYPES,
 )
 
 # -- somebody calls it off, or its worker vanishes

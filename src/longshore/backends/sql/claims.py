@@ -22,6 +22,7 @@ CLAIM_COLUMNS = ["place" if spec.name == "updated_at" else spec.name for spec in
 
 MOVES = Moves(CLAIM_COLUMNS)
 _KEY = CLAIM_COLUMNS.index("concurrency_key")
+type_of = itemgetter(CLAIM_COLUMNS.index("type"))
 _expires_at = itemgetter(CLAIM_COLUMNS.index("expires_at"))
 in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "place", "uid")))
 """The order in which jobs are claimed, as a key for rows of `claim_columns`."""
@@ -35,13 +36,16 @@ def any_outlived(rows: Iterable[Row], now: int) -> bool:
 class WithinKeys:
     """Chooses the first in line whose keys have room, from rows of `claim_columns` with what is known of each key."""
 
-    def __init__(self, queue: QueueState, limit: int, most_passed: int, now: int) -> None:
+    def __init__(
+        self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
+    ) -> None:
         self.used: dict[str, int] = {}
         """How many were chosen of each key."""
         self._queue = queue
         self._limit = limit
         self._most_passed = most_passed
         self._now = now
+        self._types = None if types is None else frozenset(types)
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
         """At most `limit` of them, in their order, as rows of `claim_columns`; none if too many are in the way."""
@@ -49,7 +53,13 @@ class WithinKeys:
         passed = 0
         left: dict[str, int] = {}
         used = self.used
+        types = self._types
         for *columns, holding, start, count in rows:
+            if types is not None and type_of(columns) not in types:
+                passed += 1
+                if passed > self._most_passed:
+                    return []
+                continue
             key = columns[_KEY]
             if key is not None:
                 room = left.get(key)

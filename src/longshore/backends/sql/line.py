@@ -39,7 +39,14 @@ class SQLLine(SQLTransaction):
             self._put_keys(kept)
 
     def claim_within_keys(
-        self, _queue: QueueState, _limit: int, _passed: int, _owner: str, _token: str, _expires_at: int | None
+        self,
+        _queue: QueueState,
+        _limit: int,
+        _passed: int,
+        _owner: str,
+        _token: str,
+        _expires_at: int | None,
+        _types: Sequence[str] | None = None,
     ) -> list[Job] | None:
         return None
 
@@ -101,9 +108,14 @@ class SQLLine(SQLTransaction):
         self.park(full)
         return len(full)
 
-    def candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
+    def candidates(
+        self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None = None
+    ) -> Iterator[InLine]:
         if tags:
-            yield from self._tagged_candidates(queue, tags, wanted)
+            yield from self._tagged_candidates(queue, tags, wanted, types)
+            return
+        if types is not None:
+            yield from self._candidates_of_types(queue, types, wanted)
             return
         at_head = wanted()
         at_once = max(at_head * 5 // 4, _LEAST_AT_ONCE)  # some will be in the way
@@ -142,8 +154,16 @@ class SQLLine(SQLTransaction):
         return list(map(InLine._make, found))
 
     @abstractmethod
-    def _tagged_candidates(self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int]) -> Iterator[InLine]:
+    def _tagged_candidates(
+        self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
+    ) -> Iterator[InLine]:
         """Those who carry all these tags, parked ones included."""
+
+    @abstractmethod
+    def _candidates_of_types(
+        self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
+    ) -> Iterator[InLine]:
+        """Jobs of these types, read from the index of types: other types at the head of the queue cost nothing."""
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:
         """Those that anybody in line with this tag has."""

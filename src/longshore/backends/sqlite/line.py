@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 
-from longshore.backends.sql.claims import MOVES, Claimant, WithinKeys, any_outlived, in_standing_order
+from longshore.backends.sql.claims import MOVES, Claimant, WithinKeys, any_outlived, in_standing_order, type_of
 from longshore.backends.sql.columns import Moves, Row
 from longshore.backends.sql.line import SQLLine
 from longshore.backends.sqlite.statements import SQL
@@ -18,6 +18,9 @@ from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.transaction import InLine, KeyState, QueueState
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
+
+_LEAST_PASSED = 20
+"""Jobs of other types that even the smallest claim passes over before it reads the index of types."""
 
 
 class SQLiteLine(SQLiteView, SQLLine):
@@ -30,9 +33,15 @@ class SQLiteLine(SQLiteView, SQLLine):
         return self.queue_states(names)
 
     def claim_in_line(
-        self, queues: Sequence[str], limit: int, assignee_id: str, token: str, expires_at: int | None
+        self,
+        queues: Sequence[str],
+        limit: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
     ) -> list[Job] | None:
-        rows = self._first_in_line(queues, limit)
+        rows = self._first_in_line(queues, limit) if types is None else self._first_of_types(queues, limit, types)
         if any_outlived(rows, self.now):
             return None  # they are ended on the way, which takes a closer look at each
         claimant = Claimant(assignee_id, token, expires_at, self.now)
@@ -43,9 +52,16 @@ class SQLiteLine(SQLiteView, SQLLine):
         return jobs
 
     def claim_within_keys(
-        self, queue: QueueState, limit: int, passed: int, assignee_id: str, token: str, expires_at: int | None
+        self,
+        queue: QueueState,
+        limit: int,
+        passed: int,
+        assignee_id: str,
+        token: str,
+        expires_at: int | None,
+        types: Sequence[str] | None = None,
     ) -> list[Job] | None:
-        within = WithinKeys(queue, limit, passed, self.now)
+        within = WithinKeys(queue, limit, passed, self.now, types)
         with closing(self._line_of(queue.name, limit + passed + 1, SQL.first_with_keys)) as line:
             rows = within.choose(line)
         if not rows or any_outlived(rows, self.now):
@@ -77,9 +93,48 @@ class SQLiteLine(SQLiteView, SQLLine):
         """Counts and tags, after jobs that all went into one status."""
 
     def _first_in_line(self, queues: Sequence[str], limit: int) -> list[Row]:
+        return list(islice(self._merged(queues, limit), limit))
+
+    def _merged(self, queues: Sequence[str], limit: int) -> Iterator[Row]:
+        """The lines of these queues as one; of each priority of each queue so many at most."""
         lines = [self._line_of(queue, limit) for queue in queues]
-        merged = lines[0] if len(lines) == 1 else heapq.merge(*lines, key=in_standing_order)
-        return list(islice(merged, limit))
+        return lines[0] if len(lines) == 1 else heapq.merge(*lines, key=in_standing_order)
+
+    def _first_of_types(self, queues: Sequence[str], limit: int, types: Sequence[str]) -> list[Row]:
+        """Mostly all jobs are of these types, and the line itself is read; else the index of types."""
+        known = frozenset(types)
+        most_passed = max(limit // 2, _LEAST_PASSED)
+        found: list[Row] = []
+        passed = 0
+        for row in self._merged(queues, limit + most_passed + 1):
+            if type_of(row) in known:
+                found.append(row)
+                if len(found) == limit:
+                    return found
+            else:
+                passed += 1
+                if passed > most_passed:
+                    break
+        else:
+            return found
+        lines = [line for queue in queues for line in self._lines_of_types(queue, types, SQL.first_of_type, limit)]
+        return list(islice(heapq.merge(*lines, key=in_standing_order), limit))
+
+    def _lines_of_types(self, queue: str, types: Sequence[str], statement: str, limit: int) -> list[Iterator[Row]]:
+        """One line for each of these types of which any job waits."""
+        first = list(self._rows(SQL.first_priorities_of_types, queue, self._listed(types)))
+        return [
+            self._line_of_type(queue, job_type, priority, statement, limit)
+            for job_type, priority in first
+            if priority is not None
+        ]
+
+    def _line_of_type(self, queue: str, job_type: str, priority: int, statement: str, limit: int) -> Generator[Row]:
+        following: Row | None = (priority,)
+        while following is not None:
+            (priority,) = following
+            yield from self._rows(statement, queue, priority, self.now, job_type, limit)
+            following = self._one(SQL.next_priority_of_type, queue, job_type, priority)
 
     def _line_of(self, queue: str, limit: int, statement: str = SQL.first_in_line) -> Generator[Row]:
         for priority in self._priorities(queue):
@@ -94,17 +149,24 @@ class SQLiteLine(SQLiteView, SQLLine):
         self._follow(MOVES, rows, JobStatus.RUNNING)
         return Claimant(assignee_id, token, expires_at, self.now).jobs(rows, self._dependencies_of)
 
+    def _candidates_of_types(
+        self, queue: QueueState, types: Sequence[str], _wanted: Callable[[], int]
+    ) -> Iterator[InLine]:
+        lines = self._lines_of_types(queue.name, types, SQL.claimable_of_type, -1)
+        return map(InLine._make, heapq.merge(*lines))
+
     def _tagged_candidates(
-        self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int]
+        self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None
     ) -> Iterator[InLine]:
         rarest, *others = self._rarest_first(tags)
         also = json.dumps(others)
+        known = None if types is None else self._listed(types)
         for priority in self._tagged_priorities(queue.name, rarest):
             for (uid,) in self._rows(SQL.tagged_claimable, rarest, queue.name, priority, self.now, also):
                 if queue.limits_keys:
-                    row = self._one(SQL.uid_with_room, queue.name, uid, self.now, *self._limits(queue))
+                    row = self._one(SQL.uid_with_room, queue.name, uid, self.now, *self._limits(queue), known)
                 else:
-                    row = self._one(SQL.claimable_by_uid, uid, self.now)
+                    row = self._one(SQL.claimable_by_uid, uid, self.now, known)
                 if row is not None:
                     yield InLine._make((*row, None, 0, 0))
 

@@ -74,6 +74,30 @@ ORDER BY priority LIMIT 1
 queue = ?1 AND priority = ?2 AND place <= ?3 AND eligible_at <= ?3
 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
 
+-- name: of_type
+-- Jobs of one type, from the index of types.
+FROM jobs INDEXED BY jobs_of_type
+
+-- name: first_priorities_of_types
+-- Of each type the first priority that any job in line has, due or not: one step in the index each.
+SELECT wanted.value, (
+    SELECT priority {of_type} WHERE queue = ?1 AND type = wanted.value
+    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 ORDER BY priority LIMIT 1
+)
+FROM json_each(?2) AS wanted
+
+-- name: next_priority_of_type
+SELECT priority {of_type} WHERE queue = ? AND type = ? AND priority > ?
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 ORDER BY priority LIMIT 1
+
+-- name: first_of_type
+SELECT {claim_columns} {of_type} WHERE {in_line} AND type = ?4 ORDER BY place, uid LIMIT ?5
+
+-- name: claimable_of_type
+SELECT {line_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+{of_type} LEFT JOIN concurrency_keys AS kept ON kept.queue = jobs.queue AND kept.key = concurrency_key
+WHERE jobs.{in_line} AND type = ?4 ORDER BY place, uid LIMIT ?5
+
 -- name: full_keys
 SELECT key FROM concurrency_keys
 WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
@@ -184,11 +208,13 @@ AND NOT EXISTS (
 ORDER BY place, uid
 
 -- name: claimable_by_uid
-SELECT {line_columns} FROM jobs WHERE uid = ? AND eligible_at <= ?
+SELECT {line_columns} FROM jobs
+WHERE uid = ?1 AND eligible_at <= ?2 AND (?3 IS NULL OR type IN (SELECT value FROM json_each(?3)))
 
 -- name: uid_with_room
 SELECT {line_columns} FROM jobs
-WHERE uid = ?2 AND eligible_at <= ?3 AND (concurrency_key IS NULL OR concurrency_key NOT IN (
+WHERE uid = ?2 AND eligible_at <= ?3 AND (?7 IS NULL OR type IN (SELECT value FROM json_each(?7)))
+AND (concurrency_key IS NULL OR concurrency_key NOT IN (
     SELECT key FROM concurrency_keys WHERE queue = ?1 AND key = jobs.concurrency_key
     AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
 ))

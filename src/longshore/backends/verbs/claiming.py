@@ -56,12 +56,14 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
     let another step forward.
     """
-    assignee_id, tags, limit, queues, lease, token = terms
-    states = tx.hold_queues(queues)
+    assignee_id, tags, limit, queues, lease, token, types = terms
     expires_at = lease_end(tx, lease)
+    if types is not None and not types:
+        return Claim([], more=False)
+    states = tx.hold_queues(queues)
     if not tags and not any(state.limited for state in states.values()):
         unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
-        jobs = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at)
+        jobs = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at, types)
         if jobs is not None:
             return Claim(jobs, more=False)
     for state in states.values():
@@ -70,17 +72,17 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     at_once = _within_keys(tx, states, terms, expires_at)
     if at_once:
         return Claim(at_once, more=False)
-    line = _Line(tx, states, tags, limit)
+    line = _Line(tx, states, tags, limit, types)
     for crowded in line.crowded():
         if _park_crowd(tx, crowded) >= MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, states, tags, limit)
+        line = _Line(tx, states, tags, limit, types)
     while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
         ended = tx.jobs_by_uid(line.outlived).values()
         write(tx, [expired(record, tx.now) for record in ended])
         if len(line.outlived) == MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, tx.hold_queues(queues), tags, limit)
+        line = _Line(tx, tx.hold_queues(queues), tags, limit, types)
     if len(line.blocked) > most_in_the_way(line.at_once):
         tx.park(line.blocked)
     jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
@@ -99,7 +101,7 @@ def _within_keys(
     if not queue.limits_keys or queue.rate is not None or room < 1:
         return None
     passed = most_in_the_way(max(terms.limit, LEAST_LOOKED_AT))
-    return tx.claim_within_keys(queue, room, passed, terms.assignee_id, terms.token, expires_at)
+    return tx.claim_within_keys(queue, room, passed, terms.assignee_id, terms.token, expires_at, terms.types)
 
 
 def most_in_the_way(at_once: int) -> int:
@@ -143,9 +145,17 @@ def _claimed(
 class _Line:
     """The queues' lines merged into one, the room that each queue and key has left, and who of it may start."""
 
-    def __init__(self, tx: Transaction, states: Mapping[str, QueueState], tags: Sequence[str], limit: int) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        states: Mapping[str, QueueState],
+        tags: Sequence[str],
+        limit: int,
+        types: Sequence[str] | None,
+    ) -> None:
         self.tx = tx
         self.tags = tags
+        self.types = types
         self.chosen: list[InLine] = []
         """The first `limit` jobs that may start."""
         self.blocked: list[int] = []
@@ -194,7 +204,7 @@ class _Line:
         return self.limit - len(self.chosen)
 
     def _merged(self) -> Iterator[InLine]:
-        sources = [self.tx.candidates(queue, self.tags, self._wanted) for queue in self.queues.values()]
+        sources = [self.tx.candidates(queue, self.tags, self._wanted, self.types) for queue in self.queues.values()]
         if len(sources) == 1:
             queue = next(iter(self.queues))
             for entry in sources[0]:

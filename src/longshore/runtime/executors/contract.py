@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -60,6 +61,11 @@ class Executor(ABC):
     def left_behind(self) -> int:
         """How many jobs that were called off still go on, as nothing could end them."""
         return 0
+
+    @property
+    def types(self) -> Sequence[str] | None:
+        """The types of the jobs that it can run, which its worker claims; None is all."""
+        return None
 
     @abstractmethod
     def take(self, record: Job, backend: Backend) -> RunningJob:

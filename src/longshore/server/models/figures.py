@@ -18,6 +18,7 @@ class WorkerView(BaseModel):
     id: str
     queues: list[str]
     tags: list[str]
+    types: list[str] | None = Field(description="The types of jobs that it claims; null is all.")
     concurrency: int
     running: int
     host: str
@@ -38,6 +39,7 @@ def worker_view(worker: WorkerInfo, now: datetime) -> WorkerView:
     """From the record."""
     fields = {name: getattr(worker, name) for name in WorkerView.model_fields}
     state = state_of_worker(worker.state, worker.seen_at, now)
+    fields["types"] = None if worker.types is None else list(worker.types)
     return WorkerView(**{**fields, "queues": list(worker.queues), "tags": list(worker.tags), "state": state})
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import ELIGIBLE
@@ -90,6 +90,105 @@ class TestClaiming:
         assert len(await claimable(backend)) == 2
         clock.advance(timedelta(microseconds=1))
         assert await claimable(backend) == ["first of two"]
+
+    # -- by types
+
+    async def test_a_claim_takes_only_jobs_of_the_types_it_names(self, backend: Backend) -> None:
+        # S5, B-DEQ-09
+        await backend.enqueue_jobs(
+            [new_job(f"{kind} {n}", type=kind) for n in range(3) for kind in ("mail", "pdf", "x")]
+        )
+        assert await claimable(backend, types=["unheard of"]) == []
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=1, types=["pdf"])] == ["pdf 0"]
+        claimed = await backend.dequeue_jobs("w", limit=3, types=["x", "mail", "x"])
+        assert [job.id for job in claimed] == ["mail 0", "x 0", "mail 1"]
+        assert await claimable(backend) == ["pdf 1", "x 1", "mail 2", "pdf 2", "x 2"]
+
+    async def test_no_types_claim_nothing_and_none_claims_all(self, backend: Backend) -> None:
+        # S5
+        await enqueue(backend, "j1")
+        async with nothing_changes(backend):
+            assert await backend.dequeue_jobs("w", limit=10, types=[]) == []
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=None)] == ["j1"]
+
+    @pytest.mark.parametrize("limit", [1, 7, 100])
+    async def test_types_keep_the_order_behind_a_crowd_of_other_types(
+        self, backend: Backend, clock: HeldClock, limit: int
+    ) -> None:
+        # S5, B-DEQ-05 B-DEQ-06
+        await backend.enqueue_jobs([new_job(type="other", priority=n % 3) for n in range(300)])
+        await enqueue(backend, "late", type="b", run_at=1)
+        await enqueue(backend, "low", type="a", priority=2)
+        await enqueue(backend, "first", type="a", priority=1)
+        await enqueue(backend, "second", type="b", priority=1)
+        await enqueue(backend, "lifo", type="b", priority=1, lifo=True)
+        await enqueue(backend, "not due", type="a", priority=-1, run_at=5)
+        clock.advance(1)
+        await enqueue(backend, "third", type="a", priority=1)
+        found: list[str] = []
+        while jobs := await backend.dequeue_jobs("w", limit=limit, types=["b", "a"]):
+            found += [job.id for job in jobs]
+        assert found == ["late", "lifo", "first", "second", "third", "low"]
+        clock.advance(4)
+        assert [job.id for job in await backend.dequeue_jobs("w", types=["a"])] == ["not due"]
+
+    async def test_types_combine_with_tags_and_queues(self, backend: Backend) -> None:
+        # S5, B-DEQ-07
+        for queue in ("q1", "q2"):
+            for kind in ("a", "b"):
+                await enqueue(backend, f"{queue} {kind} eu", type=kind, queue=queue, tags=["eu"])
+                await enqueue(backend, f"{queue} {kind}", type=kind, queue=queue)
+        assert await claimable(backend, tags=["eu"], types=["b"], queues=["q1"]) == ["q1 b eu"]
+        assert await claimable(backend, tags=["eu"], types=["b"]) == ["q1 b eu", "q2 b eu"]
+        assert await claimable(backend, types=["a"], queues=["q2"]) == ["q2 a eu", "q2 a"]
+        claimed = await backend.dequeue_jobs("w", limit=10, types=["a"])
+        assert [job.id for job in claimed] == ["q1 a eu", "q1 a", "q2 a eu", "q2 a"]
+
+    @pytest.mark.parametrize("crowd", [0, 200])
+    async def test_types_combine_with_limits_and_with_full_keys(self, backend: Backend, crowd: int) -> None:
+        # S5, X-13
+        await backend.set_limits("default", per_key=1, running=5)
+        await backend.enqueue_jobs([new_job(type="other", concurrency_key=f"o{n}") for n in range(crowd)])
+        await backend.enqueue_jobs(
+            [new_job(f"{key}{n}", type="mine", concurrency_key=key) for n in range(60) for key in ("k", "l")]
+        )
+        await enqueue(backend, "free", type="mine")
+        first = await backend.dequeue_jobs("w", limit=2, types=["mine"])
+        assert [job.id for job in first] == ["k0", "l0"]
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=["mine"])] == ["free"]
+        await backend.complete_job("l0")
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=["mine"])] == ["l1"]
+        await backend.pause_queue("default")
+        await backend.complete_job("k0")
+        assert await backend.dequeue_jobs("w", limit=10, types=["mine"]) == []
+        await backend.resume_queue("default")
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=["mine"])] == ["k1"]
+        others = await backend.dequeue_jobs("w", limit=10, types=["other"])
+        assert len(others) == min(crowd, 2)  # five may run, and three of the other type do
+
+    async def test_a_claim_by_type_ends_jobs_of_its_types_that_are_past_their_time(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # S5
+        await enqueue(backend, "old", type="mine", expires_at=5)
+        await enqueue(backend, "good", type="mine")
+        await enqueue(backend, "other", type="other", expires_at=5)
+        clock.advance(5)
+        assert [job.id for job in await backend.dequeue_jobs("w", limit=5, types=["mine"])] == ["good"]
+        assert (await backend.get_job("old")).status is S.UNSCHEDULED
+
+    async def test_a_turn_settles_whatever_the_types_of_its_claim_are(self, backend: Backend) -> None:
+        # S5
+        await enqueue(backend, "j1", type="a")
+        await enqueue(backend, "j2", type="b")
+        job = await claim(backend)
+        outcomes = [Outcome(job.id, job.lease)]
+        report, jobs = await backend.settle_and_dequeue(outcomes, "w", (), 5, types=())
+        assert (list(report.settled), jobs) == (["j1"], [])
+        _, jobs = await backend.settle_and_dequeue([], "w", (), 5, types=["a"])
+        assert jobs == []
+        _, jobs = await backend.settle_and_dequeue([], "w", (), 5, types=["a", "b"])
+        assert [job.id for job in jobs] == ["j2"]
 
     # -- by tags
 

@@ -27,6 +27,19 @@ async def _waiting(backend: Backend, clock: HeldClock, count: int) -> None:
     clock.advance(1)
 
 
+async def _other_types(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.enqueue_jobs([new_job(type="other", priority=n % 5) for n in range(count)])
+    await backend.enqueue_jobs([new_job(type=("mine", "mine too")[n % 2], priority=n % 5) for n in range(10)])
+    clock.advance(1)
+
+
+async def _other_types_with_keys(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.set_limits("default", per_key=1)
+    await backend.enqueue_jobs([new_job(type="other", concurrency_key=f"key {n}") for n in range(count)])
+    await backend.enqueue_jobs([new_job(type="mine", concurrency_key=f"my key {n}") for n in range(10)])
+    clock.advance(1)
+
+
 async def _future(backend: Backend, clock: HeldClock, count: int) -> None:
     await backend.enqueue_jobs([new_job(run_at=3600 + number) for number in range(count)])
     await _waiting(backend, clock, 10)
@@ -88,6 +101,18 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "dequeue_jobs by a rare tag and a common one": (
         _waiting,
         lambda b: b.dequeue_jobs("w", ["common", "rare"], limit=5),
+    ),
+    "dequeue_jobs of some types behind others": (
+        _other_types,
+        lambda b: b.dequeue_jobs("w", limit=5, types=["mine", "mine too"]),
+    ),
+    "dequeue_jobs of a type that nobody enqueued": (
+        _other_types,
+        lambda b: b.dequeue_jobs("w", limit=5, types=["unheard of"]),
+    ),
+    "dequeue_jobs of some types with limited keys": (
+        _other_types_with_keys,
+        lambda b: b.dequeue_jobs("w", limit=5, types=["mine"]),
     ),
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),

@@ -19,12 +19,14 @@ _WORKER_FIELDS: dict[str, Schema] = {
     "started_at": or_null(TIME.schema),
     "seen_at": or_null(TIME.schema),
     "detail": {"type": "object"},
+    "types": or_null(NAMES.schema),
 }
 
 
 def _write_worker(worker: WorkerInfo) -> dict[str, Any]:
     told = {name: getattr(worker, name) for name in _WORKER_FIELDS}
     told |= {"queues": list(worker.queues), "tags": list(worker.tags), "detail": dict(worker.detail)}
+    told["types"] = None if worker.types is None else list(worker.types)
     for name in ("started_at", "seen_at"):
         told[name] = None if told[name] is None else TIME.write(name, told[name])
     return told
@@ -36,7 +38,7 @@ def _read_worker(name: str, value: Json) -> WorkerInfo:
     if "id" not in told:
         raise InvalidArgument(f"{name}.id", "is missing")
     values = dict(told)
-    for field in ("queues", "tags"):
+    for field in ("queues", "tags", "types"):
         if isinstance(values.get(field), list):
             values[field] = tuple(values[field])
     for field in ("started_at", "seen_at"):
