@@ -17,14 +17,14 @@ from benchmarks.databases import Databases
 from benchmarks.postgres_agreement import check_postgres_agreement
 from benchmarks.postgres_batches import postgres_enqueue, postgres_life, postgres_work
 from benchmarks.postgres_claimers import postgres_claimers
-from benchmarks.postgres_claims import postgres_finished, postgres_snapshot, postgres_waiting
+from benchmarks.postgres_claims import postgres_finished, postgres_snapshot, postgres_types, postgres_waiting
 from benchmarks.postgres_wakeups import postgres_wakeups
 from benchmarks.reporting import Finding
 from benchmarks.scale import FULL, QUICK
 from benchmarks.scenarios_audit import spark_audit
 from benchmarks.scenarios_batches import enqueue, life
 from benchmarks.scenarios_callers import callers
-from benchmarks.scenarios_claims import crowded, keys, tag, waiting
+from benchmarks.scenarios_claims import crowded, keys, tag, types, waiting
 from benchmarks.scenarios_drains import drain_postgres, drain_sqlite
 from benchmarks.scenarios_due import due_at_once, future, postgres_due_at_once, postgres_future
 from benchmarks.scenarios_lake import spark_lake
@@ -61,6 +61,7 @@ SQLITE = _named(
     looks,
     tag,
     waiting,
+    types,
     crowded,
     future,
     due_at_once,
@@ -78,6 +79,7 @@ POSTGRES = _named(
     postgres_work,
     postgres_life,
     postgres_waiting,
+    postgres_types,
     postgres_finished,
     postgres_snapshot,
     postgres_future,

@@ -15,7 +15,7 @@ from benchmarks.postgres_bare_sql import BareQueue, bare_queue
 from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.postgres_scenery import add_finished, add_waiting
 from benchmarks.reporting import Finding, Target, durations
-from benchmarks.scenarios_claims import ProductLine, line_of
+from benchmarks.scenarios_claims import ProductLine, claims_by_type, line_of
 from benchmarks.workload import QUEUE, RESULT, WORKER
 from longshore.backends.contract import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
@@ -64,6 +64,12 @@ def postgres_waiting(databases: Databases) -> list[Finding]:
     with postgres.new() as url:
         add_waiting(url, scale.many)
         return [_beside_quiet(postgres, url, f"{scale.many:,} waiting")]
+
+
+def postgres_types(databases: Databases) -> list[Finding]:
+    """A claim by type with 10,000 jobs of another type at the head, beside a plain claim."""
+    with quiet_line(databases.postgres) as few, quiet_line(databases.postgres) as behind:
+        return [claims_by_type(databases, few, behind)]
 
 
 def postgres_finished(databases: Databases) -> list[Finding]:

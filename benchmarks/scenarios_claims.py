@@ -19,6 +19,7 @@ from longshore.core.job import Job
 
 _LIMIT = 100
 _RARE_JOBS = 10
+_OTHERS = 10_000
 
 
 class ProductLine:
@@ -28,13 +29,13 @@ class ProductLine:
         self.backend = backend
         self.runner = runner
 
-    def claim(self, tags: tuple[str, ...] = (), expected: int = _LIMIT) -> Sample:
+    def claim(self, tags: tuple[str, ...] = (), expected: int = _LIMIT, types: tuple[str, ...] | None = None) -> Sample:
         """One claim of up to 100."""
-        return self.runner.run(self._claim(tags, expected))
+        return self.runner.run(self._claim(tags, expected, types))
 
-    async def _claim(self, tags: tuple[str, ...], expected: int) -> Sample:
+    async def _claim(self, tags: tuple[str, ...], expected: int, types: tuple[str, ...] | None) -> Sample:
         with Stopwatch(expected) as watch:
-            claimed = await self.backend.dequeue_jobs(WORKER, tags, _LIMIT, queues=(QUEUE,))
+            claimed = await self.backend.dequeue_jobs(WORKER, tags, _LIMIT, queues=(QUEUE,), types=types)
         if len(claimed) != expected:
             raise RuntimeError(f"claimed {len(claimed)} jobs where {expected} were in line")
         await self.backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
@@ -110,6 +111,30 @@ def waiting(databases: Databases) -> list[Finding]:
             target=Target("≤", 1.5),
         )
     ]
+
+
+def types(databases: Databases) -> list[Finding]:
+    """A claim by type with 10,000 jobs of another type at the head, beside a plain claim from a thousand jobs."""
+    with ExitStack() as stack:
+        few = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        behind = stack.enter_context(product_line(stack.enter_context(databases.few())))
+        return [claims_by_type(databases, few, behind)]
+
+
+def claims_by_type(databases: Databases, few: ProductLine, behind: ProductLine) -> Finding:
+    """Of the second line, which gets 10,000 jobs of another type at its head."""
+    others = [new_job(n).replace(type="other", priority=-1) for n in range(_OTHERS)]
+    behind.runner.run(behind.backend.enqueue_jobs(others))
+    known = (new_job(1).type,)
+    claims = max(databases.scale.claims, 20)
+    product, reference = alternate(claims, lambda: behind.claim(types=known), few.claim)
+    return durations(
+        f"`dequeue_jobs(limit=100, types=…)` behind {_OTHERS:,} jobs of another type",
+        product,
+        reference=reference,
+        compared_with="all types, 1,000 waiting",
+        target=Target("≤", 1.3),
+    )
 
 
 def tag(databases: Databases) -> list[Finding]:

@@ -94,6 +94,7 @@ PIECES = frozenset(
         "priorities_in_line",
         "stopping_edges",
         "priorities_of_lines",
+        "lines_of_types",
         "with_keys",
     }
 )

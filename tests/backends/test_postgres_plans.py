@@ -38,6 +38,19 @@ GUARDS = {
     "claim_within_keys": Guard(
         "jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1)
     ),
+    "claim_of_types": Guard("jobs_of_type", "queue type priority place", ("q1", NOW, 10, *CLAIMED, ["t", "u"])),  # S5
+    "claim_of_types_further_on": Guard(
+        "jobs_of_type",
+        "queue type priority place uid",
+        ("q1", NOW, 10, *CLAIMED, ["t", "u"], [0, 1, 2], [5, 5, 5], [5, 5, 5]),
+    ),
+    "claim_types_within_keys": Guard(
+        "jobs_of_type", "queue type priority place", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1, ["t", "u"])
+    ),
+    "heads_of_types": Guard("jobs_of_type", "queue type priority place", (["q1", "q2"], NOW, 10, ["t", "u"])),
+    "candidates_of_types": Guard(
+        "jobs_of_type", "queue type priority place", ("q1", NOW, 20, FIRST, FIRST, 0, ["t", "u"])
+    ),
     "next_due": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "count_delayed": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
     "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
@@ -49,10 +62,13 @@ GUARDS = {
     "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, 20), in_order=True),
     "next_priority": Guard("jobs_claimable", "queue priority", ("q1", 0), in_order=True),
     "tagged_claimable": Guard(
-        "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20), in_order=True
+        "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20, ["t"]), in_order=True
     ),
     "tagged_with_room": Guard(
-        "job_tags_claimable", "tag queue priority place", ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, *ROOM), in_order=True
+        "job_tags_claimable",
+        "tag queue priority place",
+        ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, None, *ROOM),
+        in_order=True,
     ),
     "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
     "waiting_with_tag": Guard("job_tags_claimable", "tag", ("x", 16)),
