@@ -115,7 +115,7 @@ class Scene:
             "resume": [names.name("paused")],
             "enqueue": [names.name("task"), json.dumps({"text": names.text}), "--queue", queue, "--job-id", acted],
             "schedule list": [],
-            "schedule add": [acted, names.name("task"), "--every", "1h", "--queue", queue],
+            "schedule add": [acted, names.name("task"), "--every", "1h", "--immediate", "--queue", queue],
             "schedule preview": [names.job("list", form)],
             "flow show": [self.flow_id],
             "token create": [names.job("somebody", form), "--scope", "read"],

@@ -12,3 +12,10 @@ def test_the_file_that_spark_submit_takes_runs_although_it_lies_beside_modules_o
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "there is no lake at" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
+    # M8
+    command = [sys.executable, "-m", "longshore", "migrate", "--url", f"sqlite:///{tmp_path / 'jobs.db'}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, (tmp_path / "jobs.db").exists()) == (0, True), done.stderr

@@ -198,6 +198,7 @@ FIELDS: dict[type, dict[str, Any]] = {
         "on_gap": "next",
         "on_overlap": "first",
         "catch_up": "last",
+        "immediate": False,
     },
 }
 # records that callers write by position, in this order

@@ -12,6 +12,7 @@ import pytest
 
 from longshore import JobStatus, Outcome, Queue
 from longshore.backends.contract import Backend
+from longshore.core.errors import InvalidArgument
 from longshore.runtime.dock import dock_of
 from longshore.testing.conformance.staging import lease_of
 from tests.runtime.streaming import (
@@ -275,6 +276,21 @@ async def test_the_slot_of_a_disowned_job_stays_taken_after_the_job_was_removed(
         await backend.delete_jobs(job_ids=["a"])
         await until_lease_vanished(stream, "a")
         await others_get(queue, "b")
+
+
+async def test_a_stream_may_ask_for_the_slots_of_disowned_jobs_at_once(backend: Backend, queue: Queue) -> None:
+    # M8 X-03
+    await add(queue, "a", "b", "c")
+    async with queue.stream_jobs("worker-1", max_assigned_jobs=1, free_disowned=True) as stream:
+        assert await receive_ids(stream) == ["a"]
+        await queue.cancel_jobs(job_ids=["a"])
+        await queue.acknowledge_cancellation("a", False)
+        assert await receive_ids(stream) == ["b"]
+        await queue.cancel_jobs(job_ids=["b"])
+        await backend.acknowledge_cancellation("b", False)  # as another process does it
+        assert await receive_ids(stream) == ["c"]
+    with pytest.raises(InvalidArgument, match="free_disowned: must be True or False"):
+        queue.stream_jobs("worker-1", free_disowned=1)  # type: ignore[arg-type]  # a wrong type is the point
 
 
 async def test_the_slot_of_a_disowned_job_is_not_missed_by_the_next_stream(queue: Queue) -> None:

@@ -71,3 +71,11 @@ async def test_an_integer_beyond_64_bits_is_refused_wherever_it_stands(quick: ht
         refused = await quick.post("/v1/jobs", json={"type": "t", **fields})
         assert (refused.status_code, refused.json()["field"]) == (422, field)
         assert "is an integer beyond 64 bits" in refused.json()["detail"]
+
+
+async def test_an_immediate_schedule_is_due_when_it_is_put(quick: httpx.AsyncClient) -> None:
+    # M8 M-OPT-15
+    body = {"job": {"type": "t"}, "repeat": {"cron": "0 0 1 1 *", "immediate": True}}
+    put = (await quick.put("/v1/schedules/s", json=body)).json()
+    assert put["repeat"]["immediate"] is True
+    assert put["next_run_at"] == put["created_at"]

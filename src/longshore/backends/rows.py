@@ -60,7 +60,7 @@ def schedule_text(schedule: Schedule) -> str:
     pattern["payload"] = job.payload.hex()
     for name in _SPANS:
         pattern[name] = _micros(getattr(job, name))
-    times = {
+    times: dict[str, Any] = {
         "cron": repeat.cron,
         "every": _micros(repeat.every),
         "tz": repeat.tz,
@@ -71,6 +71,8 @@ def schedule_text(schedule: Schedule) -> str:
         "on_overlap": repeat.on_overlap,
         "catch_up": repeat.catch_up,
     }
+    if repeat.immediate:  # otherwise left out: earlier versions do not know the word
+        times["immediate"] = True
     body: dict[str, Any] = {"id": schedule.id, "job": pattern, "repeat": times, "paused": schedule.paused}
     body |= {"created_at": _moment(schedule.created_at), "error": schedule.error}
     if schedule.passed_over is not None:

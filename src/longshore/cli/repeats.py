@@ -26,6 +26,8 @@ OnGap = Annotated[str, typer.Option(help="A time that a change of the clocks lea
 OnOverlap = Annotated[str, typer.Option(help="A time that comes twice: first, second or both.")]
 CatchUp = Annotated[str, typer.Option(help="What was missed: none, last or all.")]
 
+Immediate = Annotated[bool, typer.Option("--immediate", help="Run at once when the schedule is new.")]
+
 
 def a_repeat(
     cron: Cron = None,
@@ -37,6 +39,7 @@ def a_repeat(
     on_gap: OnGap = "next",
     on_overlap: OnOverlap = "first",
     catch_up: CatchUp = "last",
+    immediate: Immediate = False,
 ) -> RepeatWhenAsked:
     """What was written, to be made into a `Repeat`."""
 
@@ -52,6 +55,7 @@ def a_repeat(
                 limit=limit,
                 start=None if start is None else words.exact_time("start", start),
                 end=None if end is None else words.exact_time("end", end),
+                immediate=immediate,
                 **told,
             )
         except InvalidArgument as error:

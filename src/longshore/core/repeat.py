@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -40,6 +40,9 @@ class Repeat:
     catch_up: CatchUp = "last"
     """For what was missed while nothing fired: make up for `none`, the `last`, or `all` (within bounds)."""
 
+    immediate: bool = field(default=False, repr=False)
+    """Whether a new schedule runs at once, or at its `start` if that is to come. Putting it again runs nothing."""
+
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
             raise InvalidArgument("repeat", "needs exactly one of cron and every")
@@ -61,6 +64,8 @@ class Repeat:
             allowed = get_args(choices)
             if getattr(self, name) not in allowed:
                 raise InvalidArgument(f"repeat.{name}", f"must be {_listed(allowed)}, not {getattr(self, name)!r}")
+        if not isinstance(self.immediate, bool):
+            raise InvalidArgument("repeat.immediate", f"must be True or False, not {self.immediate!r}")
         _check_length("repeat.tz", self.tz)
         zone_of(self.tz)
         _check_length("repeat.cron", self.cron)

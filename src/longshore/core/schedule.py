@@ -121,7 +121,7 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
         fresh = dataclasses.replace(
             given, run_count=0, last_run_at=None, last_job_id=None, created_at=moment, updated_at=moment, error=""
         )
-        return dataclasses.replace(fresh, next_run_at=optional_moment(_planned_anew(fresh, now, None)))
+        return dataclasses.replace(fresh, next_run_at=optional_moment(_first_planned(fresh.repeat, now)))
     known = planned_back(known, now) if is_ahead(known, now) else known
     kept = dataclasses.replace(
         given,
@@ -140,6 +140,14 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
     if known.paused and not kept.paused:
         return resumed(kept, now)
     return kept if known.repeat == kept.repeat else dataclasses.replace(kept, next_run_at=_still_planned(kept, now))
+
+
+def _first_planned(repeat: Repeat, now: int) -> int | None:
+    """The first run of a schedule that is new."""
+    if not repeat.immediate:
+        return first_time(repeat, now)
+    first = now if repeat.start is None else max(now, to_micros(repeat.start))
+    return None if repeat.end is not None and first > to_micros(repeat.end) else first
 
 
 def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:

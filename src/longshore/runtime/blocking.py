@@ -96,9 +96,10 @@ class BlockingQueue:
         max_assigned_jobs: int = 10,
         *,
         lease: Duration | None = 30,
+        free_disowned: bool = False,
     ) -> BlockingStream:
         """Batches of jobs, pushed as they come: use it in a `with`, then in a `for`."""
-        stream = self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease)
+        stream = self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease, free_disowned=free_disowned)
         return BlockingStream(stream, self.queue.backend)
 
     dequeue_jobs = _blocking(Queue.dequeue_jobs)

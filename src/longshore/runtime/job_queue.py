@@ -170,15 +170,25 @@ class Queue(ScheduleVerbs):
         max_assigned_jobs: int = 10,
         *,
         lease: Duration | None = 30,
+        free_disowned: bool = False,
     ) -> JobStream:
         """Batches of jobs, pushed as they come: `async with` it, then `async for` over it.
 
         It never holds more than `max_assigned_jobs`, renews what it holds until that is settled, and gives back what
-        was not handed over when it ends.
+        was not handed over when it ends. `acknowledge_cancellation(job_id, False)` keeps the slot of the job taken
+        until its worker is declared unresponsive or the stream ends; `free_disowned` frees the slot at once.
         """
         self._refuse_if_closed()
-        queues = self._scope.queues(None)
-        stream = JobStream(self.backend, self._dock, assignee_id, tags, max_assigned_jobs, lease=lease, queues=queues)
+        stream = JobStream(
+            self.backend,
+            self._dock,
+            assignee_id,
+            tags,
+            max_assigned_jobs,
+            lease=lease,
+            queues=self._scope.queues(None),
+            free_disowned=free_disowned,
+        )
         self._streams.add(stream)
         return stream
 

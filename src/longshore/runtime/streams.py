@@ -10,6 +10,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import ParamSpec, Self, TypeVar
 
+from longshore.backends.checks import flag
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 from longshore.core.filtering import JobFilter
@@ -58,11 +59,13 @@ class JobStream:
         *,
         lease: Duration | None = 30,
         queues: Sequence[str] | None = None,
+        free_disowned: bool = False,
     ) -> None:
         self.assignee_id = check_name("assignee_id", assignee_id)
         self._tags = check_tags("tags", tags)
         self._capacity = check_number("max_assigned_jobs", max_assigned_jobs, least=1)
         self._lease = None if lease is None else check_duration("lease", lease) / SECOND
+        self._free_disowned = flag("free_disowned", free_disowned)
         self._queues = queues
         self._backend = backend
         self._dock = dock
@@ -198,8 +201,14 @@ class JobStream:
         self._forget(self._dock.not_held(self, job_ids))
 
     def _lose(self, job_ids: Iterable[str]) -> None:
-        """Their leases vanished: the slots are free unless the log says that the jobs were disowned."""
+        """Their leases vanished: the slots are free unless the log says that the jobs were disowned.
+
+        With `free_disowned` they are free in any case (X-03).
+        """
         lost = [job_id for job_id in job_ids if job_id in self._held and not self._keeper.keeps(job_id)]
+        if self._free_disowned:
+            self._forget(lost)
+            return
         for job_id in lost:
             self._outbox.pop(job_id, None)
             self._recalled.pop(job_id, None)

@@ -29,6 +29,7 @@ class RepeatBody(BaseModel):
     on_gap: Literal["next", "skip"] = "next"
     on_overlap: Literal["first", "second", "both"] = "first"
     catch_up: Literal["none", "last", "all"] = "last"
+    immediate: StrictBool = Field(False, description="Whether a new schedule runs at once.")
 
     def repeat(self) -> Repeat:
         """As a schedule takes it."""
@@ -105,6 +106,7 @@ def schedule_view(schedule: Schedule, now: datetime) -> ScheduleView:
             on_gap=repeat.on_gap,
             on_overlap=repeat.on_overlap,
             catch_up=repeat.catch_up,
+            immediate=repeat.immediate,
         ),
         paused=schedule.paused,
         next_run_at=schedule.next_run_at,

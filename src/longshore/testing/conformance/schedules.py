@@ -105,6 +105,47 @@ class TestSchedules:
         again = await backend.put_schedule(schedule(every=60))
         assert again.next_run_at == stored.next_run_at
 
+    async def test_an_immediate_schedule_makes_its_first_job_at_once_and_only_when_it_is_new(
+        self, open_backend: OpenBackend, backend: Backend, clock: HeldClock
+    ) -> None:
+        # M8 M-OPT-15
+        at_once: dict[str, dict[str, Any]] = {
+            "by interval": {"every": 60, "limit": 2},
+            "by cron": {"cron": "0 0 * * *", "catch_up": "none"},
+        }
+        began = clock.now()
+        for name, times in at_once.items():
+            stored = await backend.put_schedule(schedule(name, immediate=True, **times))
+            assert stored.repeat.immediate
+            assert stored.next_run_at == began
+        reader = open_backend() if backend.capabilities.shared else backend
+        assert (await reader.get_schedule("by cron")).repeat == Repeat(immediate=True, **at_once["by cron"])
+        fired = await backend.fire_due_schedules()
+        assert sorted(str(job.schedule_id) for job in fired) == ["by cron", "by interval"]
+        assert [job.run_at for job in fired] == [None, None]
+        assert (await backend.get_schedule("by interval")).next_run_at == began + seconds(60)
+        assert (await backend.get_schedule("by cron")).next_run_at == NOON + timedelta(hours=12)
+        clock.advance(30)
+        for name, times in at_once.items():  # as every start of a program does
+            again = await backend.put_schedule(schedule(name, immediate=True, **times))
+            assert again.run_count == 1
+        assert await backend.fire_due_schedules() == []
+        clock.advance(30)
+        assert len(await backend.fire_due_schedules()) == 1
+        assert (await backend.get_schedule("by interval")).next_run_at is None
+
+    async def test_an_immediate_schedule_keeps_to_its_start_and_its_end(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # M8 M-OPT-15
+        later, past = clock.now() + seconds(90), clock.now() - seconds(1)
+        waits = await backend.put_schedule(schedule("waits", cron="0 0 1 1 *", start=later, immediate=True))
+        over = await backend.put_schedule(schedule("over", every=60, end=past, immediate=True))
+        assert (waits.next_run_at, over.next_run_at) == (later, None)
+        with pytest.raises(InvalidArgument, match="must be True or False") as refusal:
+            Repeat(every=60, immediate="yes")  # type: ignore[arg-type]  # a wrong type is the point
+        assert refusal.value.field == "repeat.immediate"
+
     @pytest.mark.parametrize(
         ("wrong", "field"),
         [

@@ -41,6 +41,7 @@ _REPEAT_FIELDS: dict[str, Schema] = {
     "on_gap": {"enum": ["next", "skip"]},
     "on_overlap": {"enum": ["first", "second", "both"]},
     "catch_up": {"enum": ["none", "last", "all"]},
+    "immediate": FLAG.schema,
 }
 _SCHEDULE_TIMES = ("next_run_at", "last_run_at", "created_at", "updated_at")
 _SCHEDULE_FIELDS: dict[str, Schema] = {
@@ -61,6 +62,8 @@ def _write_repeat(repeat: Repeat) -> dict[str, Any]:
     told["every"] = None if repeat.every is None else write_span(cast(timedelta, repeat.every))
     for name in ("start", "end"):
         told[name] = None if told[name] is None else write_time(told[name])
+    if not repeat.immediate:  # servers of earlier versions do not know the field
+        del told["immediate"]
     return told
 
 
