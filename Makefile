@@ -45,8 +45,9 @@ $(RUNNABLE): requirements/run.txt pyproject.toml
 run: $(RUNNABLE) ## start the whole platform on this machine (API, scheduler, a worker, a status page) until Ctrl-C
 	$(BIN)/longshore up
 
-test: check-lint ## the style, type and import checks, then the whole test suite
+test: check-lint ## the style, type and import checks, the whole test suite, and the tests of claims on PostgreSQL 15
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
+	$(BIN)/python -m tests.postgres_versions 15
 
 check: check-lint ## the style, type and import checks and the fast tests, in under a minute
 	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -k '$(FAST_STORES)' $(FAST_TESTS)

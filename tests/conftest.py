@@ -15,6 +15,7 @@ DEFAULT_SEED = 20_240_229
 SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))
 PROVING = os.environ.get("LONGSHORE_PROVE", "") == "1"
 POSTGRES = os.environ.get("LONGSHORE_TEST_POSTGRES") or None
+POSTGRES_VERSION = int(os.environ.get("LONGSHORE_TEST_POSTGRES_VERSION") or 0) or None
 POSTGRES_RUN = pytest.StashKey[PostgresRun]()
 
 # Deadlines and the too-slow check measure the machine, not the code; the timeout on every test is the bound.
@@ -64,7 +65,7 @@ def proving() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.stash[POSTGRES_RUN] = PostgresRun(POSTGRES)
+        config.stash[POSTGRES_RUN] = PostgresRun(POSTGRES, POSTGRES_VERSION)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -37,8 +37,9 @@ class PostgresRun:
     to need it first, and a run that needs none starts none.
     """
 
-    def __init__(self, given_url: str | None) -> None:
+    def __init__(self, given_url: str | None, version: int | None = None) -> None:
         self._given_url = given_url
+        self._version = version
         self._prefix = f"longshore_test_{secrets.token_hex(4)}"
         self._server: Server | None = None
         self._until_closed = ExitStack()
@@ -78,7 +79,7 @@ class PostgresRun:
 
     def _make_template(self) -> Template:
         if self._given_url is None and self._server is None:
-            self._server = self._until_closed.enter_context(Server())
+            self._server = self._until_closed.enter_context(Server(version=self._version))
         server_url = self._server.url() if self._server else self._given_url
         assert server_url is not None
         template = Template(server_url, f"{self._prefix}_template")

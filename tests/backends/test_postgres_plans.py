@@ -10,7 +10,7 @@ import pytest
 
 from longshore.backends.postgres.preparing import quoted
 from longshore.backends.statements import Statements
-from tests.backends.postgres_plans import GROWING, NOW, STATES, Node, make_schema, plan, statements
+from tests.backends.postgres_plans import GROWING, NOW, STATES, Node, explained, make_schema, plan, statements
 from tests.postgres_run import Clones
 
 FIRST = -(2**63)
@@ -112,6 +112,14 @@ GUARDS = {
     "oldest_events": Guard("job_events_pkey", "xid", ("1500", 5, "3000", 100), in_order=True),
 }
 
+CLAIMS = [
+    *("held_settings", "held_settings_of_all", "held_settings_and_room", "held_settings_and_room_of_all"),
+    *("claim_in_line", "claim_further_on", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
+    *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unpark_first"),
+    *("any_parked", "keys_waking"),
+]
+"""What a claim runs, in a transaction that may read no table whole."""
+
 MOVING = "moving house looks at everything once"
 WALKED = {
     "any_belongings": MOVING,
@@ -183,6 +191,20 @@ def test_the_guard_would_notice_if_the_index_were_gone(name: str, schemas: Schem
         else:
             connection.execute(f"DROP INDEX analysed.{guard.by}")
         assert not leans_on_its_index(guard, plan(connection, getattr(sql, name), guard.values))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_no_statement_of_a_claim_is_so_costly_that_postgres_compiles_it(
+    name: str, state: str, schemas: Schemas
+) -> None:
+    """Issue 17, PostgreSQL before 18: where it may not read a table whole, one without an index has a cost of 1e10."""
+    connection, sql = schemas[state]
+    with connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL enable_seqscan = off")
+        found = explained(connection, getattr(sql, name))["Plan"]["Total Cost"]
+    (limit,) = connection.execute("SHOW jit_above_cost").fetchone() or ("",)
+    assert found < float(limit)
 
 
 @pytest.mark.parametrize("state", STATES)

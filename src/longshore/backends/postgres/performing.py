@@ -62,7 +62,10 @@ class Performer:
         self._on_commit = on_commit
         # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
         # which may take hours; said in each transaction, for behind a pooler no session is ours
-        self._not_for_ever = f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}"
+        self._not_for_ever = (
+            f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}; "
+            "SET LOCAL jit = off"  # our statements are short: to compile one takes longer than to run it
+        )
         self._marks = Marks()
         self._limited: set[str] = set()
         self._locks = LockSpaces(schema)

@@ -1,0 +1,47 @@
+"""PostgreSQL compiles a plan whose estimated cost is high: no claim has such a plan, so none waits for a compiler."""
+
+# issue 17: PostgreSQL before 18
+from __future__ import annotations
+
+import pytest
+
+from longshore.backends.contract import Outcome
+from longshore.backends.opening import connect
+from longshore.core.job import Job
+from tests.postgres_server import Server, Setting
+from tests.postgres_versions import DEBIAN
+
+TELLING: dict[str, Setting] = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": 0,
+    "auto_explain.log_analyze": True,
+    "jit": True,
+}
+
+
+@pytest.mark.timeout(240)  # a machine without this server installs it first
+async def test_a_queue_with_limits_drains_without_compiling_any_statement() -> None:
+    with Server(TELLING, version=DEBIAN) as server:
+        async with connect(server.create_database("harbour")) as backend:
+            await backend.set_limits("q", running=4, per_key=2)
+            await backend.enqueue_jobs([Job(type="t", queue="q", concurrency_key=f"k{n % 3}") for n in range(40)])
+            done = 0
+            while claimed := await backend.dequeue_jobs("w", limit=4, queues=["q"]):
+                await backend.settle_jobs([Outcome(job.id, job.lease) for job in claimed if job.lease])
+                done += len(claimed)
+        assert done == 40
+        assert server.log.count("queue_counts") > 10
+        assert server.log.count("JIT:") == 0
+
+
+async def test_our_transactions_ask_for_no_compilation_and_leave_the_session_as_it_was() -> None:
+    """Through a transaction pooler another client has the session next."""
+    with Server({**TELLING, "log_statement": "all"}, version=DEBIAN) as server:
+        async with connect(server.create_database("harbour")) as backend:
+            await backend.enqueue_job(Job(type="t"))
+            await backend.dequeue_jobs("w")
+            await backend.count_jobs()
+        begun = [line for line in server.log.splitlines() if "BEGIN ISOLATION" in line]
+        assert len(begun) >= 3
+        assert [line for line in begun if "SET LOCAL jit = off" not in line] == []
+        assert "SET jit" not in server.log
