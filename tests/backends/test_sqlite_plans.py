@@ -56,6 +56,7 @@ GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "to
 """Tables that grow with the work done (`first` is how statements call job_tags); none is ever walked through."""
 
 MOVING = "asked once in a move to another store, where everything is counted or read"
+STEP = "run once when the machine's clock was set, over indexes that hold only what waits or runs"
 WALKED = {
     "digest_of_job_tags": MOVING,
     "recount": MOVING,
@@ -66,6 +67,13 @@ WALKED = {
     "holding_by_key": "the index holds only what runs now, and it is asked only when limits change",
     "holders": "the index holds only what runs now, and a few of it are wanted",
     "any_open_edge": "asks for one row of an index that holds only what waits",
+    "uids_in_line": STEP,
+    "shift_relative_times": STEP,
+    "insert_shifted_events": STEP,
+    "count_shifted_events": STEP,
+    "shift_places": STEP,
+    "shift_tags": STEP,
+    "shift_leases": STEP,
 }
 SORTED = {
     "recount": MOVING,

@@ -28,7 +28,7 @@ def facts_about(view: View, job_id: str) -> Facts:
     if record.status is JobStatus.WAITING_CHILDREN:
         return Facts(moment, job, eligible_at, waits_for=_waits_for(view, job_id), deps_left=record.deps_left)
     if record.status not in ELIGIBLE:
-        return Facts(moment, job, eligible_at)
+        return Facts(moment, job, eligible_at, clock_step=view.clock_step())
     queue = view.queue_states([record.queue])[record.queue]
     return Facts(
         moment,
@@ -41,6 +41,7 @@ def facts_about(view: View, job_id: str) -> Facts:
         workers=tuple(
             WorkerSeen(w.id, w.queues, w.tags, w.concurrency, w.running, w.state, w.seen_at) for w in view.workers()
         ),
+        clock_step=view.clock_step(),
         given_back=_why_given_back(view, record, now),
     )
 

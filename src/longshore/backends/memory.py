@@ -23,7 +23,7 @@ from longshore.backends.transaction import (
 )
 from longshore.backends.view import LogEnds, Search, Tally, View
 from longshore.core.change import Change, EventRow, added
-from longshore.core.clock import Clock, micros_of
+from longshore.core.clock import Clock, ClockStep, micros_of
 from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.facts import Holder
@@ -527,6 +527,9 @@ class MemoryStore:
             return in_line and standing_order(other) < standing_order(record)
 
         return min(len(self._where(stands_before)), limit)
+
+    def clock_step(self) -> ClockStep | None:
+        return None
 
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]

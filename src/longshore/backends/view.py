@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.transaction import Edge, KeyState, QueueState
 from longshore.core.change import EventRow
+from longshore.core.clock import ClockStep
 from longshore.core.cron import Schedule
 from longshore.core.facts import Holder
 from longshore.core.filtering import JobFilter
@@ -60,6 +61,10 @@ class View(Protocol):
 
     def time(self) -> int:
         """The store's clock, in microseconds."""
+        ...
+
+    def clock_step(self) -> ClockStep | None:
+        """The last step of the machine's clock that this store has seen, if it looks for any."""
         ...
 
     def job(self, job_id: str) -> Record | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from longshore.core.moments import SECOND, Duration, check_duration, from_micros, to_micros
+from longshore.core.moments import SECOND, Duration, check_duration, from_micros, in_words, to_micros
 
 
 class Clock(Protocol):
@@ -64,13 +65,84 @@ class SteadyClock:
         return self._latest
 
 
+class Machine:
+    """What this machine tells of time, in microseconds. A test replaces `MACHINE` to step the clock or to reboot."""
+
+    def wall(self) -> int:
+        """The time by the wall clock, which people and time servers set."""
+        return time.time_ns() // 1_000
+
+    def since_boot(self) -> int:
+        """The time since the machine started, with the time it was suspended; no setting of the clock moves it."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+
+    def boot_id(self) -> str | None:
+        """A name for the time since the machine started; None where steps of the clock cannot be told."""
+        if not hasattr(time, "CLOCK_BOOTTIME"):
+            return None
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # each time namespace counts for itself
+        except OSError:
+            return None
+
+
+MACHINE = Machine()
+
+
+class ClockStep(NamedTuple):
+    """The machine's wall clock was set by so much, seen at that time by the new clock."""
+
+    at: datetime
+    by: timedelta
+
+    def __str__(self) -> str:
+        direction = "forward" if self.by > timedelta() else "back"
+        return f"the machine's clock was set {direction} by {in_words(abs(self.by))} at {self.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+RECENT = timedelta(days=1)
+"""For so long a step of the clock is reported."""
+
+
+def recent(step: ClockStep | None, now: datetime) -> ClockStep | None:
+    """The step, if people should still be told of it."""
+    return step if step is not None and abs(now - step.at) <= RECENT else None
+
+
+_LONGEST_READING = 10_000
+"""Microseconds: if more pass while both clocks are read, the process stood still in between."""
+
+
+class Reading(NamedTuple):
+    """Both clocks of the machine at one moment."""
+
+    boot_id: str
+    wall: int
+    since_boot: int
+
+    @property
+    def started_at(self) -> int:
+        """When the machine started, by the wall clock: it moves only if that clock is set."""
+        return self.wall - self.since_boot
+
+
+def read_machine(boot_id: str) -> Reading:
+    """Reads both clocks, so close together that no pause of the process looks like a step."""
+    while True:
+        before = MACHINE.since_boot()
+        wall = MACHINE.wall()
+        if MACHINE.since_boot() - before <= _LONGEST_READING:
+            return Reading(boot_id, wall, before)
+
+
 def machine_time() -> datetime:
     """The time by the clock of this machine, which need not be the store's."""
     return from_micros(_machine_micros())
 
 
 def _machine_micros() -> int:
-    return time.time_ns() // 1_000
+    return MACHINE.wall()
 
 
 def micros_of(clock: Clock | None, on_step: Callable[[int], None] | None = None) -> Callable[[], int]:

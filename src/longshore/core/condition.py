@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
+
+from longshore.core.clock import ClockStep
 
 
 class Rows(NamedTuple):
@@ -38,3 +40,7 @@ class Condition:
     held_for: timedelta | None = None
     """For how long the oldest transaction keeps old rows from being swept away."""
     held_by: str = ""
+    clock_step: ClockStep | None = None
+    """The last step of the machine's clock that the store has seen."""
+    newest: datetime | None = None
+    """The time of the newest event or heartbeat."""

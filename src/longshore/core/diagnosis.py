@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from longshore.core.clock import ClockStep, recent
 from longshore.core.condition import Condition
 from longshore.core.explanation import HEARD_WITHIN, OVERDUE
+from longshore.core.moments import in_words as _span
 from longshore.core.schedule import Schedule
 
 Level = Literal["ok", "warning", "problem"]
@@ -95,9 +97,20 @@ def _judge_bloat(condition: Condition) -> Iterator[Finding]:
         yield Finding("bloat", "ok", f"{_size(condition.size)}, little of it wasted")
 
 
-def judge_clock(machine: datetime, store: datetime) -> Finding:
-    """Whether this machine and the store agree on the time: the store's clock judges, people read this one."""
+def judge_clock(
+    machine: datetime, store: datetime, step: ClockStep | None = None, newest: datetime | None = None
+) -> Finding:
+    """Whether this machine and the store agree on the time: the store's clock judges, people read this one.
+
+    And whether the store's clock was set: by a step that the store saw, or because it is behind what was stored last.
+    """
     skew = abs(machine - store)
+    keep = "keep the clock by a time server (chrony, systemd-timesyncd)"
+    if skew <= MOST_SKEW and (stepped := recent(step, store)):
+        return Finding("clock", "warning", f"{stepped}; leases and relative retries were moved with it", keep)
+    if skew <= MOST_SKEW and newest is not None and newest - store > MOST_SKEW:
+        found = f"the store's clock is {_span(newest - store)} behind the newest event or heartbeat: it was set back"
+        return Finding("clock", "problem", found, f"{keep}; what waits for a time waits that much longer")
     if skew <= MOST_SKEW:
         return Finding("clock", "ok", f"this machine and the store differ by {skew.total_seconds():.1f} s at most")
     ahead = "ahead of" if machine > store else "behind"
@@ -139,14 +152,3 @@ def _size(count: int) -> str:
             return f"{count:,.0f} {unit}"
         count //= 1024
     return f"{count:,} GiB"
-
-
-def _span(length: timedelta) -> str:
-    seconds = length.total_seconds()
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.0f} h"
-    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from longshore.core.clock import recent
 from longshore.core.facts import MOST_COUNTED, Dependency, Facts, Usage, WorkerSeen
 from longshore.core.lifecycle import JobStatus
 from longshore.core.schedule import Schedule
@@ -141,10 +142,16 @@ def _held(facts: Facts) -> Reason:
     job = facts.job
     worker, since = job.assignee_id, job.assigned_at
     ends = None if job.lease is None else job.lease.expires_at
-    details = {"worker": worker, "since": _iso(since), "execution": job.executions, "lease_ends": _iso(ends)}
+    details: dict[str, Any] = {
+        "worker": worker,
+        "since": _iso(since),
+        "execution": job.executions,
+        "lease_ends": _iso(ends),
+    }
     by = f"by {worker}" if worker else "by nobody that is known"
     late = ends is not None and ends <= facts.now
     after = " Its lease has ended: the next sweep takes it away from there." if late else ""
+    after += _stepped(facts, "the end of its lease was moved with it", details)
     if job.status is JobStatus.CANCELLING:
         text = f"Its end was asked for; it is held {by} since {_clock(since)}, who has not answered yet.{after}"
         return _reason("cancelling", text, **details)
@@ -202,8 +209,19 @@ def _not_yet(facts: Facts) -> Reason:
             "until then what that tells of (start a worker that can do it, or add the job anew as it should be)."
         )
         return _reason("given_back", text, reason=facts.given_back, until=_iso(until), seconds=seconds)
+    details: dict[str, Any] = {"until": _iso(until), "seconds": seconds}
     text = f"It is not due until {_clock(until)}; promote_job lets it run now."
-    return _reason("not_due", text, until=_iso(until), seconds=seconds)
+    text += _stepped(facts, "a time given as a duration was moved with it", details)
+    return _reason("not_due", text, **details)
+
+
+def _stepped(facts: Facts, effect: str, details: dict[str, Any]) -> str:
+    """One more sentence and detail if the machine's clock was set lately."""
+    step = recent(facts.clock_step, facts.now)
+    if step is None:
+        return ""
+    details["clock_step_seconds"] = _seconds(step.by)
+    return f" Note that {step}; {effect}."
 
 
 def _outlived(facts: Facts) -> Iterator[Reason]:

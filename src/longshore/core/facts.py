@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from longshore.core.clock import ClockStep
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
@@ -89,5 +90,7 @@ class Facts:
     ahead: int = 0
     """Jobs before it in the line of its queue, counted no further than `MOST_COUNTED`."""
     workers: tuple[WorkerSeen, ...] = ()
+    clock_step: ClockStep | None = None
+    """The last step of the machine's clock that the store has seen."""
     given_back: str = ""
     """Why the worker that had it last gave it back until later, if one did and said so."""

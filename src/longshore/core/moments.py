@@ -83,3 +83,15 @@ def check_moment(field: str, value: object, now: int) -> int:
 def span(value: Duration | None) -> timedelta | None:
     """A duration as a timedelta, whichever way it was written."""
     return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def in_words(length: timedelta) -> str:
+    """A duration for people, in the unit that suits its size."""
+    seconds = length.total_seconds()
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
@@ -96,6 +97,8 @@ class Record:
     # written by the job while it runs, apart from its transitions
     progress: str | None = None
     checkpoint: bytes | None = None
+    relative: bool = False
+    """Whether `run_at` was given as a duration: it then moves with a step of the machine's clock."""
     # kept in rows of their own
     depends_on: tuple[str, ...] = ()
 
@@ -185,6 +188,7 @@ def record_of(job: object, now: int) -> Record:
     record.lifo = job.lifo
     record.delay = delay
     record.run_at = run_at
+    record.relative = run_at is not None and not isinstance(job.run_at, datetime)
     if job.expires_at is not None:
         record.expires_at = check_moment("expires_at", job.expires_at, now)
     if job.timeout is not None:
@@ -226,6 +230,7 @@ def record_like(job: Job, job_id: str, schedule_id: str, now: int) -> Record:
     if job.delay is not None:
         record.delay = check_duration("delay", job.delay, positive=False)
         record.run_at = check_moment("delay", job.delay, now) if record.delay else None
+        record.relative = record.run_at is not None
     if job.expires_at is not None:
         record.expires_at = check_moment("expires_at", job.expires_at, now)
     if job.timeout is not None:

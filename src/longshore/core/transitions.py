@@ -77,12 +77,12 @@ def complete(change: Change, result: bytes | None) -> None:
     change.move(target, "job.completed")
 
 
-def fail(change: Change, error: str, retry_at: int | None) -> None:
-    """To FAILED_RETRY, one failure counted, eligible again at once or at `retry_at`."""
+def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = True) -> None:
+    """To FAILED_RETRY, one failure counted, eligible again at once or at `retry_at`; `relative` if from a duration."""
     record = change.record
     target = after(record.id, record.status, Verb.FAIL)
     _count_failure(change, error)
-    record.run_at = retry_at
+    record.run_at, record.relative = retry_at, relative
     change.move(target, "job.failed", _failure(change, error, final=False))
     change.tell_when_due()
 
@@ -123,7 +123,7 @@ def acknowledge(change: Change, *, was_executing: bool) -> None:
     change.move(target, "job.stopped", {"was_executing": was_executing})
 
 
-def release(change: Change, run_at: int | None, reason: str) -> None:
+def release(change: Change, run_at: int | None, reason: str, *, relative: bool = True) -> None:
     """RUNNING back to the queue with nothing counted: an orderly hand-back is no crash and no failure."""
     record = change.record
     if record.status is JobStatus.CANCELLING:
@@ -131,7 +131,7 @@ def release(change: Change, run_at: int | None, reason: str) -> None:
             record.id, record.status, JobStatus.UNKNOWN_RETRY, "a cancelled job is acknowledged, not given back"
         )
     target = after(record.id, record.status, Verb.RELEASE)
-    record.run_at = run_at
+    record.run_at, record.relative = run_at, relative
     change.move(target, "job.released", {"reason": reason} if reason else None)
     tell_of_delay(change)
 
@@ -152,6 +152,7 @@ def crash(change: Change, reason: str) -> None:
         return
     decision = after_crash(record.crashes, record.max_crashes, json.loads(record.options))
     record.run_at = min(change.now + decision.delay, LATEST) if decision.delay else None
+    record.relative = True
     change.move(target, "job.stalled", {"reason": shown, "crashes": record.crashes})
     if decision.bury:
         error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}, at last: {reason}"

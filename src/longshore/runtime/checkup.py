@@ -29,14 +29,18 @@ _NAMED = 3
 async def check_up(queue: Queue) -> list[Finding]:
     """Everything there is to say, the store itself first."""
     findings: list[Finding] = []
+    step = newest = None
     if isinstance(queue.backend, TellsItsCondition):
-        findings += judge_store(await queue.backend.condition())
+        condition = await queue.backend.condition()
+        step, newest = condition.clock_step, condition.newest
+        findings += judge_store(condition)
     else:
         findings.append(Finding("store", "ok", "what it stands on cannot be seen from here; ask where it runs"))
     before = machine_time()
     now = await queue.backend.now()
     after = machine_time()
-    findings.append(judge_clock(min(max(now, before), after), now))  # no skew is seen while the question was under way
+    machine = min(max(now, before), after)  # no skew is seen while the question was under way
+    findings.append(judge_clock(machine, now, step, newest))
     findings += await _stuck(queue, now)
     findings += await _starving(queue, now)
     findings += await _workers(queue, now)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from longshore.backends.postgres.session import OwnSession
 from longshore.backends.statements import Statements
 from longshore.core.condition import Condition, Rows
+from longshore.core.moments import from_micros
 
 _THEIRS = "another session, which this user may not look at"
 
@@ -17,6 +18,7 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
     number = session.connection.info.server_version
     ((size,),) = session.rows(sql.size_of_schema, (schema,))
     held = session.rows(sql.oldest_snapshot)
+    ((newest,),) = session.rows(sql.newest_time)
     return Condition(
         engine="PostgreSQL",
         version=(number // 10_000, number % 10_000),
@@ -26,4 +28,5 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
         tables={str(name): Rows(int(live), int(dead)) for name, live, dead in session.rows(sql.dead_rows, (schema,))},
         held_for=timedelta(microseconds=int(held[0][0])) if held else None,
         held_by=str(held[0][1] or _THEIRS) if held else "",
+        newest=None if newest is None else from_micros(int(newest)),
     )

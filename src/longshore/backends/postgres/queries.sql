@@ -1195,6 +1195,12 @@ SELECT {event_columns} FROM {schema}.job_events
 WHERE (xid, n) > ($1::xid8, $2) AND xid < $3::xid8 AND job_id = $4 AND ($5::text IS NULL OR queue = $5)
 ORDER BY job_events.xid, job_events.n LIMIT $6
 
+-- name: newest_time
+SELECT greatest(
+    (SELECT occurred_at FROM {schema}.job_events ORDER BY job_events.xid DESC, job_events.n DESC LIMIT 1),
+    (SELECT max(seen_at) FROM {schema}.workers)
+)
+
 -- name: last_event
 SELECT xid::text::bigint, n FROM {schema}.job_events WHERE xid < $1::xid8 ORDER BY job_events.xid DESC, job_events.n DESC LIMIT 1
 

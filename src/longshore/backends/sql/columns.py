@@ -51,6 +51,7 @@ def record_of_row(row: Row) -> Record:
     record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
     record.lifo = record.lifo == 1
     record.parked = record.parked == 1
+    record.relative = record.relative == 1
     return record
 
 

@@ -15,6 +15,7 @@ from longshore.backends.statements import Statements
 from longshore.backends.transaction import Edge, KeyState, QueueState
 from longshore.backends.view import LogEnds, Search, Tally
 from longshore.core.change import EventRow
+from longshore.core.clock import ClockStep
 from longshore.core.cron import Schedule
 from longshore.core.facts import Holder
 from longshore.core.filtering import matches_data
@@ -116,6 +117,10 @@ class SQLView(SQLTokenView, ABC):
     @abstractmethod
     def time(self) -> int:
         """The store's clock, in microseconds."""
+
+    def clock_step(self) -> ClockStep | None:
+        """None, unless the store lives by the machine's own clock and looks for steps of it."""
+        return None
 
     @abstractmethod
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:

@@ -29,8 +29,9 @@ from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.sqlite.writer import Writer
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
+from longshore.core import clock as clocks
 from longshore.core.acting import on_behalf
-from longshore.core.clock import Clock, micros_of
+from longshore.core.clock import Clock, Reading, SteadyClock, micros_of, read_machine
 from longshore.core.condition import Condition
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
@@ -63,7 +64,10 @@ class SQLiteBackend(ArchivingBackend):
         self._busy_seconds = check_duration("busy_seconds", busy_seconds, positive=False) / SECOND
         self._create = create
         self._vfs = vfs
-        self._clock = micros_of(clock, on_step=_log_step)
+        self._boot_id = clocks.MACHINE.boot_id() if clock is None else None
+        self._clock = micros_of(clock, on_step=None if self._boot_id else _log_step)
+        self._since_boot = SteadyClock(self._time_since_boot)
+        self._started_at = 0
         self._bell = Bell()
         self._prepared = False
         self._preparing = threading.Lock()
@@ -76,7 +80,7 @@ class SQLiteBackend(ArchivingBackend):
         self._writer = Writer(
             self.path,
             partial(self._open, of_one_thread=True),
-            self._clock,
+            self._clock_of,
             self._committed,
             self._in_place.check_commit,
         )
@@ -102,6 +106,29 @@ class SQLiteBackend(ArchivingBackend):
     @property
     def unusable_because(self) -> str:
         return _MOVED if self._in_place.moved else ""
+
+    def _clock_of(self, transaction: SQLiteTransaction) -> Callable[[], int]:
+        """The clock for a transaction that has begun. A step of the machine's clock shows in the next transaction only,
+        and what it moves was moved before anything else happens there."""
+        if self._boot_id is None:
+            return self._clock
+        self._started_at = self._compared(transaction, self._boot_id).started_at
+        return self._since_boot.micros
+
+    def _compared(self, transaction: SQLiteTransaction, boot_id: str) -> Reading:
+        """The machine's clocks now, after the transaction has moved what a step of them moves."""
+        reading = read_machine(boot_id)
+        step = transaction.compare_clocks(reading)
+        if step:
+            _log.warning(
+                "the machine's clock was set %s by %.1f seconds; leases and relative retries were moved with it",
+                "forward" if step > 0 else "back",
+                abs(step) / SECOND,
+            )
+        return reading
+
+    def _time_since_boot(self) -> int:
+        return clocks.MACHINE.since_boot() + self._started_at
 
     def _committed(self) -> None:
         self._bell.ring()
@@ -175,7 +202,10 @@ class SQLiteBackend(ArchivingBackend):
             try:
                 transaction = SQLiteTransaction(connection)
                 transaction.begin()
-                transaction.now = self._clock()
+                if self._boot_id is None:
+                    transaction.now = self._clock()
+                else:
+                    transaction.now = self._compared(transaction, self._boot_id).wall
                 answer = verb(transaction, jobs, *args, **kwargs)
                 transaction.finish()
             except BaseException:  # all of it or nothing, whatever the caller does with their transaction after this

@@ -8,7 +8,10 @@ from pathlib import Path
 import apsw
 
 from longshore.backends.sqlite.files import beside, permissions_of_others
+from longshore.backends.sqlite.statements import SQL
+from longshore.backends.sqlite.view import step_of_row
 from longshore.core.condition import Condition
+from longshore.core.moments import from_micros
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 """As SQLite numbers them."""
@@ -18,6 +21,8 @@ def condition_of(path: Path, connection: apsw.Connection) -> Condition:
     """The facts, from a connection that is set up as all of ours are."""
     page = int(connection.pragma("page_size"))
     log = beside(path, "-wal")
+    step = connection.execute(SQL.clock_step).fetchone()
+    ((newest,),) = connection.execute(SQL.newest_time).fetchall()
     return Condition(
         engine="SQLite",
         version=tuple(int(part) for part in apsw.sqlite_lib_version().split(".")),
@@ -31,4 +36,6 @@ def condition_of(path: Path, connection: apsw.Connection) -> Condition:
         log_size=log.stat().st_size if log.exists() else 0,
         open_to_others=permissions_of_others(path),
         disk_free=shutil.disk_usage(path.parent).free,
+        clock_step=None if step is None else step_of_row(step),
+        newest=from_micros(newest) if newest else None,
     )

@@ -3,6 +3,14 @@ uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
 status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
 finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
+announce_at, cancel_asked_at, result, error_message, progress, checkpoint, relative
+
+-- name: moved_columns
+-- The columns that other stores have, too, in the same order.
+uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
+idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
+status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
 announce_at, cancel_asked_at, result, error_message, progress, checkpoint
 
 -- name: job_by_id
@@ -254,14 +262,14 @@ SELECT queue, status, jobs FROM queue_counts WHERE jobs > 0
 INSERT INTO jobs (
     uid, id, queue, type, payload, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
     idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-    status, run_at, eligible_at, place, announce_at, job_seq, updated_at, tags
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    status, run_at, eligible_at, place, announce_at, job_seq, updated_at, tags, relative
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 
 -- name: save_job
 -- The fence: the row must still be the version this change was made from, or nothing is written.
 UPDATE jobs SET
-    deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, parked = ?, executions = ?, retry_count = ?,
+    relative = ?, deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, parked = ?, executions = ?, retry_count = ?,
     crashes = ?, epoch = ?, job_seq = ?, updated_at = ?, started_at = ?, finalized_at = ?, last_retry_at = ?,
     assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, announce_at = ?,
     cancel_asked_at = ?, result = ?, error_message = ?
@@ -726,6 +734,77 @@ SELECT body FROM workers ORDER BY id
 -- name: meta
 SELECT log, next_uid, next_event FROM meta
 
+-- name: counters_and_clock
+SELECT next_uid, next_event, boot_id, clock_wall, clock_since_boot FROM meta
+
+-- name: anchor_clock
+UPDATE meta SET boot_id = ?, clock_wall = ?, clock_since_boot = ?
+
+-- name: record_step
+UPDATE meta SET stepped_at = ?, stepped_by = ?
+
+-- name: clock_step
+SELECT stepped_at, stepped_by FROM meta WHERE stepped_by IS NOT NULL
+
+-- name: newest_event
+SELECT occurred_at FROM job_events WHERE n = (SELECT max(n) FROM job_events)
+
+-- name: newest_time
+SELECT max(
+    coalesce((SELECT occurred_at FROM job_events WHERE n = (SELECT max(n) FROM job_events)), 0),
+    coalesce((SELECT max(seen_at) FROM workers), 0)
+)
+
+-- name: uids_in_line
+SELECT uid FROM jobs INDEXED BY jobs_claimable
+WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+UNION ALL SELECT uid FROM jobs INDEXED BY jobs_parked WHERE parked = 1
+
+-- name: shift_relative_times
+-- No time may reach beyond the year 9999.
+UPDATE jobs SET run_at = min(run_at + ?1, 253402300799999999), announce_at = min(announce_at + ?1, 253402300799999999)
+WHERE relative = 1 AND run_at IS NOT NULL AND uid IN (
+    {uids_in_line}
+    UNION ALL SELECT uid FROM jobs INDEXED BY jobs_by_status
+    WHERE status IN ('CREATED', 'WAITING_CHILDREN') AND status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED')
+)
+
+-- name: shifted
+relative = 1 AND run_at IS NOT NULL AND uid IN ({uids_in_line})
+
+-- name: insert_shifted_events
+INSERT INTO job_events
+SELECT ?1 + row_number() OVER (ORDER BY uid) - 1, uid, id, job_seq + 1, queue, type, 'job.delayed', NULL, NULL, epoch,
+    executions, assignee_id, '', ?2, json_object('until', run_at)
+FROM jobs WHERE {shifted}
+
+-- name: count_shifted_events
+UPDATE jobs SET job_seq = job_seq + 1 WHERE {shifted}
+
+-- name: came_at
+-- When it came to the queue; what came while the clock was ahead of ?2 keeps its order.
+min(coalesce(last_retry_at, created_at)
+    + CASE WHEN coalesce(last_retry_at, created_at) > ?2 THEN min(?1, 0) ELSE 0 END, ?2)
+
+-- name: eligible_after_step
+coalesce(max(run_at, {came_at}), {came_at})
+
+-- name: shift_places
+-- The places of those whose times were shifted, and of those that came while the clock was ahead.
+UPDATE jobs SET eligible_at = {eligible_after_step}, place = CASE lifo WHEN 1 THEN place ELSE {eligible_after_step} END
+WHERE uid IN ({uids_in_line}) AND ((relative = 1 AND run_at IS NOT NULL) OR eligible_at > ?2)
+
+-- name: shift_tags
+UPDATE job_tags SET place = (SELECT jobs.place FROM jobs WHERE jobs.uid = job_tags.uid)
+WHERE claimable = 1 AND place <> (SELECT jobs.place FROM jobs WHERE jobs.uid = job_tags.uid)
+
+-- name: shift_leases
+UPDATE jobs SET lease_expires_at = min(lease_expires_at + ?1, 253402300799999999)
+WHERE uid IN (SELECT uid FROM jobs INDEXED BY jobs_held WHERE lease_token IS NOT NULL AND lease_expires_at IS NOT NULL)
+
+-- name: shift_cancellations
+UPDATE jobs SET cancel_asked_at = cancel_asked_at + ?1 WHERE status = 'CANCELLING' AND cancel_asked_at IS NOT NULL
+
 -- name: save_counters
 UPDATE meta SET next_uid = ?, next_event = ?
 
@@ -798,7 +877,7 @@ SELECT
 SELECT queue, status, count(*), sum(retry_count) FROM jobs GROUP BY queue, status
 
 -- name: rows_of_jobs
-SELECT {job_columns} FROM jobs WHERE uid >= ? AND uid < ? ORDER BY uid
+SELECT {moved_columns} FROM jobs WHERE uid >= ? AND uid < ? ORDER BY uid
 
 -- name: rows_of_job_dependencies
 -- Nobody is unsure of an edge here: see the column in the other dialect.

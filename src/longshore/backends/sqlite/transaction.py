@@ -26,6 +26,7 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, keys_by_queue
 from longshore.core.acting import actor
 from longshore.core.change import Change, EventRow
+from longshore.core.clock import Reading, SteadyClock
 from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.numbers import LAST_NUMBER, USED_UP
@@ -54,16 +55,48 @@ class SQLiteTransaction(SQLiteLine):
         self._next_uid = 0
         self._next_event = 0
         self._first_of_both = (0, 0)
+        self._compared: Reading | None = None
+        """The machine's clocks as whoever saw a step or a reboot first has stored them."""
         self.news = False
 
     def begin(self) -> None:
         """Reads where uids and events go on; other processes may have taken some since."""
         self.news = False
-        ((_, *numbers),) = self._rows(SQL.meta)
+        ((*numbers, boot_id, wall, since_boot),) = self._rows(SQL.counters_and_clock)
         self._next_uid, self._next_event = numbers
         if self._next_uid > LAST_NUMBER or self._next_event > LAST_NUMBER:
             raise BackendUnavailable(f"{self._connection.filename} {USED_UP}")
+        self._compared = None if boot_id is None else Reading(boot_id, wall, since_boot)
         self._first_of_both = (self._next_uid, self._next_event)
+
+    def compare_clocks(self, reading: Reading) -> int:
+        """How far the wall clock was set since the clocks were stored, in microseconds; 0 if by at most two seconds.
+
+        Whatever counts a duration is moved with it. After a reboot nobody knows how long it took: only a clock behind
+        the newest event was certainly set.
+        """
+        stored = self._compared
+        if stored is not None and stored.boot_id == reading.boot_id:
+            step = reading.started_at - stored.started_at
+        else:
+            newest = self._one(SQL.newest_event)
+            step = 0 if stored is None or newest is None else min(reading.wall - newest[0], 0)
+        stepped = abs(step) > SteadyClock.TOLERANCE
+        if stepped or stored is None or stored.boot_id != reading.boot_id:
+            self._run(SQL.anchor_clock, *reading)
+            self._compared = reading
+        if not stepped:
+            return 0
+        self.news = True
+        self._run(SQL.record_step, reading.wall, step)
+        self._run(SQL.shift_relative_times, step)
+        self._next_event += self._run(SQL.insert_shifted_events, self._next_event, reading.wall)
+        self._run(SQL.count_shifted_events)
+        self._run(SQL.shift_places, step, reading.wall)
+        self._run(SQL.shift_tags)
+        self._run(SQL.shift_leases, step)
+        self._run(SQL.shift_cancellations, step)
+        return step
 
     def finish(self) -> None:
         """Writes back where they go on from here."""
@@ -126,7 +159,7 @@ class SQLiteTransaction(SQLiteLine):
         """Under a savepoint: if an id is taken, nothing of this batch stays, and what others wrote before it does."""
         self._connection.execute("SAVEPOINT batch")
         before = self._connection.total_changes()
-        self._many(SQL.insert_job, map(inserted_row, records))
+        self._many(SQL.insert_job, ((*inserted_row(record), record.relative) for record in records))
         if self._connection.total_changes() - before == len(records):
             self._connection.execute("RELEASE batch")
             return
@@ -145,7 +178,7 @@ class SQLiteTransaction(SQLiteLine):
         before = self._connection.total_changes()
         completed, others = completed_by_result(changes)
         self._complete(completed)
-        self._many(SQL.save_job, (saved_row(change) for change in others))
+        self._many(SQL.save_job, ((change.record.relative, *saved_row(change)) for change in others))
         self._expect(2 * len(changes) - len(others), before)
         self._save_tags(changes)
         self._append([event for change in others for event in change.events])

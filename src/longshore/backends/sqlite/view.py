@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import apsw
@@ -13,8 +14,16 @@ from longshore.backends.sql.view import Seen, SQLView
 from longshore.backends.sqlite.search import found
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.view import LogEnds, Search
+from longshore.core.clock import ClockStep
 from longshore.core.lifecycle import ELIGIBLE
+from longshore.core.moments import from_micros
 from longshore.core.record import Record, Tombstone
+
+
+def step_of_row(row: Row) -> ClockStep:
+    """A row of `clock_step`."""
+    at, by = row
+    return ClockStep(from_micros(at), timedelta(microseconds=by))
 
 
 class SQLiteView(SQLView):
@@ -29,6 +38,10 @@ class SQLiteView(SQLView):
 
     def time(self) -> int:
         return self._clock()
+
+    def clock_step(self) -> ClockStep | None:
+        row = self._one(SQL.clock_step)
+        return None if row is None else step_of_row(row)
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return self._connection.execute(statement, values)

@@ -47,10 +47,11 @@ class Writer:
         self,
         path: Path,
         open_writing: Opener,
-        clock: Callable[[], int],
+        clock: Callable[[SQLiteTransaction], Callable[[], int]],
         on_commit: Callable[[], None],
         check_commit: Callable[[apsw.Connection], None] = lambda _: None,
     ) -> None:
+        """`clock` is called at the start of each transaction, and gives the time for what is done in it."""
         self._path = path
         self._open = open_writing
         self._clock = clock
@@ -140,12 +141,13 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction.begin()
+            clock = self._clock(transaction)
             outcomes = []
             ends = monotonic() + LONGEST_BATCH
             while monotonic() <= ends and (request := self._take()) is not None:
                 if not (request.answer.cancelled() or request.loop.is_closed()):
                     begun.append(request)
-                    outcomes.append(self._perform(transaction, request))
+                    outcomes.append(self._perform(transaction, request, clock))
             transaction.finish()
             connection.execute("COMMIT")
         except BaseException:
@@ -164,7 +166,7 @@ class Writer:
             connection, transaction = self._opened()
             connection.execute("BEGIN IMMEDIATE")
             transaction.begin()
-            outcome = self._perform(transaction, request)
+            outcome = self._perform(transaction, request, self._clock(transaction))
             transaction.finish()
             connection.execute("COMMIT")
             self._check_commit(connection)
@@ -175,8 +177,8 @@ class Writer:
         self._news = self._news or transaction.news
         return outcome
 
-    def _perform(self, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
-        transaction.now = self._clock()
+    def _perform(self, transaction: SQLiteTransaction, request: _Request, clock: Callable[[], int]) -> _Outcome:
+        transaction.now = clock()
         try:
             return _Outcome(request, request.operation(transaction), None)
         except LongshoreError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from longshore.backends import checks
@@ -40,7 +41,7 @@ def fail_job(tx: Transaction, job_id: str, error: str, retry_at: Moment | None, 
     """To FAILED_RETRY."""
     due = None if retry_at is None else check_moment("retry_at", retry_at, tx.now)
     change = _fenced(tx, job_id, lease, S.FAILED_RETRY)
-    transitions.fail(change, error, due)
+    transitions.fail(change, error, due, relative=not isinstance(retry_at, datetime))
     return write(tx, [change])
 
 
@@ -83,7 +84,7 @@ def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Mom
     """Back to the queue, nothing counted."""
     due = None if run_at is None else check_moment("run_at", run_at, tx.now)
     change = _fenced(tx, job_id, lease, S.UNKNOWN_RETRY)
-    transitions.release(change, due, reason)
+    transitions.release(change, due, reason, relative=not isinstance(run_at, datetime))
     return write(tx, [change])
 
 
@@ -116,6 +117,7 @@ class _Checked(NamedTuple):
     result: bytes | None
     error: str
     retry_at: int | None
+    relative: bool = True
 
 
 def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
@@ -194,7 +196,8 @@ def _checked(outcome: Outcome, now: int) -> _Checked:
     error = checks.error_text(outcome.error, required=outcome.verb == "fail")
     if outcome.verb not in ("fail", "release") or outcome.retry_at is None:
         return _Checked(None, error, None)
-    return _Checked(None, error, check_moment("retry_at", outcome.retry_at, now))
+    relative = not isinstance(outcome.retry_at, datetime)
+    return _Checked(None, error, check_moment("retry_at", outcome.retry_at, now), relative)
 
 
 def _complete(change: Change, checked: _Checked) -> None:
@@ -205,7 +208,7 @@ def _fail(change: Change, checked: _Checked) -> None:
     if change.record.status is S.CANCELLING:
         transitions.stop_with_retry(change, checked.error)
     else:
-        transitions.fail(change, checked.error, checked.retry_at)
+        transitions.fail(change, checked.error, checked.retry_at, relative=checked.relative)
 
 
 def _bury(change: Change, checked: _Checked) -> None:
@@ -223,7 +226,7 @@ def _release(change: Change, checked: _Checked) -> None:
     if change.record.status is S.CANCELLING:
         transitions.acknowledge(change, was_executing=True)
     else:
-        transitions.release(change, checked.retry_at, checked.error)
+        transitions.release(change, checked.retry_at, checked.error, relative=checked.relative)
 
 
 def _crash(change: Change, checked: _Checked) -> None:

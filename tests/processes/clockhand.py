@@ -1,0 +1,14 @@
+"""The worker of `workhand` on a machine whose wall clock a file steps: its last argument names that file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from longshore.core import clock
+from tests.machine import SteppedMachine
+from tests.processes import workhand
+
+if __name__ == "__main__":
+    clock.MACHINE = SteppedMachine(Path(sys.argv.pop()))
+    workhand.main()
