@@ -46,3 +46,8 @@ def plain() -> None: ...
 
 
 renamed = harbor.task(plain)
+
+
+@harbor.task(executor="process")
+def fails_elsewhere() -> None:
+    raise ValueError("not there")

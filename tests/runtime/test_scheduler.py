@@ -96,7 +96,7 @@ async def test_one_pass_does_all_that_time_asks_for_and_the_next_finds_nothing_t
 ) -> None:
     # M-SCHED-02 M-SCHED-03 M-SCHED-07 M-GOAL-04 M-EV-09 M-TR-05
     await set_the_stage(backend, clock)
-    scheduler = Scheduler(backend)
+    scheduler = Scheduler(backend, cancel_timeout=60)
     assert await scheduler.tick() == Tick(reclaimed=1, fired=1, announced=1, timed_out=1, removed=1)
     assert await status_of(backend, "stalled") is S.UNKNOWN_RETRY
     assert await status_of(backend, "cancelled") is S.UNKNOWN_STOPPED
@@ -162,7 +162,7 @@ async def test_a_pass_survives_the_failure_of_each_of_its_steps_and_does_the_oth
 ) -> None:
     # M-SCHED-14 M-EV-13
     await set_the_stage(backend, clock)
-    scheduler = Scheduler(backend)
+    scheduler = Scheduler(backend, cancel_timeout=60)
     trouble.failing = {"reclaim_expired_leases", "next_firing", "announce_due_jobs", "time_out_cancellations"}
     trouble.failing |= {"apply_retention"}
     for verb, done in {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,11 @@ from longshore.core.payload import check_json, pack
 from longshore.core.record import record_of
 from longshore.runtime.failures import describe
 from longshore.runtime.running_job import Results, RunningJob, Written, running
+from longshore.safe_logging import logger
 
 R = TypeVar("R")
 
-_log = logging.getLogger("longshore.app")
+_log = logger("longshore.app")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,13 +10,14 @@ from longshore.app.at_once import on_this_loop
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
+from longshore.safe_logging import logger
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 """How an answer that must be awaited is awaited: on this event loop, or in a blocked thread."""
 
 T = TypeVar("T")
 
-_log = logging.getLogger("longshore.app")
+_log = logger("longshore.app")
 
 
 class Middleware:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,11 +21,12 @@ from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor
 from longshore.runtime.executors.target import Target
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.safe_logging import logger
 
 _MOST_TOLD = 100
 """Unknown types told of in the log; after so many, more would tell nobody anything."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 UNKNOWN_PAUSE = 60.0
 """Seconds for which a job that no task here is for goes back to the queue: another worker may know it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from abc import abstractmethod
 from bisect import bisect_left
@@ -51,11 +50,12 @@ from longshore.core.moments import SECOND, Duration, Moment, check_datetime, che
 from longshore.core.names import check_name, check_names, check_tags
 from longshore.core.numbers import check_number
 from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.safe_logging import logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_log = logging.getLogger("longshore.schedules")
+_log = logger("longshore.schedules")
 
 _QUEUES_AT_ONCE = 20
 """Queues one transaction of retention looks through: some milliseconds, if there is nothing to remove."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from longshore.cli.exits import Exit
+from longshore.core.payload import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -17,22 +18,6 @@ if TYPE_CHECKING:
     from longshore.cli.tables import Column
 
 LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
-
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def printable(text: str) -> str:
-    """Control characters, line ends and whatever changes the direction of text are shown, never sent to a terminal."""
-    return text if text.isprintable() else "".join(map(_shown, text))
-
-
-def _shown(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    code = ord(letter)
-    return _SHORT.get(letter) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
 
 
 def say(line: str = "") -> None:

@@ -29,6 +29,8 @@ _RAW = b"\x00"
 _FORM: Any = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
 compact = json.JSONEncoder(**_FORM).encode
 
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
 
 def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
     """Opaque bytes within the size limit."""
@@ -151,3 +153,17 @@ def clean_text(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str
     if len(value) > longest and not _CUT.fullmatch(value, longest):  # one that was cut is not cut again
         value = f"{value[:longest]}… [cut: {len(value)} characters in all]"
     return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)
+
+
+def printable(text: str) -> str:
+    """Control characters, line ends and whatever changes the direction of text are shown, never sent to a terminal."""
+    return text if text.isprintable() else "".join(map(_shown_letter, text))
+
+
+def _shown_letter(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return _SHORT.get(letter) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
+from longshore.safe_logging import logger
 
 _PATIENCE = 10
 """Looks in a row that may find nothing before the next ones are spaced out: after a job our own commits cause a few."""
@@ -24,7 +24,7 @@ _BEFORE_THE_FIRST = timedelta(seconds=1)
 _SLACK = 0.002
 """Seconds by which a timer may be early."""
 
-_log = logging.getLogger("longshore.stream")
+_log = logger("longshore.stream")
 
 
 class Alarm:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.job import Job
@@ -14,15 +14,16 @@ from longshore.runtime.first_steps import FirstSteps
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import job_of_the_caller
 from longshore.runtime.runs import CalledOff, Run
+from longshore.safe_logging import logger
 
 _FORCE_SLACK = 3.0
 """Seconds after the grace in which an executor ends by force what did not end by itself."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Crew:
-    """Runs jobs in tasks of the running loop; `ended` is called there with each job's id and outcome, if it has one."""
+    """Runs jobs in tasks of the running loop; `ended` is called there with each run and its outcome, if it has one."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class Crew:
         backend: Backend,
         strategies: Mapping[str, Strategy],
         grace: float,
-        ended: Callable[[str, Outcome | None], None],
+        ended: Callable[[Run, Outcome | None], None],
     ) -> None:
         self._executor = executor
         self._backend = backend
@@ -83,7 +84,8 @@ class Crew:
         job_id = run.record.id
         if self._runs.get(job_id) is run:
             del self._runs[job_id]
-            self._tell(job_id, None if run.called_off == "lost" else outcome)
+            run.seconds = monotonic() - run.began if run.began else 0.0
+            self._tell(run, None if run.called_off == "lost" else outcome)
 
     def runs_of(self, job_ids: Iterable[str]) -> list[Run]:
         """Those of these jobs that are run here; may be asked from any thread."""

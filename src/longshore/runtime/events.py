@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from longshore.backends.cursors import comes_after
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.job import JobEvent
 from longshore.runtime import background
+from longshore.safe_logging import logger
 
 EventListener = Callable[[JobEvent], Any]
 """Called with each event; what it returns is awaited if it can be."""
@@ -75,7 +75,7 @@ _PATIENCE = 1.0
 """Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
-_log = logging.getLogger("longshore.events")
+_log = logger("longshore.events")
 
 
 def check_event(event: object) -> str:

@@ -49,6 +49,9 @@ class RemoteFailure(Exception):
         super().__init__(text, type_names)
         self.text = text
         """What `describe` made of it there."""
+        _, _, traceback = text.partition("\n\n")
+        if traceback:
+            self.add_note(f"in the process that ran the job:\n{traceback}")
         self.type_names = type_names
         """Its class and the classes above it, as `module.name`."""
 

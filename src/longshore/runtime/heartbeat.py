@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, Lease
 from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
 from longshore.runtime import background
+from longshore.safe_logging import logger
 
 _AT_ONCE = 5_000
 """Leases renewed by one call: enough for any worker, and never so many that other writers wait long."""
@@ -28,7 +28,7 @@ _BEAT = 15.0
 _RETRY_SHARE, _RETRY_LONGEST = 0.2, 1.0
 _NEVER = float("inf")
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 def renew_every(duration: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 
@@ -12,8 +11,9 @@ from longshore.runtime.crew import Crew
 from longshore.runtime.dock import dock_of
 from longshore.runtime.heartbeat import LeaseKeeper
 from longshore.runtime.worker_options import WorkerOptions
+from longshore.safe_logging import logger
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Holding:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from longshore.core.payload import printable
 from longshore.core.token import without_secrets
 from longshore.runtime.running_job import job_of_the_caller
 
@@ -56,10 +57,6 @@ class JsonLines(logging.Formatter):
         return without_secrets(json.dumps(told, default=str))
 
 
-def _shown(line: str) -> str:
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in line)
-
-
 class TextLines(logging.Formatter):
     """For people; line ends and other control characters inside a message are shown, not sent to the terminal."""
 
@@ -72,7 +69,7 @@ class TextLines(logging.Formatter):
         told = "".join(f" {name}={value}" for name, value in context().items())
         line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{told}"
         below = self.formatException(record.exc_info).splitlines() if record.exc_info else []
-        return without_secrets("\n".join([_shown(line), *(f"    {_shown(one)}" for one in below)]))
+        return without_secrets("\n".join([printable(line), *(f"    {printable(one)}" for one in below)]))
 
 
 def make_inert() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
 from longshore.runtime import background
+from longshore.safe_logging import logger
 
 SWEEP_SECONDS = 1.0
 _JITTER = 0.2
@@ -16,7 +16,7 @@ _JITTER = 0.2
 _AT_ONCE = 1_000
 _LONGEST_PAUSE = 5.0
 
-_log = logging.getLogger("longshore.sweep")
+_log = logger("longshore.sweep")
 
 
 class Sweeper:

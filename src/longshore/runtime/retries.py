@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -14,6 +13,7 @@ from longshore.core.backoff import Backoff, backoff_of
 from longshore.core.job import Job
 from longshore.core.policy import Decision, Ending, StrategyAnswer, decide
 from longshore.runtime.failures import is_a
+from longshore.safe_logging import logger
 
 Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
 """Told how often the job failed and why the last time: seconds to wait, or False for no further try."""
@@ -21,7 +21,7 @@ Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAns
 _LONGEST_THOUGHT = 30.0
 """Seconds for an async strategy to answer: the job holds its slot meanwhile."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 def by_error(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, Literal
 
 from longshore.backends.contract import Backend, Outcome, completed
@@ -24,7 +25,19 @@ CalledOff = Literal["cancelled", "timeout", "lost", "stopping"]
 class Run:
     """A job that is being run, by one task of the worker's loop."""
 
-    __slots__ = ("called_off", "grace", "job", "record", "task", "timer", "under_way", "when_begun")
+    __slots__ = (
+        "began",
+        "called_off",
+        "error",
+        "grace",
+        "job",
+        "record",
+        "seconds",
+        "task",
+        "timer",
+        "under_way",
+        "when_begun",
+    )
 
     def __init__(self, record: Job) -> None:
         self.record = record
@@ -37,6 +50,17 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
         self.called_off: CalledOff | None = None
+        self.began = 0.0
+        self.seconds = 0.0
+        """How long it took, once it has ended."""
+        self.error: BaseException | None = None
+        """What it failed with."""
+
+    def begins(self) -> None:
+        """The processor begins now, perhaps after a wait for its process."""
+        self.began = monotonic()
+        if self.when_begun is not None:
+            self.when_begun()
 
     def call_off(self, why: CalledOff) -> None:
         """Tells the processor that it should end."""
@@ -56,8 +80,8 @@ class Run:
             return await self.without_an_answer(strategies)
         try:
             self.job = executor.take(self.record, backend)
-            if self.when_begun is not None:
-                self.job.call_when_begun(self.when_begun)
+            self.job.call_when_begun(self.begins)
+            self.began = monotonic()
             self.under_way = True
             value = await executor.run(self.job)
         except BaseException as error:  # whatever it is, SystemExit and all, it is this job's end and not the worker's
@@ -110,6 +134,7 @@ class Run:
         if self.called_off == "stopping":  # whatever it is, it would not have come without our asking
             return await self.without_an_answer(strategies)
         if isinstance(error, ProcessDied):
+            self.error = error
             return Outcome(self.record.id, self.record.lease, "crash", error=str(error))
         text = "CancelledError: the processor cancelled itself" if stopped else describe(error)
         return await self._retried_or_buried(Ending("failure", text, isinstance(error, Fatal)), error, strategies)
@@ -124,6 +149,7 @@ class Run:
     async def _retried_or_buried(
         self, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]
     ) -> Outcome:
+        self.error = error
         decision = await what_follows(self.record, ending, error, strategies)
         retry_at = decision.delay if decision.verb == "fail" and decision.delay else None
         return Outcome(self.record.id, self.record.lease, decision.verb, error=ending.error, retry_at=retry_at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from dataclasses import dataclass
@@ -17,10 +16,11 @@ from longshore.runtime import chores
 from longshore.runtime.chores import Chore
 from longshore.runtime.failures import describe
 from longshore.runtime.voice import Voice
+from longshore.safe_logging import logger
 
 _LONGEST_PAUSE = 5.0
 
-_log = logging.getLogger("longshore.scheduler")
+_log = logger("longshore.scheduler")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +9,11 @@ from typing import NamedTuple
 from longshore.backends.contract import Backend, Outcome, SettleReport
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.runtime.failures import describe
+from longshore.safe_logging import logger
 
 _TRIES = 3
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Attempt(NamedTuple):
@@ -52,6 +52,7 @@ class OneByOne:
                 self._failed(attempt, outcome, error)
             else:
                 attempt.settled.append(outcome)
+                attempt.report.settled.update(report.settled)
                 attempt.report.refused.update(report.refused)
                 del self._failures[outcome.job_id]
         return attempt

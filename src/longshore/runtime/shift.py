@@ -15,6 +15,7 @@ from longshore.runtime.alarm import Alarm
 from longshore.runtime.crew import Crew
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.holding import Holding
+from longshore.runtime.runs import Run
 from longshore.runtime.settling import OneByOne
 from longshore.runtime.trouble import Trouble
 from longshore.runtime.turn_sizes import a_second_turn_pays, most_in_a_turn, room, too_much_goes_on
@@ -22,11 +23,12 @@ from longshore.runtime.turns import Turns
 from longshore.runtime.unheard_claims import unheard_claims
 from longshore.runtime.voice import Voice, log_endings
 from longshore.runtime.worker_options import WorkerOptions
+from longshore.safe_logging import logger
 
 _SLACK = 0.002
 """Seconds by which the store's clock may be behind ours when a retry's time has come."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Shift:
@@ -48,6 +50,8 @@ class Shift:
         self._turns = Turns(self._turn_ended)
         self._holding = Holding(backend, worker, self.crew, self._tell_of_us)
         self._outcomes: list[Outcome] = []
+        self._to_be_logged: dict[str, Run] = {}
+        """Runs whose outcome is not settled yet, by job id."""
         self._one_by_one = OneByOne(backend, worker.id)
         self._knocked = False
         """Whether the alarm rang while a turn was under way."""
@@ -217,6 +221,8 @@ class Shift:
             left = attempt.left
             self._settled(attempt.settled, attempt.report)
             self._holding.let_go([outcome.job_id for outcome in attempt.hopeless])
+            for outcome in attempt.hopeless:
+                self._to_be_logged.pop(outcome.job_id, None)
         self._outcomes = left + self._outcomes
         if left or not outcomes:
             await self.trouble.wait_for_better_times(error)
@@ -260,17 +266,19 @@ class Shift:
         self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))
         self._alarm.ring()
 
-    def _ended(self, job_id: str, outcome: Outcome | None) -> None:
+    def _ended(self, run: Run, outcome: Outcome | None) -> None:
         if outcome is None:
-            self._holding.let_go([job_id])
+            self._holding.let_go([run.record.id])
         else:
             self._outcomes.append(outcome)
+            if outcome.verb != "complete" or _log.isEnabledFor(logging.INFO):
+                self._to_be_logged[outcome.job_id] = run
         self._alarm.ring()
 
     def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
         self._voice.is_busy()
         self._holding.let_go([outcome.job_id for outcome in outcomes])
-        log_endings(outcomes, report)
+        log_endings(outcomes, report, self._to_be_logged)
         later = [outcome.retry_at for outcome in outcomes if outcome.retry_at is not None]
         delays = [delay for delay in later if isinstance(delay, int | float)]
         if delays:

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from longshore.core.moments import Duration
+from longshore.safe_logging import logger
 
 STOP_GRACE = 30.0
 """Seconds running jobs have to end after the first signal, before they are called off and handed back."""
@@ -28,7 +29,7 @@ OBJECTS_A_ROUND = 10_000
 """How many objects must have come and stayed before it looks for cycles among them, in a process that runs jobs: what
 failed jobs leave in cycles is not to pile up."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 @runtime_checkable

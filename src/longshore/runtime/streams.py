@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,6 +22,7 @@ from longshore.runtime import background
 from longshore.runtime.alarm import Alarm
 from longshore.runtime.dock import Dock
 from longshore.runtime.heartbeat import LeaseKeeper, renew_every
+from longshore.safe_logging import logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ _UNDECIDED_LONGEST = 30.0
 _TRIES, _PAUSE = 5, 0.1
 """For a store that is busy: X-28 wants a silent stall no more than an end at the first hiccup."""
 
-_log = logging.getLogger("longshore.stream")
+_log = logger("longshore.stream")
 
 CancelListener = Callable[[str], None]
 

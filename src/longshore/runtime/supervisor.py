@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 from collections.abc import Mapping
@@ -20,13 +19,14 @@ from longshore.runtime.failures import how_it_ended
 from longshore.runtime.signals import STOP_GRACE, StopSignals
 from longshore.runtime.spawning import command_to_run, surroundings
 from longshore.runtime.supervised import CANNOT_START
+from longshore.safe_logging import logger
 
 _BEYOND_GRACE = 20.0
 """Seconds after the grace in which a worker calls its jobs off and hands them back; then it is killed."""
 _SETTLED = 60.0
 """Seconds after which a process counts as one that works: if it dies, the pauses begin anew."""
 
-_log = logging.getLogger("longshore.supervisor")
+_log = logger("longshore.supervisor")
 
 
 class Supervisor:

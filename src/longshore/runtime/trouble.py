@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from longshore.runtime.failures import describe
 from longshore.runtime.voice import Voice
+from longshore.safe_logging import logger
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Trouble:

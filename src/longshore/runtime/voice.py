@@ -14,14 +14,17 @@ from time import monotonic
 
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.clock import machine_time
+from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.lifecycle import JobStatus
 from longshore.runtime.executors.contract import Executor
+from longshore.runtime.runs import Run
+from longshore.safe_logging import logger
 
 _DRAINED_AFTER = 1.0
 """Seconds without a job after which a worker that has had some says that it is drained."""
 _NEVER = float("inf")
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 @dataclass(slots=True)
@@ -80,16 +83,63 @@ class Voice:
         )
 
 
-def log_endings(outcomes: Sequence[Outcome], report: SettleReport) -> None:
-    """A line for each job that did not simply complete: a warning if it is over, or nobody may say how it ended."""
-    for outcome in outcomes:
-        if outcome.verb == "complete":
-            continue
+def log_endings(outcomes: Sequence[Outcome], report: SettleReport, runs: dict[str, Run]) -> None:
+    """A line for each job whose outcome stands: INFO, a WARNING for a retry, an ERROR for a final failure.
+
+    `runs` has those that are to be logged; they are taken out of it.
+    """
+    for outcome in outcomes if runs else ():
+        run = runs.pop(outcome.job_id, None)
         status = report.settled.get(outcome.job_id)
-        if status is not None:
-            level = logging.WARNING if status is JobStatus.DEAD else logging.INFO
-            _log.log(
-                level, "job %s is %s: %s", outcome.job_id, status, outcome.error.partition("\n")[0] or outcome.verb
-            )
+        if run is not None and status is not None:
+            _log_ending(run, outcome, status)
     for refusal in report.refused.values():
         _log.warning("an outcome was refused, it is somebody else's to report: %s", refusal)
+
+
+def _log_ending(run: Run, outcome: Outcome, status: JobStatus) -> None:
+    job, delay = run.record, outcome.retry_at
+    later = f"{delay:g} s" if isinstance(delay, int | float) else "" if delay is None else str(delay)
+    level, error = logging.INFO, None
+    if outcome.verb == "complete":
+        what = "completed in"
+    elif status is JobStatus.DEAD:
+        what, level, error = "failed for good after", logging.ERROR, run.error
+    elif outcome.verb in ("fail", "crash") and not status.final:
+        what, level = ("failed after" if outcome.verb == "fail" else "crashed after"), logging.WARNING
+    elif outcome.verb == "release":
+        what = f"goes back for {later} after" if later else "goes back after"
+    else:
+        what = "stopped after"
+    if not _log.isEnabledFor(level):
+        return
+    again = f" and is tried again{' in ' + later if later else ''}" if level == logging.WARNING else ""
+    text = "" if outcome.verb == "complete" else outcome.error.partition("\n")[0] or outcome.verb
+    _log.log(
+        level,
+        "%s[%s] %s %d ms%s%s%s",
+        job.type,
+        job.id,
+        what,
+        round(run.seconds * 1000),
+        again,
+        _where(job),
+        f": {text}" if text else "",
+        exc_info=error,
+        extra={
+            "job_id": job.id,
+            "job_type": job.type,
+            "queue": str(job.queue),
+            "execution": job.executions,
+            "seconds": round(run.seconds, 6),
+        },
+    )
+
+
+def _where(job: Job) -> str:
+    """The queue if it is not the usual one, and the attempt if there may be several."""
+    told = [] if job.queue == DEFAULT_QUEUE else [f"queue {job.queue}"]
+    if job.max_attempts != 1:
+        of = f" of {job.max_attempts}" if job.max_attempts else ""
+        told.append(f"attempt {job.retry_count + 1}{of}")
+    return f" ({', '.join(told)})" if told else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,11 @@ from longshore.runtime.heartbeat import renew_every
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import RunningJob
+from longshore.safe_logging import logger
 
 Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from time import monotonic
 
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
 from longshore.core.names import new_id
+from longshore.safe_logging import logger
 
 _PATIENCE = 60.0
 _UNASKED = 120.0
 """Seconds without anybody asking, after which it stops to look: a server without remote workers pays nothing."""
 _PAUSE = 1.0
 
-_log = logging.getLogger("longshore.server")
+_log = logger("longshore.server")
 
 
 class Changes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from longshore.safe_logging import logger
 from longshore.server import problems
 from longshore.server.envelope import BREAK_OFF, HEADERS, IS_WHOLE, OVERLOADED
 from longshore.server.routes.operations import PROBES
@@ -23,7 +23,7 @@ _WRITE_PATIENCE = 15.0
 _LINGER = 2.0
 """Seconds in which a client that is still sending can read why it need not."""
 
-_log = logging.getLogger("longshore.server")
+_log = logger("longshore.server")
 
 
 class Shared(ServerState):

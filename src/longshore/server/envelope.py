@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from time import perf_counter
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.names import new_id
 from longshore.runtime.logs import request_id
+from longshore.safe_logging import logger
 from longshore.server import problems
 from longshore.server.hosts import Hosts
 from longshore.server.metering import BodyMemory, Meter
@@ -46,7 +46,7 @@ IS_WHOLE = "is_whole"
 BREAK_OFF = "break_off"
 """In a request's state, of a server that lets us: ends the connection at once, whatever was still to be sent."""
 
-_log = logging.getLogger("longshore.http")
+_log = logger("longshore.http")
 
 
 class Envelope:

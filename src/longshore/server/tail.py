@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from time import monotonic
 from longshore.backends.contract import Backend
 from longshore.core.errors import CursorExpired, QueueClosed
 from longshore.core.job import JobEvent
+from longshore.safe_logging import logger
 from longshore.server.portions import length_of
 
 _AT_ONCE = 1_000
@@ -28,7 +28,7 @@ _PAUSE = 0.05
 """Seconds between two looks at a busy store, so that a look brings many events."""
 _LONGEST_PAUSE = 5.0
 
-_log = logging.getLogger("longshore.server")
+_log = logger("longshore.server")
 
 
 class Tail:

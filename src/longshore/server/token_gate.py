@@ -6,7 +6,6 @@ A browser shows its token once, and then the cookie of a session that began with
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic
@@ -17,6 +16,7 @@ from longshore.backends.contract import Backend
 from longshore.backends.tokens import Found, KeepsTokens
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.token import Token, id_in
+from longshore.safe_logging import logger
 from longshore.server.access import Caller, Scope
 from longshore.server.failures import Failures
 from longshore.server.names_in_paths import root_of
@@ -34,7 +34,7 @@ _NOTED_EVERY = 60.0
 _SEND_ONE = "send a token as `Authorization: Bearer lsk_…`; `longshore token create` makes one"
 _WRONG = "this token opens nothing here: it is unknown, expired or revoked; ask for a new one"
 
-_log = logging.getLogger("longshore.server")
+_log = logger("longshore.server")
 
 
 class TokenGate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +42,7 @@ from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
 from longshore.core.numbers import check_number
+from longshore.safe_logging import logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +54,7 @@ _GATHERED_AT_ONCE = 20_000
 _ASKED_AGAIN = 0.2
 """Seconds after which a server that is just starting is asked again."""
 
-_log = logging.getLogger("longshore.postgres")
+_log = logger("longshore.postgres")
 
 
 class PostgresBackend(ArchivingBackend):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -15,13 +14,14 @@ from longshore.backends.postgres.session import OwnSession
 from longshore.backends.postgres.view import find_horizon
 from longshore.backends.statements import Statements
 from longshore.core.errors import LongshoreError
+from longshore.safe_logging import logger
 
 _HINTS_APART = 0.01
 """Seconds between two hints of one process: whatever is committed meanwhile is told with the next."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _CLOSE_IS_HEARD_WITHIN = 0.25
 
-_log = logging.getLogger("longshore.postgres")
+_log = logger("longshore.postgres")
 
 
 class Listener:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,13 +35,14 @@ from longshore.core.condition import Condition
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
 from longshore.core.moments import SECOND, check_duration
+from longshore.safe_logging import logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _READERS = 2
 _MOVED = "the store's file was removed or replaced while it was in use; restore it, then restart this process"
-_log = logging.getLogger("longshore.sqlite")
+_log = logger("longshore.sqlite")
 
 
 class SQLiteBackend(ArchivingBackend):

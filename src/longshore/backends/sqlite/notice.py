@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
 import socket
@@ -16,12 +15,13 @@ import apsw
 from longshore.backends.bell import Bell
 from longshore.backends.sqlite.connection import Opener, close_quietly
 from longshore.backends.sqlite.files import UntrustedFolder, make_folder, open_folder, remove_socket, sockets_in
+from longshore.safe_logging import logger
 
 POLL_SECONDS = 0.025
 """How often the file's version is looked at while somebody waits: cheap, and the most a lost hint can cost."""
 _PEERS_KNOWN_FOR = 0.5
 _LONGEST_ADDRESS = 100
-_log = logging.getLogger("longshore.sqlite")
+_log = logger("longshore.sqlite")
 
 
 class Notice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from time import monotonic
@@ -12,12 +11,13 @@ from longshore.backends.contract import Backend
 from longshore.core.errors import Snooze
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
+from longshore.safe_logging import logger
 
 CANCEL_GRACE = 5.0
 """Seconds a job that is called off may take to end by itself, before it is ended by force."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class CannotStart(Snooze):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +12,12 @@ from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
 from longshore.runtime.executors.hands import Answer, Hand
 from longshore.runtime.running_job import BlockingDesk, RunningJob, running
+from longshore.safe_logging import logger
 
 _INTERRUPT_GRACE = 1.0
 """Seconds for an exception raised from outside to reach Python code; inside C code it never does."""
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class ThreadExecutor(Executor):

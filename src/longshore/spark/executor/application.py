@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from longshore.core.errors import LongshoreError
 from longshore.runtime.executors.contract import CannotStart
 from longshore.runtime.failures import ProcessDied
 from longshore.runtime.running_job import RunningJob
+from longshore.safe_logging import logger
 from longshore.spark.environment import leave_the_java_of_others
 from longshore.spark.executor.task_progress import Percent, TaskCount, progress_note
 from longshore.spark.session import SparkUnavailable, session
@@ -30,7 +30,7 @@ _AWAY = 30.0
 """Seconds for which a job stays away from a worker that has no Spark to give it."""
 _JAVA_DIED = 70  # EX_SOFTWARE
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 def run_application(

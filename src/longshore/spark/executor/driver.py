@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import logging
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from longshore.runtime.executors.hands import Hand
+from longshore.safe_logging import logger
 from longshore.spark.executor.gathering import SLICES_PER_SLOT
 from longshore.spark.executor.orders import ENDED, ROWS, Columns, Order
 from longshore.spark.executor.rows import run_rows
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _CANCELS_WITHIN, _CLOSES_WITHIN = 10.0, 15.0
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class Place(NamedTuple):

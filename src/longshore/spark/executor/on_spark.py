@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
@@ -17,6 +16,7 @@ from longshore.core.numbers import check_number
 from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
 from longshore.runtime.executors.target import Target, refuse_while_importing
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.safe_logging import logger
 from longshore.spark.executor.batch import Batch, Row
 from longshore.spark.executor.driver import Driver
 from longshore.spark.executor.gathering import BATCH, LULL, gathered, how_many, may_begin
@@ -32,7 +32,7 @@ _LEAVES_WITHIN, _LEAVES_IN_ORDER = 0.5, 30.0
 """Seconds in which tasks that have nothing to do any more end by themselves, after a job was called off or not."""
 _CLOSED_PAUSE = 5.0
 
-_log = logging.getLogger("longshore.worker")
+_log = logger("longshore.worker")
 
 
 class SparkExecutor(Executor):
