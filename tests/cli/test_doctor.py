@@ -50,7 +50,10 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     assert found["stuck jobs"]["found"] == "1 jobs are held beyond their leases: stuck"
     assert "longshore scheduler" in found["stuck jobs"]["fix"]
     assert found["starving jobs"]["found"].startswith("hungry of queue default waits since")
-    assert "Start a worker for it." in found["starving jobs"]["fix"]
+    assert (
+        "Start a worker for it: longshore worker --harbor MODULE:NAME, whose harbor has the task t."
+        in found["starving jobs"]["fix"]
+    )
     assert "forgotten" in found["schedules"]["found"]
     assert "1 jobs wait, and no worker is alive" in found["workers"]["found"]
     told_all = [one["found"] for one in told["findings"] if one["check"] == "workers"]
@@ -153,3 +156,41 @@ async def test_jobs_that_wait_for_an_id_nobody_has_are_found(url: str) -> None:
         (found,) = await starving(queue)
     assert (found.level, found.found) == ("problem", "jobs wait since long for an id that no job has: orphan")
     assert found.fix == ("It waits for 1 job: nobody (unknown). Add a job with the unknown id, or cancel this one.")
+
+
+async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
+    # A1
+    clock = HeldClock(machine_time())
+    async with Queue(connect("memory://", clock=clock)) as queue:
+        await queue.heartbeat_worker(WorkerInfo(id="killed", running=1))
+        await queue.add("t", job_id="j")
+        await queue.dequeue_jobs("killed", lease=30)
+        clock.advance(timedelta(minutes=2))
+        found = [one for one in await check_up(queue) if one.check == "workers"]
+        assert [one.level for one in found][:1] == ["problem"]
+        assert found[0].found == "killed was last heard of 2 min ago, with 1 jobs"
+        await queue.reclaim_expired_leases()
+        [job] = await queue.dequeue_jobs("another")
+        await queue.complete_job(job.id, lease=job.lease)
+        assert [one.level for one in await check_up(queue) if one.check == "workers"] == ["ok"]
+
+
+async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_start() -> None:
+    # S5
+    async with Queue(connect("memory://")) as queue:
+        await queue.heartbeat_worker(WorkerInfo(id="w", types=("pdf", "mail")))
+        await queue.add("mail")
+        assert [one for one in await check_up(queue) if one.check == "types"] == []
+        lonely = await queue.add("resize")
+        [found] = [one for one in await check_up(queue) if one.check == "types"]
+        assert found.level == "problem"
+        assert (
+            found.found == f"no live worker claims the type resize, and jobs of it wait in queue default: {lonely.id}"
+        )
+        assert found.fix == "longshore worker --harbor MODULE:NAME, whose harbor has the task resize"
+        told = str(await queue.explain(lonely.id))
+        assert "w claims only the types pdf, mail" in told
+        assert "longshore worker --harbor MODULE:NAME, whose harbor has the task resize" in told
+        await queue.heartbeat_worker(WorkerInfo(id="plain"))
+        assert [one for one in await check_up(queue) if one.check == "types"] == []
+        assert (await queue.explain(lonely.id)).kinds[0] != "no_worker"

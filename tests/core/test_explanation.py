@@ -113,7 +113,7 @@ def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> 
     assert "Of its queue mail 1 may run at once and do: k (by other). Wait" in text
     assert "Of its concurrency key tenant 2 may run at once and 3 do: k (by other) and 2 more." in text
     assert "Of its queue mail 5 may start every 60 s, and as many have: the next may at 2026-01-01 12:01:00 UTC" in text
-    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker for it." in text
+    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker for it:" in text
 
 
 def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote_it() -> None:

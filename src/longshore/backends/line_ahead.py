@@ -39,7 +39,8 @@ def facts_about(view: View, job_id: str) -> Facts:
         key=_usage_of_key(view, queue, record, now),
         ahead=view.ahead_of(record, now, MOST_COUNTED),
         workers=tuple(
-            WorkerSeen(w.id, w.queues, w.tags, w.concurrency, w.running, w.state, w.seen_at) for w in view.workers()
+            WorkerSeen(w.id, w.queues, w.tags, w.concurrency, w.running, w.state, w.seen_at, w.types)
+            for w in view.workers()
         ),
         clock_step=view.clock_step(),
         given_back=_why_given_back(view, record, now),

@@ -129,7 +129,7 @@ def way_out(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
         "dead": f"longshore retry {quoted}",
         "not_due": f"longshore promote {quoted}",
         "queue_paused": f"longshore resume {queue}",
-        "no_worker": f"longshore worker --queue {queue}",
+        "no_worker": f"longshore worker --queue {queue} --harbor MODULE:NAME",
         "running": f"longshore logs -f {quoted}",
         "completed": f"longshore show {quoted}",
     }

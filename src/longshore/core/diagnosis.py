@@ -119,7 +119,7 @@ def judge_clock(
 
 
 def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datetime) -> Iterator[Finding]:
-    """Workers that have fallen silent, and whether any is left."""
+    """Workers that have fallen silent and hold jobs, and whether any is left."""
     for worker in silent:
         held = f", with {worker.running} jobs" if worker.running else ""
         found = f"{worker.id} was last heard of {_span(now - worker.seen_at)} ago{held}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from longshore.core.clock import recent
 from longshore.core.facts import MOST_COUNTED, Dependency, Facts, Usage, WorkerSeen
+from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 from longshore.core.schedule import Schedule
 
@@ -258,18 +259,19 @@ def _limited(
 def _workers(facts: Facts) -> Iterator[Reason]:
     job = facts.job
     alive = [worker for worker in facts.workers if _is_alive(worker, facts.now)]
-    fit = [worker for worker in alive if not _lacks(worker, str(job.queue), job.tags)]
+    fit = [worker for worker in alive if not lacks(worker, job)]
     if not fit:
-        lacks = {worker.id: _lacks(worker, str(job.queue), job.tags) for worker in alive}
+        missing = {worker.id: lacks(worker, job) for worker in alive}
         needed = f"the queue {job.queue!s}" + (f" and the tags {', '.join(job.tags)}" if job.tags else "")
+        needed += f" and the type {job.type}" if any("types" in why for why in missing.values()) else ""
         text = f"No live worker takes jobs of {needed}"
-        if lacks:
-            text += ": " + "; ".join(f"{name} {why}" for name, why in list(lacks.items())[:5])
+        if missing:
+            text += ": " + "; ".join(f"{name} {why}" for name, why in list(missing.items())[:5])
         silent = len(facts.workers) - len(alive)
         if silent:
             text += f"; {silent} have stopped or not been heard for {HEARD_WITHIN.seconds} s"
-        text += ". Start a worker for it."
-        yield _reason("no_worker", text, queue=str(job.queue), workers=lacks, silent=silent)
+        text += f". Start a worker for it: longshore worker --harbor MODULE:NAME, whose harbor has the task {job.type}."
+        yield _reason("no_worker", text, queue=str(job.queue), type=job.type, workers=missing, silent=silent)
     elif all(worker.running >= worker.concurrency for worker in fit):
         busy = {worker.id: worker.running for worker in fit}
         text = f"All workers for it are busy, as they told last: {', '.join(list(busy)[:5])}. Wait, or start another."
@@ -280,12 +282,36 @@ def _is_alive(worker: WorkerSeen, now: datetime) -> bool:
     return state_of_worker(worker.state, worker.seen_at, now) == "running"
 
 
-def _lacks(worker: WorkerSeen, queue: str, tags: Sequence[str]) -> str:
-    """Why this worker does not take such jobs; nothing if it does."""
-    if worker.queues and queue not in worker.queues:
+class Claims(Protocol):
+    """What a worker says of the jobs that it claims."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """None named means all."""
+        ...
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """Every job must carry them."""
+        ...
+
+    @property
+    def types(self) -> Sequence[str] | None:
+        """None is all."""
+        ...
+
+
+def lacks(worker: Claims, job: Job) -> str:
+    """Why this worker does not claim this job; nothing if it does."""
+    if worker.queues and str(job.queue) not in worker.queues:
         return f"works for {', '.join(worker.queues)}"
-    missing = [tag for tag in worker.tags if tag not in tags]
-    return f"takes only jobs tagged {', '.join(missing)}" if missing else ""
+    missing = [tag for tag in worker.tags if tag not in job.tags]
+    if missing:
+        return f"takes only jobs tagged {', '.join(missing)}"
+    if worker.types is not None and job.type not in worker.types:
+        known = _listed(worker.types[:5], len(worker.types) - 5) or "none"
+        return f"claims only the types {known}"
+    return ""
 
 
 def _next(facts: Facts) -> Reason:

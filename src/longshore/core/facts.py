@@ -72,6 +72,8 @@ class WorkerSeen:
     running: int
     state: str
     seen_at: datetime | None
+    types: tuple[str, ...] | None = None
+    """The types of jobs that it claims; None is all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from typing import Any
 
 from longshore.core.change import Change, EventRow, event_of
 from longshore.core.errors import InvalidTransition
@@ -10,9 +12,13 @@ from longshore.core.lifecycle import JobStatus, Verb, after, update_is_legal
 from longshore.core.moments import LATEST
 from longshore.core.policy import after_crash
 from longshore.core.record import Record
+from longshore.core.removal import kept_after
 
 _SHOWN_ERROR = 500
 """Characters of an error that go into the event: the job keeps it whole, the log keeps what a list shows."""
+
+SHOWN_RESULT = 8 * 1024
+"""Bytes of a result that an event carries; of a larger one it tells the size."""
 
 UPDATE_LEASE = 30_000_000
 """A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
@@ -74,7 +80,20 @@ def complete(change: Change, result: bytes | None) -> None:
     record.finalized_at = change.now
     if record.started_at is None:
         record.started_at = change.now
-    change.move(target, "job.completed")
+    leaves = kept_after(target, record.options) == 0  # then the event is all that keeps the result
+    change.move(target, "job.completed", result_detail(result) if leaves else None)
+
+
+def result_detail(result: bytes | None) -> dict[str, Any]:
+    """A result as an event carries it: `result` if it is JSON, else `result_base64`; `result_omitted` if too large."""
+    if result is not None and len(result) > SHOWN_RESULT:
+        return {"result_omitted": len(result)}
+    try:
+        value = None if result is None else json.loads(result)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return {"result_base64": b64encode(result or b"").decode()}
+    return {"result": value}
 
 
 def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = True) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
-from longshore.backends.contract import TellsItsCondition
+from longshore.backends.contract import TellsItsCondition, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.diagnosis import (
     STARVING,
@@ -15,7 +17,7 @@ from longshore.core.diagnosis import (
     judge_store,
     judge_workers,
 )
-from longshore.core.explanation import HEARD_WITHIN
+from longshore.core.explanation import HEARD_WITHIN, lacks, state_of_worker
 from longshore.core.filtering import JobFilter
 from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
 from longshore.runtime.job_queue import Queue
@@ -41,28 +43,32 @@ async def check_up(queue: Queue) -> list[Finding]:
     after = machine_time()
     machine = min(max(now, before), after)  # no skew is seen while the question was under way
     findings.append(judge_clock(machine, now, step, newest))
-    findings += await _stuck(queue, now)
+    stuck, held = await _stuck(queue, now)
+    findings += stuck
     findings += await _starving(queue, now)
-    findings += await _workers(queue, now)
+    workers = await queue.list_workers()
+    findings += await _workers(queue, workers, held, now)
+    findings += await _unclaimed_types(queue, workers, now)
     findings += judge_schedules(await queue.get_schedules(), now)
     return findings
 
 
-async def _stuck(queue: Queue, now: datetime) -> list[Finding]:
-    """Jobs whose lease ended long ago, for which somebody should have come."""
+async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[str | None]]:
+    """Jobs whose lease ended long ago, for which somebody should have come; and how many jobs each worker holds."""
     held = JobFilter(statuses=tuple(HOLDS_CAPACITY))
-    in_hand, late = 0, []
+    in_hand: Counter[str | None] = Counter()
+    late = []
     async for page in pages(queue.backend, held, at_once=_AT_ONCE, oldest_first=True):
-        in_hand += len(page.items)
+        in_hand.update(job.assignee_id for job in page.items)
         late += [
             job.id
             for job in page.items
             if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
         ]
     if not late:
-        return [Finding("stuck jobs", "ok", f"{in_hand} jobs in hand, none beyond its lease")]
+        return [Finding("stuck jobs", "ok", f"{in_hand.total()} jobs in hand, none beyond its lease")], in_hand
     found = f"{len(late)} jobs are held beyond their leases: {', '.join(late[:_NAMED])}"
-    return [Finding("stuck jobs", "problem", found, "nobody sweeps: start longshore scheduler, or a worker")]
+    return [Finding("stuck jobs", "problem", found, "nobody sweeps: start longshore scheduler, or a worker")], in_hand
 
 
 async def _starving(queue: Queue, now: datetime) -> list[Finding]:
@@ -84,15 +90,40 @@ def _moment(run_at: object) -> datetime | None:
     return run_at if isinstance(run_at, datetime) else None
 
 
-async def _workers(queue: Queue, now: datetime) -> list[Finding]:
+async def _workers(
+    queue: Queue, workers: Sequence[WorkerInfo], held: Counter[str | None], now: datetime
+) -> list[Finding]:
+    """A worker that fell silent matters only while it holds a job: after that, others run what it left."""
     alive, silent = 0, []
-    for worker in await queue.list_workers():
+    for worker in workers:
         if worker.state != "running" or worker.seen_at is None:
             continue
         if now - worker.seen_at <= HEARD_WITHIN:
             alive += 1
-        else:
-            silent.append(Silent(worker.id, worker.seen_at, worker.running))
+        elif held[worker.id]:
+            silent.append(Silent(worker.id, worker.seen_at, held[worker.id]))
     counts = await queue.count_jobs()
     waiting = sum(jobs for status, jobs in counts.items() if status.eligible)
     return list(judge_workers(silent, alive, waiting - await queue.backend.count_delayed(), now))
+
+
+async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
+    """Types that no live worker claims, of the jobs that wait longest; those of such a type are soon among them."""
+    alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
+    if not alive:
+        return []  # that is a finding of its own
+    findings = []
+    for info in await queue.list_queues():
+        waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
+        oldest = (await queue.backend.list_jobs(waiting, limit=_AT_ONCE, oldest_first=True, due=True)).items
+        unclaimed: dict[str, list[str]] = {}
+        for job in oldest:
+            reasons = [lacks(worker, job) for worker in alive]
+            if all(reasons) and any(reason.startswith("claims only") for reason in reasons):
+                unclaimed.setdefault(job.type, []).append(job.id)
+        for job_type, ids in list(unclaimed.items())[:_NAMED]:
+            named = ", ".join(ids[:_NAMED])
+            found = f"no live worker claims the type {job_type}, and jobs of it wait in queue {info.name}: {named}"
+            fix = f"longshore worker --harbor MODULE:NAME, whose harbor has the task {job_type}"
+            findings.append(Finding("types", "problem", found, fix))
+    return findings

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from difflib import get_close_matches
@@ -15,7 +16,10 @@ from typing import Any
 from longshore.backends.contract import Backend
 from longshore.backends.cursors import comes_after
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument, LongshoreError, QueueClosed
-from longshore.core.job import JobEvent
+from longshore.core.filtering import JobFilter
+from longshore.core.job import Job, JobEvent
+from longshore.core.lifecycle import JobStatus
+from longshore.core.transitions import result_detail
 from longshore.runtime import background
 from longshore.safe_logging import logger
 
@@ -66,6 +70,10 @@ BUFFERED = 1_000
 """Events that wait in memory for a listener that is busy; after that it reads them from the log."""
 PLACE_WITHIN = 1.0
 """Seconds in which the store must tell the end of its log when a listener begins."""
+SHOWN_JOB = 64 * 1024
+"""Bytes of payload and result of a job that an event carries to a listener."""
+_LOADED_AT_ONCE = 20
+"""Jobs loaded by one look: they may be large."""
 _GRACE = 0.02
 """Seconds for which the other listeners wait for one that is at work, so that all hear in the order of the log. One
 that took longer is not waited for until it is quick again."""
@@ -94,6 +102,39 @@ def is_named(event: JobEvent, name: str) -> bool:
         return True
     own_name, selects = ALIASES.get(name, ("", bool))
     return own_name == event.event and selects(event)
+
+
+async def loaded(
+    backend: Backend, events: Sequence[JobEvent], wanted: Callable[[JobEvent], bool] = lambda _: True
+) -> list[JobEvent]:
+    """The events; to those that are wanted is added what the log does not keep, from the job as it is now.
+
+    `job.added` and `job.active` get the `job` (`job_omitted` with its size if it is too large), `job.completed` its
+    result. Nothing is added if the job was removed meanwhile.
+    """
+    ids = {event.job_id for event in events if _lacks_its_job(event) and wanted(event)}
+    if not ids:
+        return list(events)
+    asked = JobFilter(ids=sorted(job_id for job_id in ids if job_id is not None))
+    jobs = {job.uid: job for job in (await backend.list_jobs(asked, limit=len(ids))).items}
+    return [_with_its_job(event, jobs.get(event.job_uid or 0)) if event.job_id in ids else event for event in events]
+
+
+def _lacks_its_job(event: JobEvent) -> bool:
+    if event.event == "job.completed":
+        return not event.detail
+    return event.event in ("job.added", "job.active")
+
+
+def _with_its_job(event: JobEvent, job: Job | None) -> JobEvent:
+    if job is None or not _lacks_its_job(event):
+        return event
+    if event.event == "job.completed":
+        known: dict[str, Any] = result_detail(job.result) if job.status is JobStatus.COMPLETED else {}
+    else:
+        size = len(job.payload) + len(job.result or b"")
+        known = {"job": job} if size <= SHOWN_JOB else {"job_omitted": size}
+    return dataclasses.replace(event, detail={**event.detail, **known})
 
 
 def place_now(backend: Backend) -> str:
@@ -199,12 +240,16 @@ class Follower:
             events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
             if not events:
                 return end
-        for event in events:
-            if self._over:
-                break
-            await self._give(event)
-            place = self._place = event.cursor
+        for first in range(0, len(events), _LOADED_AT_ONCE):
+            for event in await loaded(self.backend, events[first : first + _LOADED_AT_ONCE], self._is_heard):
+                if self._over:
+                    return place
+                await self._give(event)
+                place = self._place = event.cursor
         return place
+
+    def _is_heard(self, event: JobEvent) -> bool:
+        return any(is_named(event, listener.event) for listener in self.listeners)
 
     async def _give(self, event: JobEvent) -> None:
         self.given = event.cursor
@@ -325,12 +370,14 @@ class Listener:
     async def _read_on(self, place: str) -> None:
         """Calls the function with a page of the log; is not behind any more once it has passed the follower."""
         events = await self._follower.backend.read_events(place, _AT_ONCE, queue=self._follower.queue)
-        for event in events:
-            if self.over:
-                return
-            if is_named(event, self.event):
-                await self._tell(event)
-            self._behind = event.cursor
+        for first in range(0, len(events), _LOADED_AT_ONCE):
+            some = events[first : first + _LOADED_AT_ONCE]
+            for event in await loaded(self._follower.backend, some, lambda event: is_named(event, self.event)):
+                if self.over:
+                    return
+                if is_named(event, self.event):
+                    await self._tell(event)
+                self._behind = event.cursor
         if self._behind is not None and not comes_after(self._follower.given, self._behind):
             self._after, self._behind = self._behind, None
 

@@ -51,7 +51,10 @@ def _write_facts(_: str, facts: Facts) -> dict[str, Any]:
         "ahead": facts.ahead,
         "workers": [
             {
-                **{name: getattr(one, name) for name in ("id", "queues", "tags", "concurrency", "running", "state")},
+                **{
+                    name: getattr(one, name)
+                    for name in ("id", "queues", "tags", "concurrency", "running", "state", "types")
+                },
                 "seen_at": None if one.seen_at is None else write_time(one.seen_at),
             }
             for one in facts.workers
@@ -83,6 +86,7 @@ def _read_facts(_: str, told: Json) -> Facts:
                 one["running"],
                 one["state"],
                 stored_time(one["seen_at"]),
+                None if one.get("types") is None else tuple(one["types"]),
             )
             for one in told["workers"]
         ),
