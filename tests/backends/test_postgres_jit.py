@@ -20,13 +20,14 @@ TELLING: dict[str, Setting] = {
 
 
 @pytest.mark.timeout(240)  # a machine without this server installs it first
-async def test_a_queue_with_limits_drains_without_compiling_any_statement() -> None:
+@pytest.mark.parametrize("types", [None, ["t", "u"]])
+async def test_a_queue_with_limits_drains_without_compiling_any_statement(types: list[str] | None) -> None:
     with Server(TELLING, version=DEBIAN) as server:
         async with connect(server.create_database("harbour")) as backend:
             await backend.set_limits("q", running=4, per_key=2)
             await backend.enqueue_jobs([Job(type="t", queue="q", concurrency_key=f"k{n % 3}") for n in range(40)])
             done = 0
-            while claimed := await backend.dequeue_jobs("w", limit=4, queues=["q"]):
+            while claimed := await backend.dequeue_jobs("w", limit=4, queues=["q"], types=types):
                 await backend.settle_jobs([Outcome(job.id, job.lease) for job in claimed if job.lease])
                 done += len(claimed)
         assert done == 40

@@ -116,7 +116,8 @@ CLAIMS = [
     *("held_settings", "held_settings_of_all", "held_settings_and_room", "held_settings_and_room_of_all"),
     *("claim_in_line", "claim_further_on", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
     *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unpark_first"),
-    *("any_parked", "keys_waking"),
+    *("any_parked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
+    *("candidates_of_types", "claim_types_within_keys"),
 ]
 """What a claim runs, in a transaction that may read no table whole."""
 
