@@ -57,6 +57,7 @@ OF_THEIR_OWN = {
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
+        "only a file can lose its log": "mark_open opening record_lost_log",
         "only from here does anybody move out": (
             "leases_in_force rows_of_api_tokens rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events"
             " rows_of_job_logs rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"

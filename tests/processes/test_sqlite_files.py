@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -27,6 +28,8 @@ from tests.processes.test_server import free_port, start
 from tests.runtime.working import until
 
 OTHER_UID = 65_534
+numbers = count()
+"""One for each process that enqueues: its jobs are named after it."""
 
 
 def findings(path: Path, check: str) -> list[dict[str, str]]:
@@ -334,3 +337,93 @@ async def test_a_server_whose_file_was_removed_accepts_nothing_and_is_not_ready(
 
 def longshore_as_a_process(*arguments: str) -> int:
     return subprocess.run([*PROGRAM, *arguments], check=False, capture_output=True, timeout=60).returncode
+
+
+# -- R7: a log that was removed after an unclean close
+
+
+def enqueue_and_be_killed(path: Path) -> None:
+    """A process acknowledges a few jobs and dies without closing the store."""
+    with Crew(path) as crew:
+        writer = crew.hire("writer", f"writer{next(numbers)}", "1000000")
+        while len(writer.heard("enqueued")) < 3:
+            crew.next_line()
+        writer.kill()
+    assert Path(f"{path}-wal").stat().st_size > 0
+
+
+def lost_logs(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if "-wal is missing" in record.getMessage()]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("removed", [["-wal"], ["-wal", "-shm"]], ids=["log", "log and its index"])
+@pytest.mark.parametrize("first", ["worker", "doctor"])
+def test_a_log_that_was_removed_after_a_kill_is_reported_by_the_first_open_and_by_doctor(
+    removed: list[str], first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # R7
+    path = tmp_path / "jobs.db"
+    enqueue_and_be_killed(path)
+    for suffix in removed:
+        Path(f"{path}{suffix}").unlink()
+    if first == "worker":
+        asyncio.run(use_as_a_worker_does(path))
+        assert len(lost_logs(caplog)) == 1
+    (found,) = findings(path, "lost log")
+    assert "its last commits are lost" in found["found"]
+    asyncio.run(use_as_a_worker_does(path))
+    assert len(lost_logs(caplog)) == (first == "doctor")
+
+
+def test_a_kill_with_an_intact_log_raises_no_alarm_however_the_store_is_opened_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # R7
+    path = tmp_path / "jobs.db"
+    url = f"sqlite:///{path}"
+    for _ in range(2):
+        enqueue_and_be_killed(path)
+        assert longshore("list", "--url", url).code == 0  # reads and closes as the only process
+        assert not Path(f"{path}-wal").exists()
+        asyncio.run(use_as_a_worker_does(path))
+        enqueue_and_be_killed(path)
+        enqueue_and_be_killed(path)
+        asyncio.run(use_as_a_worker_does(path))
+        assert not Path(f"{path}-wal").exists()
+    assert not lost_logs(caplog)
+    assert not findings(path, "lost log")
+
+
+async def test_stores_closed_in_any_order_and_copies_raise_no_alarm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # R7
+    path = tmp_path / "jobs.db"
+    for _ in range(5):
+        backends = [SQLiteBackend(path) for _ in range(3)]
+        await asyncio.gather(*(backend.enqueue_job(Job(type="t")) for backend in backends))
+        own = backends[0].new_connection()
+        await backends[0].backup(tmp_path / "copy.db")
+        await asyncio.gather(*(backend.close() for backend in backends))
+        own.close()
+        await use_as_a_worker_does(tmp_path / "copy.db")
+        os.unlink(tmp_path / "copy.db")  # noqa: PTH108 - Path.unlink is refused in a coroutine
+    await use_as_a_worker_does(path)
+    assert set(modes(tmp_path)) == {"jobs.db"}
+    assert not lost_logs(caplog)
+
+
+async def test_a_copy_of_a_store_in_use_made_by_another_program_raises_no_alarm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # R7
+    async with SQLiteBackend(tmp_path / "jobs.db") as backend:
+        await backend.enqueue_job(Job(id="j", type="t"))
+        own = backend.new_connection()
+        own.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+        own.close()
+    async with SQLiteBackend(tmp_path / "copy.db") as copy:
+        assert (await copy.get_job("j")).id == "j"
+    assert not lost_logs(caplog)

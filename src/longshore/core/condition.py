@@ -34,6 +34,8 @@ class Condition:
     log_size: int | None = None
     """Bytes of a log that is folded into the rest now and then."""
     disk_free: int | None = None
+    log_lost_at: datetime | None = None
+    """When the log was found missing after an unclean close, if that was in the last 7 days."""
     open_to_others: Mapping[str, int] = field(default_factory=dict)
     """The store's files that other users may read or write, with their permission bits."""
     tables: Mapping[str, Rows] = field(default_factory=dict)

@@ -68,6 +68,11 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
             yield Finding(name, "ok", f"{name} is {said}")
+    if condition.log_lost_at is not None:
+        when = f"{condition.log_lost_at:%Y-%m-%d %H:%M} UTC"
+        found = f"the log was missing at {when} although the store was not closed: its last commits are lost"
+        fix = "restore a backup if they matter; if another program, like sqlite3, closed the store, nothing is lost"
+        yield Finding("lost log", "warning", found, fix)
     if condition.open_to_others:
         files = ", ".join(f"{name} ({mode:04o})" for name, mode in condition.open_to_others.items())
         found = f"other users may read or write {files}"

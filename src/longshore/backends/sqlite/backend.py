@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from longshore.backends.archived import ArchivingBackend
 from longshore.backends.bell import Bell
 from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
+from longshore.backends.sqlite.closing import close_last, mark_open
 from longshore.backends.sqlite.condition import condition_of
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.files import InPlace, make_unfinished
@@ -79,7 +82,7 @@ class SQLiteBackend(ArchivingBackend):
         self._notice = Notice(self.path, self._bell, self._open)
         self._writer = Writer(
             self.path,
-            partial(self._open, of_one_thread=True),
+            partial(self._open_writing, of_one_thread=True),
             self._clock_of,
             self._committed,
             self._in_place.check_commit,
@@ -88,7 +91,8 @@ class SQLiteBackend(ArchivingBackend):
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
         with self._preparing:
             if not self._prepared:
-                prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create)
+                if prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
+                    self._report_lost_log()
                 if self._vfs is None:  # a file system of the caller's own has no such files
                     self._in_place.begin()
                 self._prepared = True
@@ -102,6 +106,30 @@ class SQLiteBackend(ArchivingBackend):
             close_quietly(connection)
             raise
         return connection
+
+    def _open_writing(self, *, of_one_thread: bool = False) -> apsw.Connection:
+        connection = self._open(of_one_thread=of_one_thread)
+        if self._vfs is None:
+            try:
+                with explained(self.path, connection):
+                    mark_open(connection, self.path)
+            except BaseException:
+                close_quietly(connection)
+                raise
+        return connection
+
+    def _report_lost_log(self) -> None:
+        _log.warning(
+            "%s-wal is missing although the store was not closed: the commits since the last checkpoint are lost. "
+            "Restore a backup if they matter. If another program, like sqlite3, closed the store, nothing is lost",
+            self.path,
+        )
+        connection = open_connection(self.path, busy_seconds=self._busy_seconds)
+        try:
+            with explained(self.path, connection):
+                connection.execute(SQL.record_lost_log, (self._clock(),))
+        finally:
+            close_quietly(connection)
 
     @property
     def unusable_because(self) -> str:
@@ -223,7 +251,7 @@ class SQLiteBackend(ArchivingBackend):
     def new_connection(self) -> apsw.Connection:
         """A connection to the queue's file for the caller's own tables and transactions; the caller closes it."""
         self._refuse_if_closed()
-        return self._open()
+        return self._open_writing()
 
     async def backup(self, target: str | Path) -> None:
         """Copies the file while it is in use; the copy is complete and has an event log of its own from here on."""
@@ -253,6 +281,7 @@ class SQLiteBackend(ArchivingBackend):
                     while not backup.done:
                         backup.step(1_000)
                 copy.execute(SQL.begin_new_log)
+                copy.execute(SQL.mark_open, ("",))
                 copy.pragma("journal_mode", "DELETE")
             finally:
                 close_quietly(copy)
@@ -278,7 +307,7 @@ class SQLiteBackend(ArchivingBackend):
         with explained(self.path):
             connection = self._open()
             try:
-                return condition_of(self.path, connection)
+                return condition_of(self.path, connection, self._clock())
             finally:
                 close_quietly(connection)
 
@@ -300,6 +329,9 @@ class SQLiteBackend(ArchivingBackend):
         self._readers.shutdown()
         for connection in self._opened:
             close_quietly(connection)
+        if self._prepared and self._vfs is None and not self._in_place.moved:
+            with contextlib.suppress(BackendUnavailable):
+                close_last(open_connection(self.path, busy_seconds=0))
 
 
 def _log_step(micros: int) -> None:

@@ -11,15 +11,18 @@ from longshore.backends.sqlite.files import beside, permissions_of_others
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import step_of_row
 from longshore.core.condition import Condition
-from longshore.core.moments import from_micros
+from longshore.core.moments import SECOND, from_micros
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 """As SQLite numbers them."""
+_REPORTED_FOR = 7 * 86_400 * SECOND
+"""For how long a lost log is reported."""
 
 
-def condition_of(path: Path, connection: apsw.Connection) -> Condition:
+def condition_of(path: Path, connection: apsw.Connection, now: int) -> Condition:
     """The facts, from a connection that is set up as all of ours are."""
     page = int(connection.pragma("page_size"))
+    ((_, log_lost_at),) = connection.execute(SQL.opening)
     log = beside(path, "-wal")
     step = connection.execute(SQL.clock_step).fetchone()
     ((newest,),) = connection.execute(SQL.newest_time).fetchall()
@@ -34,6 +37,7 @@ def condition_of(path: Path, connection: apsw.Connection) -> Condition:
         size=page * int(connection.pragma("page_count")),
         unused=page * int(connection.pragma("freelist_count")),
         log_size=log.stat().st_size if log.exists() else 0,
+        log_lost_at=from_micros(log_lost_at) if log_lost_at and now - log_lost_at < _REPORTED_FOR else None,
         open_to_others=permissions_of_others(path),
         disk_free=shutil.disk_usage(path.parent).free,
         clock_step=None if step is None else step_of_row(step),

@@ -16,6 +16,7 @@ import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
+from longshore.backends.sqlite.closing import keep_log, log_is_missing, was_left_open
 from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
@@ -43,6 +44,8 @@ def open_connection(
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -16_000)
         connection.pragma("temp_store", "MEMORY")
+        if vfs is None:
+            keep_log(connection)
         return connection
 
 
@@ -63,18 +66,24 @@ def _patience(seconds: float) -> Callable[[int], bool]:
     return wait
 
 
-def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> None:
-    """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm."""
+def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> bool:
+    """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm.
+
+    True if the store was not closed and its log is missing: what the log held is lost.
+    """
     _refuse_odd_places(path)
     if not create and not path.exists():
         raise BackendUnavailable(f"there is no {path}; look at the address, or make it with longshore migrate")
     with explained(path):
+        log_missing = vfs is None and log_is_missing(path)
         if vfs is None:
             make_private(path)  # SQLite would make it readable for everybody; its log gets the same permissions
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
             connection.set_busy_handler(_patience(busy_seconds))
+            if vfs is None:
+                keep_log(connection)
             _refuse_foreign(connection, path)
             connection.pragma("page_size", PAGE_SIZE)  # of a file that is new; of any other it stays what it is
             if not _writes_ahead(connection, busy_seconds):
@@ -82,8 +91,10 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
                     f"{path} cannot use write-ahead logging here (a network file system?); put it on a local disk"
                 )
             connection.pragma("synchronous", "FULL")
+            log_lost = log_missing and was_left_open(connection, path)
             for migration in MIGRATIONS:
                 _apply(connection, migration)
+            return log_lost
         finally:
             close_quietly(connection)
 

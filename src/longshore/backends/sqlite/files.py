@@ -73,7 +73,8 @@ class InPlace:
         writer, before = self._log_of_writer
         if log is None or (writer is connection and before != log):
             self._log_was_lost = True
-            connection.pragma("wal_checkpoint(PASSIVE)")  # this process can still read it: keep its commits
+            with contextlib.suppress(apsw.Error):  # this process can still read it: keep its commits
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             raise BackendUnavailable(f"{self._log} {_MOVED}")
         self._log_of_writer = (connection, log)
 

@@ -909,3 +909,12 @@ SELECT id, seen_at FROM workers WHERE seen_at > ? AND body ->> '$.state' IS NOT 
 -- By owner, in the order of the index; a lease without an end has not ended.
 SELECT lease_owner, count(*), max(coalesce(lease_expires_at, 9223372036854775807)) FROM jobs INDEXED BY jobs_held
 WHERE lease_token IS NOT NULL AND (lease_expires_at IS NULL OR lease_expires_at > ?) GROUP BY lease_owner
+
+-- name: opening
+SELECT inode, log_lost_at FROM opening
+
+-- name: mark_open
+UPDATE opening SET inode = ?
+
+-- name: record_lost_log
+UPDATE opening SET inode = '', log_lost_at = ?

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from longshore.backends.sql.transaction import ChangedUnderneath
+from longshore.backends.sqlite.closing import checkpoint
 from longshore.backends.sqlite.connection import Opener, close_quietly, explain
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
@@ -107,6 +108,8 @@ class Writer:
             if self._news:  # a claim that found nothing, or a renewal, must not wake whoever waits to claim
                 self._news = False
                 self._on_commit()
+        if self._connection is not None:  # what only this process can still read, should the log be gone, is kept
+            checkpoint(self._connection)
         self._close_connection()
 
     def _opened(self) -> tuple[apsw.Connection, SQLiteTransaction]:
