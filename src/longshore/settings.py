@@ -8,3 +8,8 @@ import os
 def token() -> str | None:
     """LONGSHORE_TOKEN: the API token for servers, where `connect` is given none."""
     return os.environ.get("LONGSHORE_TOKEN") or None
+
+
+def allow_network_file_system() -> bool:
+    """LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1: SQLite stores on NFS, SMB and 9p, where `connect` is not told."""
+    return os.environ.get("LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM", "").lower() in ("1", "true")

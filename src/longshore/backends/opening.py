@@ -25,7 +25,9 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     """The backend behind a URL; nothing is opened before its first use.
 
     `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
-    other writers, and `create=True`, whether to make the file if there is none. PostgreSQL has `schema="longshore"`,
+    other writers, `create=True`, whether to make the file if there is none, and `allow_network_file_system=False` (or
+    LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 in the environment), whether it may be on NFS, SMB or 9p.
+    PostgreSQL has `schema="longshore"`,
     `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for the answer to one statement),
     `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`. A server has `token`
     (or LONGSHORE_TOKEN in the environment), `ca_file` (whom to trust, instead of the usual), `wait_seconds=10` (how
@@ -47,7 +49,8 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
             raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {url!r}")
         from longshore.backends.sqlite.backend import SQLiteBackend
 
-        _refuse_unknown(options, ("busy_seconds", "create", "vfs"))
+        _refuse_unknown(options, ("busy_seconds", "create", "allow_network_file_system", "vfs"))
+        options.setdefault("allow_network_file_system", settings.allow_network_file_system())
         return SQLiteBackend(unquote(parts.path[1:]), clock=clock, **options)
     if scheme in ("postgresql", "postgres"):
         _refuse_unknown(options, _POSTGRES_OPTIONS)

@@ -34,6 +34,10 @@ class Condition:
     log_size: int | None = None
     """Bytes of a log that is folded into the rest now and then."""
     disk_free: int | None = None
+    file_system: str | None = None
+    """The type of the file system under the store, like `ext4`."""
+    file_system_risk: str = ""
+    """What can go wrong on it; empty if nothing is known."""
     log_lost_at: datetime | None = None
     """When the log was found missing after an unclean close, if that was in the last 7 days."""
     open_to_others: Mapping[str, int] = field(default_factory=dict)

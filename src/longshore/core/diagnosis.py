@@ -68,6 +68,11 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
             yield Finding(name, "ok", f"{name} is {said}")
+    if condition.file_system_risk:
+        found = f"the store is on {condition.file_system}, {condition.file_system_risk}"
+        yield Finding("file system", "warning", found, "move the store to a local disk or a volume, or use PostgreSQL")
+    elif condition.file_system is not None:
+        yield Finding("file system", "ok", f"the store is on {condition.file_system}")
     if condition.log_lost_at is not None:
         when = f"{condition.log_lost_at:%Y-%m-%d %H:%M} UTC"
         found = f"the log was missing at {when} although the store was not closed: its last commits are lost"

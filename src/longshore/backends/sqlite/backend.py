@@ -22,6 +22,7 @@ from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.closing import close_last, mark_open
 from longshore.backends.sqlite.condition import condition_of
 from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.file_system import file_system_under, refuse_network, risk_of
 from longshore.backends.sqlite.files import InPlace, make_unfinished
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
@@ -60,12 +61,16 @@ class SQLiteBackend(ArchivingBackend):
         clock: Clock | None = None,
         busy_seconds: float = 30,
         create: bool = True,
+        allow_network_file_system: bool = False,
         vfs: str | None = None,
     ) -> None:
         super().__init__()
         self.path = Path(path)
         self._busy_seconds = check_duration("busy_seconds", busy_seconds, positive=False) / SECOND
         self._create = create
+        if not isinstance(allow_network_file_system, bool):
+            raise InvalidArgument("allow_network_file_system", "must be True or False")
+        self._allow_network_file_system = allow_network_file_system
         self._vfs = vfs
         self._boot_id = clocks.MACHINE.boot_id() if clock is None else None
         self._clock = micros_of(clock, on_step=None if self._boot_id else _log_step)
@@ -91,6 +96,8 @@ class SQLiteBackend(ArchivingBackend):
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
         with self._preparing:
             if not self._prepared:
+                if self._vfs is None:
+                    self._check_file_system()
                 if prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
                     self._report_lost_log()
                 if self._vfs is None:  # a file system of the caller's own has no such files
@@ -117,6 +124,12 @@ class SQLiteBackend(ArchivingBackend):
                 close_quietly(connection)
                 raise
         return connection
+
+    def _check_file_system(self) -> None:
+        found = file_system_under(self.path)
+        refuse_network(self.path, found, allowed=self._allow_network_file_system)
+        if risk_of(found) and self._create and not self.path.exists():
+            _log.warning("%s is on %s, %s", self.path, found, risk_of(found))
 
     def _report_lost_log(self) -> None:
         _log.warning(

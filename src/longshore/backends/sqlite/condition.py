@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 
+from longshore.backends.sqlite.file_system import file_system_under, risk_of
 from longshore.backends.sqlite.files import beside, permissions_of_others
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import step_of_row
@@ -24,6 +25,7 @@ def condition_of(path: Path, connection: apsw.Connection, now: int) -> Condition
     page = int(connection.pragma("page_size"))
     ((_, log_lost_at),) = connection.execute(SQL.opening)
     log = beside(path, "-wal")
+    file_system = file_system_under(path)
     step = connection.execute(SQL.clock_step).fetchone()
     ((newest,),) = connection.execute(SQL.newest_time).fetchall()
     return Condition(
@@ -38,6 +40,8 @@ def condition_of(path: Path, connection: apsw.Connection, now: int) -> Condition
         unused=page * int(connection.pragma("freelist_count")),
         log_size=log.stat().st_size if log.exists() else 0,
         log_lost_at=from_micros(log_lost_at) if log_lost_at and now - log_lost_at < _REPORTED_FOR else None,
+        file_system=file_system,
+        file_system_risk=risk_of(file_system),
         open_to_others=permissions_of_others(path),
         disk_free=shutil.disk_usage(path.parent).free,
         clock_step=None if step is None else step_of_row(step),
