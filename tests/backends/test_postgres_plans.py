@@ -75,6 +75,7 @@ GUARDS = {
     "unpark_first": Guard("jobs_parked", "queue concurrency_key", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
     "any_parked": Guard("jobs_parked", "queue", ("q1",)),
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
+    "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),
     "keys_waking": Guard("concurrency_keys_waking", "queue wakes_at", ("q1", 500, 500)),
     # the sweep, and whoever is due
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),

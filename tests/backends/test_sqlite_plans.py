@@ -35,6 +35,7 @@ INDEXES = {
     "cancellations_since": "jobs_cancelling (cancel_asked_at<?)",
     "jobs_outlived": "jobs_expiring (expires_at<?)",
     "jobs_ended_before": "jobs_by_end (queue=? AND status=? AND finalized_at<?)",
+    "recent_ends": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",
     "jobs_beyond": "jobs_by_end (queue=? AND status=? AND finalized_at>?)",
     "open_edges": "job_dependencies_open (depends_on=?)",
     "first_parked": "jobs_parked (queue=? AND concurrency_key=?)",

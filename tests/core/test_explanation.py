@@ -141,7 +141,7 @@ def test_workers_that_do_not_take_the_job_are_told_with_the_reason() -> None:
 
 
 def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for_the_next_claim() -> None:
-    assert explained(workers=(worker(running=2),), ahead=3).kinds == ("workers_busy",)
+    assert explained(workers=(worker(running=2),), ahead=3).kinds == ("workers_busy", "behind_others")  # M7
     assert "behind 1 other of its queue" in str(explained(ahead=1))
     assert "behind at least 1,000 others" in str(explained(ahead=1_000))
     assert explained().kinds == ("about_to_start",)
@@ -161,3 +161,31 @@ def test_a_schedule_is_no_job_and_says_when_it_makes_one(known: dict[str, Any], 
     assert told in no_job_but_a_schedule("s", schedule, NOON)
     assert no_job_but_a_schedule("s", schedule, NOON).startswith("'s' is a schedule, not a job")
     assert no_job_but_a_schedule("s@x", schedule, NOON).startswith("no job has the id 's@x': the schedule 's' has not")
+
+
+def test_the_start_is_estimated_as_a_range_from_recent_completions() -> None:
+    # M7
+    ends = tuple(NOON - timedelta(seconds=6 * n) for n in range(1, 101))
+    [found] = explained(ahead=20, recent_ends=ends).reasons
+    assert (found.details["position"], found.details["ahead"]) == (21, 20)
+    told = found.details["estimated_start"]
+    assert (told["completed"], told["window_seconds"], told["jobs_per_second"]) == (100, 600, round(1 / 6, 6))
+    assert told["earliest"] == (NOON + timedelta(seconds=100)).isoformat()
+    assert told["latest"] == (NOON + timedelta(seconds=150)).isoformat()
+    assert "10 jobs a minute" in found.text
+
+
+def test_too_few_completions_give_no_estimate_and_that_is_said() -> None:
+    # M7
+    [found] = explained(ahead=20, recent_ends=(NOON - timedelta(seconds=1),) * 9).reasons
+    assert found.details["estimated_start"] is None
+    assert "cannot be estimated: fewer than 10 jobs of its queue completed recently" in found.text
+
+
+def test_a_position_beyond_the_count_is_more_than_so_many() -> None:
+    # M7
+    ends = tuple(NOON - timedelta(seconds=n) for n in range(1, 101))
+    [found] = explained(ahead=1_000, recent_ends=ends).reasons
+    assert found.details["position"] is None
+    assert "its position is more than 1,000" in found.text
+    assert found.details["estimated_start"]["latest"] is None

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.backends.view import View
 from longshore.core.errors import JobNotFound
-from longshore.core.facts import MOST_COUNTED, MOST_LISTED, Dependency, Facts, Holder, Usage, WorkerSeen
+from longshore.core.facts import (
+    MOST_COUNTED,
+    MOST_ENDS,
+    MOST_LISTED,
+    RECENT,
+    Dependency,
+    Facts,
+    Holder,
+    Usage,
+    WorkerSeen,
+)
 from longshore.core.flow_progress import step_of
 from longshore.core.lifecycle import ELIGIBLE, JobStatus
 from longshore.core.limits import Rate, Window
@@ -43,6 +54,9 @@ def facts_about(view: View, job_id: str) -> Facts:
             for w in view.workers()
         ),
         clock_step=view.clock_step(),
+        recent_ends=tuple(
+            map(from_micros, view.recent_ends(record.queue, now - RECENT // timedelta(microseconds=1), MOST_ENDS))
+        ),
         given_back=_why_given_back(view, record, now),
     )
 

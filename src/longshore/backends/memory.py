@@ -531,6 +531,11 @@ class MemoryStore:
     def clock_step(self) -> ClockStep | None:
         return None
 
+    def recent_ends(self, queue: str, since: int, limit: int) -> list[int]:
+        done = self._where(lambda record: record.queue == queue and record.status is JobStatus.COMPLETED)
+        ends = [record.finalized_at for record in done if record.finalized_at is not None]
+        return sorted((end for end in ends if end > since), reverse=True)[:limit]
+
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]
 

@@ -147,6 +147,10 @@ class View(Protocol):
         """How many jobs of its queue stand in line before this one, counted no further than the limit."""
         ...
 
+    def recent_ends(self, queue: str, since: int, limit: int) -> list[int]:
+        """When jobs of this queue completed after `since`, the newest first; removed jobs do not count."""
+        ...
+
     def edges_from(self, job_id: str) -> list[Edge]:
         """What this job depends on."""
         ...

@@ -105,7 +105,7 @@ def explanation_of(facts: Facts) -> Explanation:
     elif job.status is JobStatus.WAITING_CHILDREN:
         reasons = [*_outlived(facts), _waits(facts)]
     else:
-        reasons = list(_in_the_way(facts)) or [_next(facts)]
+        reasons = [*_in_the_way(facts), *_behind_others(facts)] or [_about_to_start()]
     return Explanation(job.id, job.status, facts.now, tuple(reasons))
 
 
@@ -314,12 +314,52 @@ def lacks(worker: Claims, job: Job) -> str:
     return ""
 
 
-def _next(facts: Facts) -> Reason:
-    if facts.ahead:
-        least = "at least " if facts.ahead >= MOST_COUNTED else ""
-        others = "1 other" if facts.ahead == 1 else f"{least}{facts.ahead:,} others"
-        text = f"It stands in line behind {others} of its queue; a smaller priority would let it step forward."
-        return _reason("behind_others", text, ahead=facts.ahead, counted_to=MOST_COUNTED)
+def _behind_others(facts: Facts) -> Iterator[Reason]:
+    if not facts.ahead or facts.eligible_at > facts.now:
+        return
+    more = facts.ahead >= MOST_COUNTED
+    position = None if more else facts.ahead + 1
+    others = "1 other" if facts.ahead == 1 else f"{'at least ' if more else ''}{facts.ahead:,} others"
+    place = f"its position is {f'more than {MOST_COUNTED:,}' if more else f'{position:,}'}"
+    text = f"It stands in line behind {others} of its queue; a smaller priority would let it step forward ({place})."
+    details: dict[str, Any] = {"ahead": facts.ahead, "counted_to": MOST_COUNTED, "position": position}
+    estimate = _estimate(facts)
+    if estimate is None:
+        text += f" When it starts cannot be estimated: fewer than {LEAST_ENDS} jobs of its queue completed recently."
+    else:
+        text += f" {estimate[0]}"
+    yield _reason("behind_others", text, **details, estimated_start=None if estimate is None else estimate[1])
+
+
+LEAST_ENDS = 10
+"""Completions from which on the start of a job is estimated."""
+
+
+def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
+    """When the jobs ahead have been worked off at the recent rate; that many completions vary by about two roots."""
+    count = len(facts.recent_ends)
+    if count < LEAST_ENDS:
+        return None
+    window = max((facts.now - facts.recent_ends[-1]).total_seconds(), 0.001)
+    rate, spread = count / window, 2 / count**0.5
+    expected = facts.ahead / rate
+    soon, late = expected / (1 + spread), None if facts.ahead >= MOST_COUNTED else expected / (1 - spread)
+    earliest = facts.now + timedelta(seconds=soon)
+    latest = None if late is None else facts.now + timedelta(seconds=late)
+    until = f"after {_clock(earliest)}" if latest is None else f"between {_clock(earliest)} and {_clock(latest)}"
+    text = (
+        f"It starts about {until}, if its queue goes on as in the last {window:.0f} s ({rate * 60:.3g} jobs a minute)."
+    )
+    return text, {
+        "earliest": _iso(earliest),
+        "latest": _iso(latest),
+        "jobs_per_second": round(rate, 6),
+        "completed": count,
+        "window_seconds": round(window, 3),
+    }
+
+
+def _about_to_start() -> Reason:
     return _reason("about_to_start", "Nothing is in its way: the next claim takes it.")
 
 

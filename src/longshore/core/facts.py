@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from longshore.core.clock import ClockStep
 from longshore.core.job import Job
@@ -12,6 +12,10 @@ from longshore.core.limits import Rate
 
 MOST_LISTED = 10
 """How many holders, dependencies or workers a look names; of more it says how many there are."""
+RECENT = timedelta(minutes=10)
+"""How far back completions are looked at, to tell how fast a queue is worked off."""
+MOST_ENDS = 200
+"""How many of them at most."""
 MOST_COUNTED = 1_000
 """How far the line ahead of a job is counted."""
 
@@ -96,3 +100,5 @@ class Facts:
     """The last step of the machine's clock that the store has seen."""
     given_back: str = ""
     """Why the worker that had it last gave it back until later, if one did and said so."""
+    recent_ends: tuple[datetime, ...] = ()
+    """When jobs of its queue completed in the last `RECENT`, the newest first, `MOST_ENDS` at most."""

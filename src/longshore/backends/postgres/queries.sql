@@ -1068,6 +1068,10 @@ SELECT count(*) FROM (
     AND {eligible} AND NOT parked ORDER BY priority, place, uid LIMIT $6
 ) AS ahead
 
+-- name: recent_ends
+SELECT finalized_at FROM {schema}.jobs
+WHERE queue = $1 AND status = 'COMPLETED' AND finalized_at > $2 ORDER BY finalized_at DESC LIMIT $3
+
 -- name: key_states
 SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
 WHERE queue = $1 AND key = ANY($2::text[])

@@ -246,6 +246,9 @@ class SQLView(SQLTokenView, ABC):
         ((ahead,),) = self._rows(self._sql.ahead_of, record.queue, now, *place, limit)
         return int(ahead)
 
+    def recent_ends(self, queue: str, since: int, limit: int) -> list[int]:
+        return [end for (end,) in self._rows(self._sql.recent_ends, queue, since, limit)]
+
     def edges_from(self, job_id: str) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
 

@@ -494,6 +494,10 @@ SELECT count(*) FROM (
     AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 LIMIT ?6
 )
 
+-- name: recent_ends
+SELECT finalized_at FROM jobs INDEXED BY jobs_by_end
+WHERE queue = ? AND status = 'COMPLETED' AND finalized_at > ? ORDER BY finalized_at DESC LIMIT ?
+
 -- name: key_states
 SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
 WHERE queue = ? AND key IN (SELECT value FROM json_each(?))

@@ -116,6 +116,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     ),
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
+    "facts_about behind the finished": (_finished, lambda b: b.facts_about("rare 4")),
     "complete_job": (_running, lambda b: b.complete_job("running")),
     "complete_job that is one of many waited for": (_fan_in, lambda b: b.complete_job("p1")),
     "complete_job that keeps only so many": (_to_be_kept, lambda b: b.complete_job("running")),

@@ -14,7 +14,7 @@ from longshore.core.explanation import Explanation, Reason, explanation_of
 from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
 from longshore.testing.conformance.limits import fill, take
-from longshore.testing.conformance.staging import S, claim, enqueue, job_in, lease_of
+from longshore.testing.conformance.staging import S, claim, enqueue, job_in, lease_of, new_job, seconds
 
 
 async def explained(backend: Backend, job_id: str) -> Explanation:
@@ -222,3 +222,24 @@ class TestExplaining:
             await explained(backend, f"k {number}")
         assert [await backend.get_job(f"k {number}") for number in range(3)] == before
         assert await backend.read_events() == events
+
+    async def test_all_reasons_are_told_with_the_position_and_an_estimated_start(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        # M7
+        await backend.heartbeat_worker(WorkerInfo(id="w", concurrency=1, running=1))
+        for number in range(20):
+            await enqueue(backend, f"done {number}")
+            job = await claim(backend)
+            clock.advance(seconds(3))
+            await backend.complete_job(job.id, lease=job.lease)
+        await backend.heartbeat_worker(WorkerInfo(id="w", concurrency=1, running=1))
+        await backend.enqueue_jobs([new_job(f"ahead {number}") for number in range(30)])
+        await enqueue(backend, "j")
+        told = await explained(backend, "j")
+        assert told.kinds == ("workers_busy", "behind_others")
+        details = told.reasons[1].details
+        assert (details["ahead"], details["position"]) == (30, 31)
+        estimate = details["estimated_start"]
+        assert (estimate["completed"], estimate["window_seconds"]) == (20, 57)
+        assert clock.now().isoformat() < estimate["earliest"] < estimate["latest"]

@@ -59,6 +59,7 @@ def _write_facts(_: str, facts: Facts) -> dict[str, Any]:
             }
             for one in facts.workers
         ],
+        "recent_ends": [write_time(end) for end in facts.recent_ends],
         "given_back": facts.given_back,
     }
 
@@ -90,7 +91,8 @@ def _read_facts(_: str, told: Json) -> Facts:
             )
             for one in told["workers"]
         ),
-        told.get("given_back", ""),
+        given_back=told.get("given_back", ""),
+        recent_ends=tuple(datetime.fromisoformat(end) for end in told.get("recent_ends", ())),
     )
 
 
@@ -111,6 +113,7 @@ FACTS: Form[Facts] = Form(
         deps_left=NUMBER,
         ahead=NUMBER,
         workers={"type": "array", "items": {"type": "object"}},
+        recent_ends={"type": "array", "items": TIME.schema},
         given_back=WORD,
     ),
 )
