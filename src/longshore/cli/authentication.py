@@ -23,6 +23,26 @@ AllowedHosts = Annotated[
     typer.Option("--allowed-host", help="A name this server is called by, like jobs.example.org; may be repeated."),
 ]
 
+TrustedProxies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        envvar="LONGSHORE_TRUSTED_PROXIES",
+        metavar="ADDRESS",
+        help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed: an address, or a network like "
+        "10.0.0.0/24; may be repeated. In the variable, spaces separate several. None by default.",
+    ),
+]
+ConnectionsPerAddress = Annotated[
+    int,
+    typer.Option(
+        "--connections-per-address",
+        envvar="LONGSHORE_CONNECTIONS_PER_ADDRESS",
+        min=1,
+        help="How many connections one address may have open; trusted proxies may have more.",
+    ),
+]
+
 SessionKey = Annotated[
     Path | None,
     typer.Option(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.authentication import AllowedHosts, Auth, SessionKey, asks_for_tokens, no_token_yet, session_key
+from longshore.cli.authentication import (
+    AllowedHosts,
+    Auth,
+    ConnectionsPerAddress,
+    SessionKey,
+    TrustedProxies,
+    asks_for_tokens,
+    no_token_yet,
+    session_key,
+)
 from longshore.core.errors import LongshoreError
 
 if TYPE_CHECKING:
@@ -44,6 +53,8 @@ class Serving:
     port: int
     auth: str | None
     allowed_hosts: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
+    connections_per_address: int
     session_key: bytes | None
     access_log: bool
     tracing: bool
@@ -58,18 +69,25 @@ class Serving:
         from longshore.runtime.signals import settle_in
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.options import ServerOptions
-        from longshore.server.serving import OBJECTS_A_ROUND, ApiServer, is_loopback
+        from longshore.server.serving import OBJECTS_A_ROUND, ApiServer, is_loopback, return_large_blocks
         from longshore.server.token_gate import TokenGate
 
         if self.tracing:
             import longshore.app.tracing  # noqa: F401 - to tell now, and not to the first client, that it is missing
         asks = asks_for_tokens(self.host, self.auth, loopback=is_loopback(self.host))
-        options = ServerOptions(access_log=self.access_log, tracing=self.tracing, allowed_hosts=self.allowed_hosts)
+        options = ServerOptions(
+            access_log=self.access_log,
+            tracing=self.tracing,
+            allowed_hosts=self.allowed_hosts,
+            trusted_proxies=self.trusted_proxies,
+            max_connections_per_address=self.connections_per_address,
+        )
         gate = TokenGate(backend, session_key=self.session_key) if asks else None
         telling: list[asyncio.Task[None]] = []
 
         def ready(address: str) -> None:
             settle_in(OBJECTS_A_ROUND)
+            return_large_blocks()
             announce(from_here(address), asks)
             if asks:
                 telling.append(
@@ -102,6 +120,8 @@ def how_to_serve(
     port: Port = PORT,
     auth: Auth = None,
     allowed_host: AllowedHosts = None,
+    trusted_proxy: TrustedProxies = None,
+    connections_per_address: ConnectionsPerAddress = 250,
     session_key_file: SessionKey = None,
     access_log: AccessLog = False,
     tracing: Tracing = False,
@@ -114,6 +134,8 @@ def how_to_serve(
         port=port,
         auth=auth,
         allowed_hosts=tuple(allowed_host or ()),
+        trusted_proxies=tuple(trusted_proxy or ()),
+        connections_per_address=connections_per_address,
         session_key=session_key(session_key_file),
         access_log=access_log,
         tracing=tracing,

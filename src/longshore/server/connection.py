@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -11,7 +13,9 @@ from uvicorn.server import ServerState
 
 from longshore.safe_logging import logger
 from longshore.server import problems
-from longshore.server.envelope import BREAK_OFF, HEADERS, IS_WHOLE, OVERLOADED
+from longshore.server.envelope import BREAK_OFF, CROWDED, HEADERS, IS_WHOLE, OVERLOADED
+from longshore.server.failures import neighbourhood
+from longshore.server.options import Network
 from longshore.server.routes.operations import PROBES
 
 _LONGEST_HEAD = 64 * 1024
@@ -24,12 +28,49 @@ _LINGER = 2.0
 """Seconds in which a client that is still sending can read why it need not."""
 
 _log = logger("longshore.server")
+_TURNED_AWAY = "a request is turned away: %d connections are open"
+_ADDRESS_TURNED_AWAY = "a request is turned away: too many connections come from %s"
+_CLOSED_AT_ONCE = "a connection is closed: far too many come from %s"
+REPEATED = frozenset({_TURNED_AWAY, _ADDRESS_TURNED_AWAY, _CLOSED_AT_ONCE})
+"""Messages that a flood would write once for each request."""
 
 
 class Shared(ServerState):
     """What the connections of one server share."""
 
     stopping = False
+
+    def __init__(self, most_per_address: int, trusted: Sequence[Network] = ()) -> None:
+        super().__init__()
+        self.most_per_address = most_per_address
+        self._trusted = trusted
+        self._from_address: Counter[str] = Counter()
+
+    def came_from(self, address: str) -> int:
+        """One more connection: how many there are from there; of a trusted proxy none is counted."""
+        if self._is_trusted(address):
+            return 0
+        place = neighbourhood(address)
+        self._from_address[place] += 1
+        return self._from_address[place]
+
+    def left(self, address: str) -> None:
+        """One is over."""
+        place = neighbourhood(address)
+        self._from_address[place] -= 1
+        if self._from_address[place] <= 0:
+            del self._from_address[place]
+
+    def is_crowded(self, address: str) -> bool:
+        """Whether more than may be come from there."""
+        return self._from_address.get(neighbourhood(address), 0) > self.most_per_address
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._trusted)
 
 
 class _Arrival:
@@ -83,17 +124,28 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = False
     _in_message = False
     _most: int | None = None
+    _counted: str | None = None
+    """The address under which this connection is counted."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         if isinstance(self.server_state, Shared) and self.server_state.stopping:
             transport.close()  # it came when all the others had been asked to end, and would be served on and on
         self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
+        address = self.client[0] if self.client else ""
+        if isinstance(self.server_state, Shared) and (number := self.server_state.came_from(address)):
+            self._counted = address
+            if number > 2 * self.server_state.most_per_address:
+                _log.warning(_CLOSED_AT_ONCE, address)
+                transport.close()
         self._begin_head()
         self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        if self._counted is not None and isinstance(self.server_state, Shared):
+            self.server_state.left(self._counted)
+            self._counted = None
         for timer in (self._lingering, self._looking):
             if timer is not None:
                 timer.cancel()
@@ -141,13 +193,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
             raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
         is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
-        if is_full and self.url.partition(b"?")[0] not in PROBES:
-            _log.warning("a request is turned away: %d connections are open", len(self.connections))
+        is_probe = self.url.partition(b"?")[0] in PROBES
+        if is_full and not is_probe:
+            _log.warning(_TURNED_AWAY, len(self.connections))
             self.scope["state"][OVERLOADED] = True
+        elif self._is_crowded() and not is_probe:
+            _log.warning(_ADDRESS_TURNED_AWAY, self._counted)
+            self.scope["state"][CROWDED] = True
         self.scope["state"][BREAK_OFF] = self.transport.abort
         super().on_headers_complete()
         self._arrival = self.scope["state"][IS_WHOLE] = _Arrival()
         self.cycle.transport = _AnswerLine(self.transport, self._arrival, self.linger)
+
+    def _is_crowded(self) -> bool:
+        shared = self.server_state
+        return isinstance(shared, Shared) and self._counted is not None and shared.is_crowded(self._counted)
 
     def send_400_response(self, msg: str) -> None:
         """The answer to what is no request, told like every other problem."""

@@ -20,7 +20,7 @@ from longshore.server import problems
 from longshore.server.hosts import Hosts
 from longshore.server.metering import BodyMemory, Meter
 from longshore.server.options import ServerOptions
-from longshore.server.refusals import Overloaded, ShuttingDown, TooLarge, TooSlow, WrongMediaType
+from longshore.server.refusals import Overloaded, ShuttingDown, TooLarge, TooMany, TooSlow, WrongMediaType
 
 Observe = Callable[[str, str, int, float], None]
 """Told of each request when it is over: method, route, status and seconds."""
@@ -39,6 +39,8 @@ HEADERS = (
 )
 """For answers that say nothing of these themselves."""
 
+CROWDED = "crowded"
+"""Set in a request's state by a server that has too many connections from its address."""
 OVERLOADED = "overloaded"
 """Set in a request's state by a server that has too many of them."""
 IS_WHOLE = "is_whole"
@@ -91,6 +93,8 @@ class Envelope:
         try:
             if scope["state"].get(OVERLOADED):
                 raise Overloaded("more connections are open than this server takes; come back in a moment")
+            if scope["state"].get(CROWDED):
+                raise TooMany("too many connections come from your address; close some of them", 1)
             self._hosts.check(scope["headers"])
             _check_no_token_in_address(scope)
             _keep_segments_apart(scope)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
+
+from longshore.core.errors import InvalidArgument
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MEGABYTE = 1024 * 1024
 MOST_PER_BATCH = 1_000
@@ -27,6 +32,10 @@ class ServerOptions:
     """Live streams and waiting calls at once; each holds a connection and a little memory."""
     max_connections: int = 1_000
     """Beyond these a request is answered with 503 at once."""
+    max_connections_per_address: int = 250
+    """Of one address (of IPv6, one /64): beyond these a request is answered with 429, beyond twice as many none is."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies: what they say of a caller's address and scheme is believed, without a cap."""
     heartbeat: float = 15.0
     """Seconds after which a silent stream says that it is alive; proxies cut a silent connection after 60."""
     longest_wait: float = 60.0
@@ -41,3 +50,19 @@ class ServerOptions:
     """Whether what is submitted carries a trace; needs `longshore[otel]`."""
     access_log: bool = False
     """Whether each request is logged; failures always are."""
+
+    def __post_init__(self) -> None:
+        self.networks()
+
+    def networks(self) -> tuple[Network, ...]:
+        """The networks of the trusted proxies."""
+        return tuple(_network(given) for given in self.trusted_proxies)
+
+
+def _network(given: str) -> Network:
+    try:
+        return ipaddress.ip_network(given.strip())
+    except ValueError:
+        raise InvalidArgument(
+            "trusted_proxy", f"must be an address or a network, like 10.0.0.7 or 10.0.0.0/24; got {given!r}"
+        ) from None

@@ -1,0 +1,86 @@
+"""Log lines that a flood would repeat: the first is written, and then how many more came in each interval."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+INTERVAL = 60.0
+"""Seconds in which one line is written once."""
+_MOST_KNOWN = 100
+"""Messages: one that is written with its arguments filled in already is another each time."""
+_SUMMARY = "summary_of_repeated_lines"
+
+
+def _on_the_loop(seconds: float, told: Callable[[], None]) -> None:
+    try:
+        asyncio.get_running_loop().call_later(seconds, told)
+    except RuntimeError:  # no loop runs in this thread: the next line after the interval is written
+        return
+
+
+class RepeatedLines(logging.Filter):
+    """Lets a warning through once in an interval, and counts the rest."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        only: Collection[str] | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+        later: Callable[[float, Callable[[], None]], None] = _on_the_loop,
+    ) -> None:
+        """`only` are the messages it heeds, before their arguments are filled in; None is every warning."""
+        super().__init__()
+        self._logger = logger
+        self._only = only
+        self._clock = clock
+        self._later = later
+        self._written: dict[str, float] = {}
+        self._left_out: dict[str, tuple[int, str]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        message = str(record.msg)
+        if record.levelno != logging.WARNING or hasattr(record, _SUMMARY):
+            return True
+        if self._only is not None and message not in self._only:
+            return True
+        written = self._written.get(message)
+        if written is not None and self._clock() - written < 2 * INTERVAL:
+            number, _ = self._left_out.get(message, (0, ""))
+            self._left_out[message] = number + 1, record.getMessage()
+            return False
+        if written is None and len(self._written) >= _MOST_KNOWN:
+            return True
+        self._begin_interval(message)
+        return True
+
+    def _begin_interval(self, message: str) -> None:
+        self._left_out.pop(message, None)
+        self._written[message] = self._clock()
+        self._later(INTERVAL, lambda: self._sum_up(message))
+
+    def _sum_up(self, message: str) -> None:
+        number, last = self._left_out.pop(message, (0, ""))
+        if not number:
+            self._written.pop(message, None)
+            return
+        self._begin_interval(message)
+        text = "%s more lines like this came in %.0f seconds: %s"
+        self._logger.warning(text, f"{number:,}", INTERVAL, last, extra={_SUMMARY: True})
+
+
+@contextmanager
+def without_repetition(name: str, only: Collection[str] | None = None) -> Iterator[None]:
+    """Inside, the warnings of this logger are written so."""
+    logger = logging.getLogger(name)
+    found = RepeatedLines(logger, only)
+    logger.addFilter(found)
+    try:
+        yield
+    finally:
+        logger.removeFilter(found)
