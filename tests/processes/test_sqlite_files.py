@@ -22,11 +22,13 @@ import pytest
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
+from tests.backends.test_sqlite_faults import as_nobody, fill, forbid, lent_folder
 from tests.cli.terminal import PROGRAM, longshore
 from tests.processes.crew import Crew
 from tests.processes.test_server import free_port, start
 from tests.runtime.working import until
 
+__all__ = ["lent_folder"]  # a fixture
 OTHER_UID = 65_534
 numbers = count()
 """One for each process that enqueues: its jobs are named after it."""
@@ -427,3 +429,59 @@ async def test_a_copy_of_a_store_in_use_made_by_another_program_raises_no_alarm(
     async with SQLiteBackend(tmp_path / "copy.db") as copy:
         assert (await copy.get_job("j")).id == "j"
     assert not lost_logs(caplog)
+
+
+# -- R6: a store that may only be read
+
+
+LOOKS = (["list"], ["show", "j0"], ["stats"], ["doctor", "--json"])
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> None:
+    """Every module the commands need is loaded: the other user may not be able to read them."""
+    url = f"sqlite:///{tmp_path / 'any.db'}"
+    asyncio.run(fill(tmp_path / "any.db", 3))
+    for command in (*LOOKS, ["enqueue", "t"], ["show", "missing"]):
+        longshore(*command, "--url", url)
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize("forbidden", ["file", "folder", "both"])
+def test_a_store_that_may_not_be_written_can_be_looked_at(forbidden: str, lent_folder: Path) -> None:
+    # R6
+    path = lent_folder / "jobs.db"
+    url = f"sqlite:///{path}"
+    with as_nobody():
+        asyncio.run(fill(path, 3))
+        before = {file.name: file.read_bytes() for file in lent_folder.iterdir()}
+        if forbidden in ("file", "both"):
+            forbid(path)
+        if forbidden in ("folder", "both"):
+            forbid(lent_folder)
+        for command in LOOKS:
+            done = longshore(*command, "--url", url)
+            assert done.code in (0, 1), done  # doctor finds jobs without a worker
+            assert "cannot be" not in done.err, done
+            assert done.out, done
+        assert not [one for one in json.loads(done.out)["findings"] if one["check"] == "journal_mode"]
+        assert "can only be read here" in done.out
+        done = longshore("enqueue", "--url", url, "t")
+        assert done.code != 0
+        assert "cannot be written: the file or its folder is read-only" in done.err
+        assert {file.name: file.read_bytes() for file in lent_folder.iterdir()} == before
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_read_only_store_whose_log_holds_commits_is_not_shown_without_them(lent_folder: Path) -> None:
+    # R6
+    path = lent_folder / "jobs.db"
+    enqueue_and_be_killed(path)
+    Path(f"{path}-shm").unlink()
+    for file in lent_folder.iterdir():
+        file.chmod(0o444)
+    with as_nobody():
+        forbid(lent_folder)
+        done = longshore("list", "--url", f"sqlite:///{path}")
+    assert done.code != 0
+    assert "its log jobs.db-wal holds commits" in done.err

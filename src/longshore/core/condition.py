@@ -34,6 +34,8 @@ class Condition:
     log_size: int | None = None
     """Bytes of a log that is folded into the rest now and then."""
     disk_free: int | None = None
+    read_only: bool = False
+    """Whether it can only be read from here."""
     file_system: str | None = None
     """The type of the file system under the store, like `ext4`."""
     file_system_risk: str = ""

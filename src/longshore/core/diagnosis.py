@@ -68,6 +68,8 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
             yield Finding(name, "ok", f"{name} is {said}")
+    if condition.read_only:
+        yield Finding("access", "ok", "the store can only be read here: the file or its folder is read-only")
     if condition.file_system_risk:
         found = f"the store is on {condition.file_system}, {condition.file_system_risk}"
         yield Finding("file system", "warning", found, "move the store to a local disk or a volume, or use PostgreSQL")

@@ -20,9 +20,16 @@ from longshore.backends.bulk import BulkReader
 from longshore.backends.contract import Capabilities
 from longshore.backends.sqlite.closing import close_last, mark_open
 from longshore.backends.sqlite.condition import condition_of
-from longshore.backends.sqlite.connection import close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.connection import (
+    check_read_only,
+    close_quietly,
+    explained,
+    open_connection,
+    open_read_only,
+    prepare,
+)
 from longshore.backends.sqlite.file_system import file_system_under, refuse_network, risk_of
-from longshore.backends.sqlite.files import InPlace, make_unfinished
+from longshore.backends.sqlite.files import InPlace, is_read_only, make_unfinished
 from longshore.backends.sqlite.moving import LeftFile, leave
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.statements import SQL
@@ -77,6 +84,7 @@ class SQLiteBackend(ArchivingBackend):
         self._started_at = 0
         self._bell = Bell()
         self._prepared = False
+        self._read_only = False
         self._preparing = threading.Lock()
         self._in_place = InPlace(self.path)
         self._seen: dict[tuple[str, int], int] = {}
@@ -97,14 +105,19 @@ class SQLiteBackend(ArchivingBackend):
             if not self._prepared:
                 if self._vfs is None:
                     self._check_file_system()
-                if prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
+                self._read_only = self._vfs is None and is_read_only(self.path)
+                if self._read_only:
+                    check_read_only(self.path, busy_seconds=self._busy_seconds)
+                elif prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
                     self._report_lost_log()
                 if self._vfs is None:  # a file system of the caller's own has no such files
                     self._in_place.begin()
                 self._prepared = True
         self._in_place.check()
-        connection = open_connection(
-            self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread
+        connection = (
+            open_read_only(self.path, busy_seconds=self._busy_seconds)
+            if self._read_only
+            else open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread)
         )
         try:
             self._in_place.check()
@@ -115,6 +128,9 @@ class SQLiteBackend(ArchivingBackend):
 
     def _open_writing(self, *, of_one_thread: bool = False) -> apsw.Connection:
         connection = self._open(of_one_thread=of_one_thread)
+        if self._read_only:
+            close_quietly(connection)
+            raise BackendUnavailable(f"{self.path} cannot be written: the file or its folder is read-only")
         if self._vfs is None:
             try:
                 with explained(self.path, connection):
@@ -201,14 +217,18 @@ class SQLiteBackend(ArchivingBackend):
     def _look(self, look: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         connection: apsw.Connection | None = getattr(self._connections, "mine", None)
         if connection is None:
-            connection = self._connections.mine = self._open()
-            self._opened.append(connection)
+            connection = self._open()
+            if not self._read_only:  # else SQLite takes the file for unchanging: the next look opens it again
+                self._connections.mine = connection
+                self._opened.append(connection)
         with explained(self.path, connection):
             connection.execute("BEGIN")  # one snapshot for a look of several statements
             try:
                 return look(SQLiteView(connection, self._clock, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
+                if self._read_only:
+                    close_quietly(connection)
                 self._in_place.check()
 
     async def _listen(self) -> None:
@@ -319,7 +339,7 @@ class SQLiteBackend(ArchivingBackend):
         with explained(self.path):
             connection = self._open()
             try:
-                return condition_of(self.path, connection, self._clock())
+                return condition_of(self.path, connection, self._clock(), read_only=self._read_only)
             finally:
                 close_quietly(connection)
 
@@ -341,7 +361,7 @@ class SQLiteBackend(ArchivingBackend):
         self._readers.shutdown()
         for connection in self._opened:
             close_quietly(connection)
-        if self._prepared and self._vfs is None and not self._in_place.moved:
+        if self._prepared and self._vfs is None and not self._read_only and not self._in_place.moved:
             with contextlib.suppress(BackendUnavailable):
                 close_last(open_connection(self.path, busy_seconds=0))
 

@@ -20,7 +20,7 @@ _REPORTED_FOR = 7 * 86_400 * SECOND
 """For how long a lost log is reported."""
 
 
-def condition_of(path: Path, connection: apsw.Connection, now: int) -> Condition:
+def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only: bool = False) -> Condition:
     """The facts, from a connection that is set up as all of ours are."""
     page = int(connection.pragma("page_size"))
     ((_, log_lost_at),) = connection.execute(SQL.opening)
@@ -32,7 +32,10 @@ def condition_of(path: Path, connection: apsw.Connection, now: int) -> Condition
         engine="SQLite",
         version=tuple(int(part) for part in apsw.sqlite_lib_version().split(".")),
         schema_version=int(connection.pragma("user_version")),
-        settings={
+        read_only=read_only,
+        settings={}
+        if read_only
+        else {
             "journal_mode": str(connection.pragma("journal_mode")),
             "synchronous": _SYNCHRONOUS[int(connection.pragma("synchronous"))],
         },

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+from urllib.parse import quote
 
 import apsw
 
@@ -47,6 +49,48 @@ def open_connection(
         if vfs is None:
             keep_log(connection)
         return connection
+
+
+def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
+    """A connection that only reads, for a store that we may not write.
+
+    Without a log nobody writes the store, and SQLite can read it without the files that it would make beside it.
+    """
+    log, index = beside(path, "-wal"), beside(path, "-shm")
+    at_rest = not log.exists() or (log.stat().st_size == 0 and not index.exists())
+    address = f"file:{quote(os.path.realpath(path))}?mode=ro{'&immutable=1' if at_rest else ''}"
+    with explained(path):
+        connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        try:
+            connection.set_busy_handler(_patience(busy_seconds))
+            connection.pragma("cache_size", -16_000)
+            connection.pragma("temp_store", "MEMORY")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            close_quietly(connection)
+            raise BackendUnavailable(
+                f"{path} cannot be read here: its log {log.name} holds commits, and reading them needs write access. "
+                f"Copy {path.name} and {log.name} together to a folder that you may write to"
+            ) from error
+        except BaseException:
+            close_quietly(connection)
+            raise
+        return connection
+
+
+def check_read_only(path: Path, *, busy_seconds: float) -> None:
+    """Refuses a file that is not a store of this version; its schema cannot be brought up to date here."""
+    _refuse_odd_places(path)
+    with explained(path):
+        connection = open_read_only(path, busy_seconds=busy_seconds)
+        try:
+            _refuse_foreign(connection, path)
+            if int(connection.pragma("user_version")) < len(MIGRATIONS):
+                raise BackendUnavailable(
+                    f"{path} has an older schema and cannot be written here: run longshore migrate where it can be"
+                )
+        finally:
+            close_quietly(connection)
 
 
 def _patience(seconds: float) -> Callable[[int], bool]:

@@ -122,6 +122,21 @@ def refuse_planted(path: Path) -> None:
         )
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether we may not write the store: the file is read-only, or its folder is and the log is missing."""
+    if not path.is_file():
+        return False
+    if not _may_write(path):
+        return True
+    return not _may_write(beside(path, "").parent) and not all(
+        _may_write(beside(path, suffix)) for suffix in ("-wal", "-shm")
+    )
+
+
+def _may_write(place: Path) -> bool:
+    return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def permissions_of_others(path: Path) -> dict[str, int]:
     """The permission bits of the store's files that other users may read or write."""
     wide: dict[str, int] = {}
