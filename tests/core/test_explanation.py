@@ -67,6 +67,8 @@ def test_a_job_that_is_held_is_told_by_whom_and_that_its_lease_has_ended() -> No
         "job j is RUNNING: It is being run by w since 2026-01-01 11:59:00 UTC. "
         "Its lease has ended: the next sweep takes it away from there."
     )
+    held["lease"] = Lease("token", 1, NOON + MINUTE)  # A2
+    assert "Its lease ends at 2026-01-01 12:01:00 UTC, unless it is renewed." in str(explained(S.RUNNING, about=held))
     assert "by nobody that is known" in str(explained(S.RUNNING, about={"assigned_at": NOON}))
     asked = explained(S.CANCELLING, about=held | {"lease": Lease("token", 1, None)})
     assert asked.kinds == ("cancelling",)

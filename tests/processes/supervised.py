@@ -98,9 +98,9 @@ def run_jobs_in_a_child(job: RunningJob) -> str:
     return "done"
 
 
-def works_on(url: str, isolated: bool = False, concurrency: int = 1) -> Worker:
+def works_on(url: str, isolated: bool = False, concurrency: int = 1, lock_duration: float = 5) -> Worker:
     process = ProcessExecutor(run_jobs_in_a_child, processes=concurrency) if isolated else run_jobs
-    return Worker(Queue(connect(url)), process, concurrency=concurrency, lock_duration=5)
+    return Worker(Queue(connect(url)), process, concurrency=concurrency, lock_duration=lock_duration)
 
 
 def long_job(job_id: str) -> Job:

@@ -26,6 +26,7 @@ from longshore.runtime.signals import StopSignals
 from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.supervisor import Supervisor
 from tests.processes.supervised import long_job
+from tests.runtime.working import until
 
 ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
 """All that an orderly end says, where no logging is set up."""
@@ -121,6 +122,14 @@ class Parent:
         assert self.process.stderr is not None
         self.process.stdout.close()
         self.process.stderr.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that several processes use."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 @pytest.fixture
@@ -328,6 +337,57 @@ async def test_a_killed_worker_leaves_its_job_to_the_one_that_takes_its_place(
         os.kill(victim, signal.SIGKILL)
         again = parent.heard("running")
         assert again[0] != runner
+        assert (await backend.get_job("long")).crashes == 1
+        parent.signal(signal.SIGTERM)
+        assert parent.exit_code() == 0
+
+
+async def test_the_leases_of_a_killed_worker_end_at_once_and_it_is_no_longer_shown_as_running(
+    parents: list[Parent], shared_url: str
+) -> None:
+    # A2
+    async with connect(shared_url) as backend:
+        await backend.enqueue_job(long_job("long").replace(max_crashes=0))
+        arguments = {"url": shared_url, "isolated": False, "lock_duration": 3600}
+        parent = supervised(parents, "works_on", processes=1, grace=0, arguments=arguments, store=shared_url)
+        runner = parent.heard("running")[0]
+
+        async def shown_as(state: str) -> bool:
+            return {info.pid: info.state for info in await backend.list_workers()}.get(runner) == state
+
+        await until(lambda: shown_as("running"))
+        os.kill(runner, signal.SIGKILL)
+
+        async def ended() -> bool:
+            return (await backend.get_job("long")).status is JobStatus.DEAD and await shown_as("stopped")
+
+        await until(ended)
+        job = await backend.get_job("long")
+        assert (job.crashes, job.retry_count) == (1, 0)
+        parent.signal(signal.SIGTERM)
+        assert parent.exit_code() == 0
+
+
+async def test_a_store_that_cannot_be_reached_when_a_worker_dies_leaves_the_rest_to_the_lease(
+    parents: list[Parent], tmp_path: Path
+) -> None:
+    # A2
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with connect(url) as backend:
+        await backend.enqueue_job(long_job("long"))
+        parent = supervised(
+            parents,
+            "works_on",
+            processes=1,
+            grace=0,
+            first_pause=0.01,
+            arguments={"url": url},
+            store="postgresql://nobody@127.0.0.1:1/none",
+        )
+        runner = parent.heard("running")[0]
+        os.kill(runner, signal.SIGKILL)
+        assert parent.complained("could not be ended")
+        assert parent.heard("running")[0] != runner
         assert (await backend.get_job("long")).crashes == 1
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0

@@ -80,7 +80,9 @@ def up(
 
     def make() -> Stoppable:
         backend = (builtin_at(store) if found is None else found).backend
-        workers = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments)
+        workers = Supervisor(
+            "longshore.cli.working:make_worker", processes=processes, arguments=arguments, store=backend
+        )
         return api.together(
             backend,
             Scheduler(backend),

@@ -79,7 +79,13 @@ def worker(
         raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
     from longshore.runtime.supervisor import Supervisor
 
-    made = Supervisor("longshore.cli.working:make_worker", processes=processes, arguments=arguments, grace=patience)
+    made = Supervisor(
+        "longshore.cli.working:make_worker",
+        processes=processes,
+        arguments=arguments,
+        grace=patience,
+        store=store.backend() if harbor is None else harbor_named(harbor).backend,
+    )
     raise typer.Exit(made.run())
 
 

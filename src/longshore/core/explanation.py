@@ -152,6 +152,8 @@ def _held(facts: Facts) -> Reason:
     by = f"by {worker}" if worker else "by nobody that is known"
     late = ends is not None and ends <= facts.now
     after = " Its lease has ended: the next sweep takes it away from there." if late else ""
+    if ends is not None and not late:
+        after = f" Its lease ends at {_clock(ends)}, unless it is renewed."
     after += _stepped(facts, "the end of its lease was moved with it", details)
     if job.status is JobStatus.CANCELLING:
         text = f"Its end was asked for; it is held {by} since {_clock(since)}, who has not answered yet.{after}"

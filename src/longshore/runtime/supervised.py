@@ -15,6 +15,7 @@ from longshore.runtime.executors.target import Target
 from longshore.runtime.failures import describe
 from longshore.runtime.signals import Stoppable, StopSignals, serve
 from longshore.runtime.spawning import take_on
+from longshore.runtime.worker import name_first_worker
 
 CANNOT_START = 78
 """The exit code of a process that found no worker to run; sysexits.h calls it a configuration error."""
@@ -29,6 +30,7 @@ def main(descriptor: int) -> None:
     stop = StopSignals(patient=True).listen()
     threading.Thread(target=_wait_for_the_end_of, args=(line, stop), name="longshore-line", daemon=True).start()
     take_on(order)
+    name_first_worker(order["worker_id"])
     try:
         found = Target(**order["target"]).find()
         if not callable(getattr(found, "worker", found)):

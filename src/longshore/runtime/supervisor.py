@@ -8,9 +8,12 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+from longshore.backends.contract import Backend
+from longshore.backends.opening import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import SECOND, Duration, check_duration
 from longshore.core.numbers import check_number
@@ -19,12 +22,16 @@ from longshore.runtime.failures import how_it_ended
 from longshore.runtime.signals import STOP_GRACE, StopSignals
 from longshore.runtime.spawning import command_to_run, surroundings
 from longshore.runtime.supervised import CANNOT_START
+from longshore.runtime.worker import new_worker_id
 from longshore.safe_logging import logger
 
 _BEYOND_GRACE = 20.0
 """Seconds after the grace in which a worker calls its jobs off and hands them back; then it is killed."""
 _SETTLED = 60.0
 """Seconds after which a process counts as one that works: if it dies, the pauses begin anew."""
+
+_STORE_ANSWERS_WITHIN = 10.0
+"""Seconds in which the leases of a dead process are ended, or left to run out."""
 
 _log = logger("longshore.supervisor")
 
@@ -35,6 +42,9 @@ class Supervisor:
     The target is a Harbor (its `worker(**arguments)` is run), or a function called with `arguments` (JSON) that returns
     a Worker or is an `async def`. A process that dies is replaced after a pause that doubles from `first_pause` to
     `longest_pause` seconds while they go on dying; one that ends by itself with exit code 0 is not.
+
+    `store` is the workers' store, as a URL or a Backend: with it, the leases of a process that died end at once, each
+    counted as a crash. Without it, or if it cannot be reached then, they run out.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Supervisor:
         processes: int = 2,
         arguments: Mapping[str, Any] | None = None,
         grace: Duration | None = STOP_GRACE,
+        store: str | Backend | None = None,
         first_pause: Duration = 0.5,
         longest_pause: Duration = 30,
     ) -> None:
@@ -56,6 +67,8 @@ class Supervisor:
         self._grace = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._first_pause = check_duration("first_pause", first_pause) / SECOND
         self._longest_pause = check_duration("longest_pause", longest_pause) / SECOND
+        self._store = store
+        self._ending: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.subprocess.Process] = set()
         self._hopeless = False
 
@@ -87,6 +100,7 @@ class Supervisor:
         asked.cancel()
         demanded.cancel()
         codes = await all_over
+        await asyncio.gather(*self._ending)
         return stop.exit_code or (CANNOT_START if self._hopeless else 0 if stop.asked.is_set() else max(codes))
 
     async def _keep(self, number: int, stop: StopSignals) -> int:
@@ -95,11 +109,15 @@ class Supervisor:
         while True:
             started = monotonic()
             try:
-                process, line = await self._start()
+                process, line, worker_id = await self._start()
             except OSError as error:  # no more processes, files or memory: it may pass, and the others work on
                 code, end = 1, f": it could not be started: {error}"
             else:
                 code = await self._watch(process, line, stop)
+                if code != 0 and self._store is not None:  # it has been waited for: nothing of it runs any more
+                    ending = asyncio.create_task(self._end_leases(self._store, worker_id))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
                 end = f" (pid {process.pid}): {how_it_ended(code, 'before it was asked to stop')}"
             if code == CANNOT_START and deaths == 0 and not stop.asked.is_set():
                 self._hopeless = True  # it never ran at all: no use in trying for ever
@@ -124,8 +142,21 @@ class Supervisor:
             self._running.discard(process)
             os.close(line)
 
-    async def _start(self) -> tuple[asyncio.subprocess.Process, int]:
-        """A process, and the line by whose end it would know that it is left alone."""
+    async def _end_leases(self, store: str | Backend, worker_id: str) -> None:
+        """Does for a dead worker what the end of its leases would do later."""
+        try:
+            async with asyncio.timeout(_STORE_ANSWERS_WITHIN):
+                if isinstance(store, Backend):
+                    await _declare_dead(store, worker_id)
+                else:
+                    async with connect(store) as backend:
+                        await _declare_dead(backend, worker_id)
+        except Exception as error:  # whatever it is: the leases run out by themselves
+            text = str(error) or f"the store did not answer within {_STORE_ANSWERS_WITHIN:g} seconds"
+            _log.warning("the leases of worker %s could not be ended and run out by themselves: %s", worker_id, text)
+
+    async def _start(self) -> tuple[asyncio.subprocess.Process, int, str]:
+        """A process, the line by whose end it would know that it is left alone, and the id of its worker."""
         theirs, ours = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -139,7 +170,9 @@ class Supervisor:
             raise
         finally:
             os.close(theirs)
+        worker_id = new_worker_id(process.pid)
         order = {
+            "worker_id": worker_id,
             "target": self._target.told(),
             "arguments": self._arguments,
             "grace": self._grace,
@@ -147,9 +180,16 @@ class Supervisor:
         }
         with suppress(BrokenPipeError):  # it is dead already, as `wait` will tell
             os.write(ours, json.dumps(order).encode() + b"\n")
-        return process, ours
+        return process, ours, worker_id
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number) if number is signal.SIGKILL else process.send_signal(number)
+
+
+async def _declare_dead(backend: Backend, worker_id: str) -> None:
+    await backend.mark_worker_unresponsive(worker_id)
+    for worker in await backend.list_workers():
+        if worker.id == worker_id and worker.state != "stopped":
+            await backend.heartbeat_worker(replace(worker, state="stopped", running=0))

@@ -31,6 +31,26 @@ _LAST_WORDS = 10.0
 """Seconds a closing worker tries to reach its store after its grace is over."""
 
 
+_first_id: str | None = None
+
+
+def new_worker_id(pid: int) -> str:
+    """A new id for a worker in the process with this number on this machine."""
+    return f"{socket.gethostname()[:100]}-{pid}-{new_id()}"
+
+
+def name_first_worker(worker_id: str) -> None:
+    """For a supervised process: the first worker made here has this id, which its supervisor knows."""
+    global _first_id
+    _first_id = worker_id
+
+
+def _next_id() -> str:
+    global _first_id
+    given, _first_id = _first_id, None
+    return given or new_worker_id(os.getpid())
+
+
 class Worker:
     """Runs the jobs of a queue, at most `concurrency` at a time.
 
@@ -61,7 +81,7 @@ class Worker:
             raise InvalidArgument("queue", f"must be a Queue, not {type(queue).__name__}")
         if queue.closed:
             raise QueueClosed(queue.words_when_closed)
-        self.id = check_name("id", id if id is not None else f"{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}")
+        self.id = check_name("id", id if id is not None else _next_id())
         self.concurrency = check_number("concurrency", concurrency, least=1)
         lock_seconds = check_duration("lock_duration", lock_duration) / SECOND
         self._options = WorkerOptions(
