@@ -77,16 +77,21 @@ def worker(
     complain(f"longshore: {processes} x {concurrency} places for jobs of {shown}; Ctrl-C stops it in order")
     if processes == 1:
         raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
+    import asyncio
+
     from longshore.runtime.supervisor import Supervisor
 
+    backend = store.backend() if harbor is None else harbor_named(harbor).backend
     made = Supervisor(
         "longshore.cli.working:make_worker",
         processes=processes,
         arguments=arguments,
         grace=patience,
-        store=store.backend() if harbor is None else harbor_named(harbor).backend,
+        store=backend,
     )
-    raise typer.Exit(made.run())
+    code = made.run()
+    asyncio.run(backend.close())
+    raise typer.Exit(code)
 
 
 def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
