@@ -58,6 +58,10 @@ OF_THEIR_OWN = {
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
         "only a file can lose its log": "mark_open opening record_lost_log",
+        "only this store lives by the machine's clock, and looks for steps of it": (
+            "anchor_clock clock_step count_shifted_events counters_and_clock insert_shifted_events newest_event"
+            " record_step shift_cancellations shift_leases shift_places shift_relative_times shift_tags"
+        ),
         "only from here does anybody move out": (
             "leases_in_force rows_of_api_tokens rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events"
             " rows_of_job_logs rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"
