@@ -16,7 +16,7 @@ import pytest
 
 from longshore import Job, connect
 from longshore.cli.exits import Exit
-from longshore.cli.store import without_password
+from longshore.core.addresses import shown_address
 from tests.cli.terminal import PROGRAM, longshore
 
 HARBOR = """
@@ -145,7 +145,7 @@ def test_a_worker_tells_where_its_jobs_are_and_that_the_variable_names_another_p
     if not same:
         assert "what LONGSHORE_URL names" in told.pop(0)
     assert told[0].startswith("longshore: 1 x 10 places for jobs of ")
-    assert without_password(own) in told[0]
+    assert shown_address(own) in told[0]
     assert not any("LONGSHORE_URL" in line for line in told)
 
 

@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from longshore.backends.opening import connect
-from longshore.cli.store import without_password
+from longshore.core.addresses import shown_address
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
@@ -406,5 +406,5 @@ def test_what_cannot_be_up_is_refused_before_anything_begins(
 
 def test_a_password_in_an_address_is_not_shown() -> None:
     # F59
-    assert without_password("postgresql://me:s3cret@db/jobs?password=s3cret") == "postgresql://me@db/jobs"
-    assert without_password("sqlite:///jobs.db") == "sqlite:///jobs.db"
+    assert shown_address("postgresql://me:s3cret@db/jobs?password=s3cret") == "postgresql://db/jobs"
+    assert shown_address("sqlite:///jobs.db") == "sqlite:///jobs.db"

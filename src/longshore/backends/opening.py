@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from longshore import settings
 from longshore.backends.contract import Backend
+from longshore.core.addresses import shown_address
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.moments import SECOND, check_duration
@@ -44,9 +46,9 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
 
         return MemoryBackend(clock)
     if scheme == "sqlite":
-        parts = urlsplit(url)
-        if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
-            raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {url!r}")
+        parts = urlsplit(url) if rest.startswith("/") else None
+        if parts is None or parts.query or parts.fragment or len(parts.path) < 2:
+            raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {shown_address(url)!r}")
         from longshore.backends.sqlite.backend import SQLiteBackend
 
         _refuse_unknown(options, ("busy_seconds", "create", "allow_network_file_system", "vfs"))
@@ -64,8 +66,10 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     if scheme in ("http", "https"):
         _refuse_unknown(options, _REMOTE_OPTIONS)
         return _remote(url, clock, **options)
-    kind = scheme.partition(":")[0]  # what comes after it may be a password, in an address without its //
-    raise InvalidArgument("url", f"{kind!r} is no backend known here; use {_KNOWN}")
+    # without a scheme, what stands there may be a user name or a password
+    may_be_shown = re.fullmatch(r"[\w+.-]+", scheme) if "://" in url else not re.search("[:@]", url)
+    kind = repr(scheme) if may_be_shown else "this"
+    raise InvalidArgument("url", f"{kind} is no backend known here; use {_KNOWN}")
 
 
 def _remote(
@@ -77,10 +81,10 @@ def _remote(
     answer_seconds: float = 60,
     connections: int = 10,
 ) -> Backend:
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:  # whose words are not repeated here
+    if "@" in url:  # even after a "/": a password may hold one. It is not repeated here
         raise InvalidArgument("url", "must hold no user and no password; give connect(url, token=…) or LONGSHORE_TOKEN")
-    if not _is_address(url, parts) or parts.query or parts.fragment:
+    parts = _split(url)
+    if parts is None or not _is_address(url, parts) or parts.query or parts.fragment:
         raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
     if clock is not None:
         raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
@@ -101,6 +105,13 @@ def _remote(
         check_number("connections", connections, least=2),
     )
     return RemoteBackend(server)
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:  # its message repeats the address
+        return None
 
 
 def _is_address(url: str, parts: SplitResult) -> bool:

@@ -8,7 +8,8 @@ import typer
 
 from longshore.cli.gathering import gathered
 from longshore.cli.output import say, say_model
-from longshore.cli.store import AsJson, Store, a_store, without_password
+from longshore.cli.store import AsJson, Store, a_store
+from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def migrate(*, as_json: AsJson = False, store: Store) -> None:
             raise InvalidArgument("url", "this store has no schema of its own to bring up to date")
         version = await queue.backend.schema_version()
         if as_json:
-            say_model(MigrationView(store=without_password(store.url), schema_version=version))
+            say_model(MigrationView(store=shown_address(store.url), schema_version=version))
         else:
-            say(f"{without_password(store.url)} is up to date: its schema has version {version}")
+            say(f"{shown_address(store.url)} is up to date: its schema has version {version}")
 
     store.within(look, create=True)

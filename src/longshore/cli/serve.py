@@ -9,7 +9,8 @@ import typer
 from longshore.cli.gathering import gathered
 from longshore.cli.output import LogForm, flush, say, say_json
 from longshore.cli.serving import ON_ASKED, AsJson, Serving, everywhere, how_to_serve
-from longshore.cli.store import Store, a_store, warn_of_password, without_password
+from longshore.cli.store import Store, a_store, warn_of_password
+from longshore.core.addresses import shown_address
 
 if TYPE_CHECKING:
     from longshore.runtime.signals import Stoppable
@@ -37,7 +38,7 @@ def serve_api(
     warn_of_password(ctx, store.url)
     store.refuse_unusable_file()
     logs.set_up(log_format)
-    shown = without_password(store.url)
+    shown = shown_address(store.url)
 
     def make() -> Stoppable:
         backend = store.backend(create=True)

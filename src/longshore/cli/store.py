@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -52,7 +53,7 @@ OneQueue = Annotated[
 class Store:
     """Where the jobs are, as a command was told."""
 
-    url: str
+    url: str = field(repr=False)
     schema: str | None = None
     hurried: bool = False
     """Whether a store that does not answer soon is not waited for."""
@@ -128,22 +129,12 @@ def a_store(url: Url = HERE, schema: Schema = None) -> Store:
 
 def warn_of_password(ctx: typer.Context, url: str | None) -> None:
     """For commands that run for long: what stands on their command line is shown to whoever lists processes."""
-    from urllib.parse import parse_qs, urlsplit
-
     from longshore.cli.output import complain
 
     if url is None or str(getattr(ctx.get_parameter_source("url"), "name", "")) != "COMMANDLINE":
         return
-    parts = urlsplit(url)
-    if parts.password is not None or "password" in parse_qs(parts.query):
+    if re.search(r"://[^/]*:.*@|[?&]password=", url, re.DOTALL):
         complain(
             "longshore: everybody on this machine who lists processes sees the password in --url; "
             "put the address into LONGSHORE_URL instead"
         )
-
-
-def without_password(url: str) -> str:
-    """The store's address as it may be shown: a password in it stays hidden."""
-    scheme, colon, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}{colon}{user.partition(':')[0]}{at}{place.partition('?')[0]}" if at else url.partition("?")[0]

@@ -10,8 +10,9 @@ import typer
 from longshore.cli.completion import complete_queue
 from longshore.cli.gathering import gathered
 from longshore.cli.output import LogForm, complain
-from longshore.cli.store import Store, a_store, warn_of_password, without_password
+from longshore.cli.store import Store, a_store, warn_of_password
 from longshore.cli.words import duration
+from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument, LongshoreError
 
 if TYPE_CHECKING:
@@ -103,15 +104,15 @@ def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
 def store_shown(ctx: typer.Context, harbor: str | None, own: str | None, url: str) -> str:
     """Where the jobs are, for people; if LONGSHORE_URL names another place than the harbor's, they are told so."""
     if harbor is None:
-        return without_password(url)
+        return shown_address(url)
     if own is None:
         return f"the store of {harbor}"
     if own != url and _came_from(ctx) == "ENVIRONMENT":
         complain(
-            f"longshore: the jobs are where {harbor} keeps them, {without_password(own)}; what LONGSHORE_URL names, "
-            f"{without_password(url)}, is left alone, and is where other commands look"
+            f"longshore: the jobs are where {harbor} keeps them, {shown_address(own)}; what LONGSHORE_URL names, "
+            f"{shown_address(url)}, is left alone, and is where other commands look"
         )
-    return without_password(own)
+    return shown_address(own)
 
 
 def _came_from(ctx: typer.Context) -> str:
@@ -197,5 +198,5 @@ def scheduler(
         backend = store.backend(create=True)
         return Together(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
 
-    complain(f"longshore: the scheduler of {without_password(store.url)} runs; Ctrl-C stops it in order")
+    complain(f"longshore: the scheduler of {shown_address(store.url)} runs; Ctrl-C stops it in order")
     raise typer.Exit(serve(make, on_asked="asked to stop: the scheduler ends what it has begun"))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from longshore.backends.bulk import COLUMNS, BulkReader, ReadsInBulk
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
+from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument
 
 R = TypeVar("R")
@@ -29,6 +30,9 @@ class Address(NamedTuple):
 
     url: str
     options: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Address({shown_address(self.url)!r})"
 
     @contextmanager
     def opened(self) -> Iterator[Backend]:

@@ -11,7 +11,7 @@ from adbc_driver_postgresql import dbapi
 from psycopg.sql import Literal
 
 from longshore.backends.bulk import Part, Wanted
-from longshore.backends.postgres.connecting import Server, Watchdog
+from longshore.backends.postgres.connecting import Server, Watchdog, hide_user
 from longshore.backends.postgres.preparing import prepare
 from longshore.backends.postgres.session import OwnSession
 from longshore.backends.postgres.view import PostgresView, find_horizon
@@ -82,9 +82,10 @@ class SchemaReader(SQLBulkReader):
                 cursor.execute(statement)
                 yield from cursor.fetch_record_batch()
         except dbapi.Error as error:
+            words = " ".join(hide_user(str(error)).split())
             raise BackendUnavailable(
-                f"PostgreSQL at {self._server.name} did not give what was asked for ({' '.join(str(error).split())})"
-            ) from error
+                f"PostgreSQL at {self._server.name} did not give what was asked for ({words})"
+            ) from None
 
     def _value(self, value: Any, values: list[Any]) -> str:  # noqa: ARG002 - a COPY takes no values
         return str(int(value)) if isinstance(value, int) else Literal(value).as_string(None)

@@ -37,6 +37,7 @@ class Server:
 
     def __init__(self, url: str, watchdog: Watchdog | None = None) -> None:
         self._watchdog = watchdog
+        _refuse_unescaped(url)
         try:
             given = conninfo_to_dict(url)
         except psycopg.ProgrammingError:  # its own words may repeat a password that stands in the wrong place
@@ -46,7 +47,8 @@ class Server:
 
     def connect(self) -> Connection:
         """A new connection in autocommit mode; raises what `explain` knows words for."""
-        connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
+        with without_user():
+            connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
         self.settle(connection)
         return connection
 
@@ -86,8 +88,43 @@ def is_busy(error: psycopg.Error) -> bool:
 
 def _name(given: dict[str, Any]) -> str:
     host, port = given.get("host") or "the local socket", given.get("port")
-    database = given.get("dbname") or given.get("user") or "the default database"
+    database = given.get("dbname") or "the default database"
     return f"{host}{f':{port}' if port else ''}/{database}"
+
+
+def _refuse_unescaped(url: str) -> None:
+    """An unescaped `/` or `@` in a password moves its rest into the host or the name of the database.
+
+    PostgreSQL's library ends the user name and password at the first `@` if no `/` stands before it.
+    """
+    rest = url.partition("://")[2]
+    userinfo, at, place = rest.partition("@")
+    if "/" in userinfo or not at:
+        place = rest
+    if "@" in place.partition("?")[0]:
+        raise InvalidArgument(
+            "url", "has a `/` or `@` in its user name or password; write them percent-encoded, as %2F and %40"
+        )
+
+
+_USER = re.compile(r"(?:user|role) (\"[^\"]*\"|'[^']*')")
+
+
+def hide_user(text: str) -> str:
+    """PostgreSQL's messages name the user they refuse."""
+    return _USER.sub("this user", text)
+
+
+@contextmanager
+def without_user() -> Iterator[None]:
+    """Within this a refusal to connect does not name the user."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        text = hide_user(str(error))
+        if text == str(error):
+            raise
+        raise type(error)(text) from None
 
 
 def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
@@ -100,7 +137,7 @@ def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
 
 
 def _in_one_line(error: psycopg.Error) -> str:
-    return " ".join((error.diag.message_primary or str(error) or type(error).__name__).split())
+    return " ".join(hide_user(error.diag.message_primary or str(error) or type(error).__name__).split())
 
 
 def settle_preparing(connection: Connection) -> None:
@@ -118,7 +155,7 @@ _REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
     ("too many clients|connection slots are reserved|too many connections", errors.TooManyConnections),
     ("the database system is (starting up|shutting down|in recovery|not yet)", errors.CannotConnectNow),
     ('database ".*" does not exist', errors.InvalidCatalogName),
-    ('role ".*" does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
+    ('(role ".*"|this user) does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
 )
 
 _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from longshore.backends.postgres.connecting import Server, Watchdog
+from longshore.backends.postgres.connecting import Server, Watchdog, without_user
 from longshore.backends.postgres.preparing import check
 from longshore.backends.postgres.session import OwnSession
 from longshore.core.errors import BackendUnavailable
@@ -30,6 +30,12 @@ class _OurConnection(psycopg.Connection[Any]):
     served = False
     since = 0.0
     session: OwnSession | None = None
+
+    @classmethod
+    def connect(cls, *arguments: Any, **options: Any) -> Self:
+        """The pool logs why it failed."""
+        with without_user():
+            return super().connect(*arguments, **options)
 
 
 class Taken:

@@ -1,0 +1,28 @@
+"""The part of a store's address that may be shown: never a user name, a password or an option."""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "…"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^/:@\[\]]*)(?::[0-9]+)?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
+
+
+def shown_address(url: str) -> str:
+    """The scheme, the host and the path. What may be a part of a user name or password is left out.
+
+    A password with an unescaped `/`, `@` or `?` moves the boundaries of the address. Only what follows the last `@`
+    is certain to be no part of it.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return HIDDEN
+    if scheme == "sqlite":
+        return url if rest.startswith("/") else f"sqlite://{HIDDEN}"
+    before, _, query = rest.partition("?")
+    place = before.rpartition("@")[2]
+    certain = "@" not in query and _PLACE.fullmatch(place)
+    return f"{scheme}://{place if certain else HIDDEN}"
