@@ -515,3 +515,110 @@ def test_the_stores_are_houses(file: SQLiteBackend, database: PostgresBackend) -
     with file.moving_out() as old, database.moving_in() as new:
         houses: tuple[OldHouse, NewHouse] = (old, new)
     assert houses[0].name.endswith("jobs.db")
+
+
+def test_what_was_moved_to_a_database_comes_back_to_a_file(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path
+) -> None:
+    asyncio.run(fill(file, clock))
+    clock.advance(timedelta(hours=1))
+    move(file, database, while_live=True)
+    back = SQLiteBackend(tmp_path / "back.db", clock=clock)
+    report = move(database, back, while_live=True)
+    assert (report.begun, report.left_behind) == (Begun.FRESH, 0)
+    assert asyncio.run(picture(back)) == asyncio.run(picture(file))
+    assert faults_inside(back) == []
+    assert not (tmp_path / "back.db-moving").exists()
+    assert move(database, back, while_live=True).begun is Begun.FINISHED
+    cursor = asyncio.run(database.end_of_events())
+    with pytest.raises(CursorExpired):
+        asyncio.run(back.read_events(cursor))
+    asyncio.run(back.close())
+
+
+def test_a_move_to_a_file_that_was_interrupted_goes_on_and_brings_what_came_meanwhile(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, small_blocks: None
+) -> None:
+    filled(file, 40)
+    move(file, database, while_live=True)
+    path = tmp_path / "back.db"
+    for rows in (1, 20, 70):
+        with pytest.raises(Interrupted):
+            move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=interrupt_after(rows))
+        with pytest.raises(BackendUnavailable, match="was not finished; run longshore migrate-data again"):
+            asyncio.run(SQLiteBackend(path, clock=clock).count_jobs())
+        asyncio.run(database.enqueue_job(Job(id=f"meanwhile {rows}", type="t", tags=("x",))))
+        asyncio.run(database.append_log("j20", "a line"))
+    asyncio.run(database.delete_jobs(job_ids=["j0"]))
+    back = SQLiteBackend(path, clock=clock)
+    assert move(database, back, while_live=True).begun is Begun.RESUMED
+    assert asyncio.run(picture(back)) == asyncio.run(picture(database))
+    assert faults_inside(back) == []
+    asyncio.run(database.enqueue_job(Job(type="t")))
+    with pytest.raises(MoveRefused, match=r"was moved to .* before, and has gone on since: 1 events stay behind"):
+        move(database, back, while_live=True)
+    with pytest.raises(MoveRefused, match="exists already; name a file that does not exist"):
+        move(database, file, while_live=True)
+    asyncio.run(back.close())
+
+
+def test_a_file_that_is_made_while_a_move_goes_on_is_not_replaced(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path
+) -> None:
+    filled(file, 10)
+    move(file, database, while_live=True)
+    path = tmp_path / "back.db"
+
+    def plant(_step: Step) -> None:
+        path.write_bytes(b"")
+
+    with pytest.raises(MoveRefused, match="was made while the move went on"):
+        move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=plant)
+    assert path.stat().st_size == 0
+
+
+def test_of_two_moves_into_one_file_the_later_goes_on(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, small_blocks: None
+) -> None:
+    filled(file, 30)
+    move(file, database, while_live=True)
+    path = tmp_path / "back.db"
+    overtaken: list[MoveReport] = []
+
+    def overtake(step: Step) -> None:
+        if step.done >= 9 and not overtaken:
+            overtaken.append(move(database, SQLiteBackend(path, clock=clock), while_live=True))
+
+    with pytest.raises(MoveRefused, match="another run of this move"):
+        move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=overtake)
+    assert overtaken[0].begun is Begun.RESUMED
+    assert asyncio.run(picture(SQLiteBackend(path, clock=clock))) == asyncio.run(picture(database))
+
+
+def test_a_database_with_workers_alive_is_not_moved(
+    database: PostgresBackend, clock: HeldClock, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        await database.enqueue_job(Job(type="t"))
+        await database.dequeue_jobs("w", lease=30)
+        await database.heartbeat_worker(WorkerInfo(id="w"))
+
+    asyncio.run(work())
+    with pytest.raises(MoveRefused, match="worker w was heard of 0 seconds ago; w holds 1 job until"):
+        move(database, SQLiteBackend(tmp_path / "back.db", clock=clock))
+
+
+def test_a_store_is_moved_to_another_of_its_kind(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, postgres_url: str
+) -> None:
+    asyncio.run(fill(file, clock))
+    clock.advance(timedelta(hours=1))
+    copy = SQLiteBackend(tmp_path / "copy.db", clock=clock)
+    move(file, copy, while_live=True)
+    move(copy, database, while_live=True)
+    other = PostgresBackend(postgres_url, schema="other", clock=clock, pool_size=2)
+    move(database, other, while_live=True)
+    assert asyncio.run(picture(other)) == asyncio.run(picture(copy)) == asyncio.run(picture(file))
+    assert faults_inside(copy) == []
+    for backend in (copy, other):
+        asyncio.run(backend.close())

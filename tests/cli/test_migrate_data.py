@@ -68,6 +68,17 @@ def test_a_move_shows_what_both_sides_count(source: str, postgres_url: str) -> N
     assert len(asyncio.run(ids_at(postgres_url))) == JOBS + 1
 
 
+def test_a_database_is_moved_back_to_a_file(source: str, postgres_url: str, tmp_path: Path) -> None:
+    back = f"sqlite:///{tmp_path / 'back.db'}"
+    assert migrate(source, postgres_url, "--schema", "of_mine").returncode == 0
+    done = migrate(postgres_url, back, "--schema", "of_mine")
+    assert done.returncode == 0, done.stderr
+    assert "schema of_mine to sqlite:///" in done.stdout
+    assert asyncio.run(ids_at(back)) == asyncio.run(ids_at(source))
+    again = migrate(postgres_url, back, "--schema", "of_mine")
+    assert "moved before, nothing to do" in again.stdout
+
+
 def test_json_is_all_that_is_printed_for_programs_and_a_second_run_finds_nothing_to_do(
     source: str, postgres_url: str
 ) -> None:
@@ -123,9 +134,14 @@ def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: 
     [
         ("sqlite:///{}/typo.db", "postgresql://nobody@127.0.0.1:1/none", 3, "there is no"),
         ("sqlite:///{}/jobs.db", "postgresql://nobody@127.0.0.1:1/none", 3, "cannot be reached"),
-        ("sqlite:///{}/jobs.db", "sqlite:///{}/other.db", 2, "target: must be like postgresql://"),
+        ("sqlite:///{}/jobs.db", "sqlite:///{}/jobs.db", 5, "exists already; name a file that does not exist"),
         ("memory://", "postgresql://nobody@127.0.0.1:1/none", 2, "source: must be like sqlite:///jobs.db"),
-        ("postgresql://a@127.0.0.1:1/a", "postgresql://b@127.0.0.1:1/b", 2, "source: must be like sqlite:///jobs.db"),
+        (
+            "postgresql://a@127.0.0.1:1/a",
+            "memory://",
+            2,
+            "target: must be like postgresql://user@host/database or sqlite",
+        ),
         ("sqlite:///{}/jobs.db", "\x1b[31mred://", 2, "no backend known here"),
     ],
 )

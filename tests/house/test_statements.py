@@ -37,11 +37,11 @@ OF_THEIR_OWN = {
         ),
         "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
         "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
-        "only here does anybody move in": (
-            "any_belongings clear_job_dependencies clear_job_events clear_job_logs clear_job_tags clear_jobs"
-            " clear_tombstones close_house fill_api_tokens fill_concurrency_keys fill_counts fill_job_dependencies"
-            " fill_job_events fill_job_logs fill_job_tags fill_jobs fill_queues fill_schedules fill_tombstones"
-            " go_on_from learn_sizes let_movers_in moving open_house put_moving"
+        "a schema that is moved into has triggers that refuse others; a file has another name": (
+            "any_belongings close_house fill_queues go_on_from learn_sizes let_movers_in open_house"
+        ),
+        "moved events have a transaction of their own, and what is moved out of is one snapshot": (
+            "digest_of_all_events events_outside leaving span_of_all_events undecided_edges"
         ),
     },
     "sqlite": {
@@ -62,10 +62,8 @@ OF_THEIR_OWN = {
             "anchor_clock clock_step count_shifted_events counters_and_clock insert_shifted_events newest_event"
             " record_step shift_cancellations shift_leases shift_places shift_relative_times shift_tags"
         ),
-        "only from here does anybody move out": (
-            "leases_in_force rows_of_api_tokens rows_of_concurrency_keys rows_of_job_dependencies rows_of_job_events"
-            " rows_of_job_logs rows_of_jobs rows_of_schedules rows_of_tombstones workers_heard_since"
-        ),
+        "a file notes in a table of its own where it was moved from": "clear_moving make_note_of_move",
+        "the tokens are read by a statement with another name there": "rows_of_api_tokens",
     },
 }
 

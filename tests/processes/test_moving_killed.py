@@ -99,6 +99,29 @@ def test_a_move_killed_at_any_step_goes_on_when_it_is_started_again(
 
 
 @pytest.mark.prove
+def test_a_move_out_of_a_database_killed_at_any_step_goes_on_when_it_is_started_again(
+    source: str, postgres_url: str, tmp_path: Path, seed: int, proving: bool
+) -> None:
+    """PostgreSQL to SQLite."""
+    chance = Random(seed)
+    there = start("-m", "tests.processes.mover", source, postgres_url, "0")
+    _, told = there.communicate(timeout=30)
+    assert there.returncode == 0, told
+    target = f"sqlite:///{tmp_path / 'back.db'}"
+    for kill in range(20 if proving else 4):
+        dying = start("-m", "tests.processes.mover", postgres_url, target, str(chance.randint(1, 12 + 6 * (kill % 6))))
+        _, told = dying.communicate(timeout=30)
+        assert dying.returncode == -9, told
+        assert asyncio.run(is_closed(target))
+        assert not (tmp_path / "back.db").exists()
+    finishing = start("-m", "tests.processes.mover", postgres_url, target, "0")
+    begun, told = finishing.communicate(timeout=30)
+    assert finishing.returncode == 0, told
+    assert begun.startswith("resumed")
+    asyncio.run(same(source, target))
+
+
+@pytest.mark.prove
 def test_the_command_killed_after_any_line_it_prints_goes_on_when_it_is_run_again(
     source: str, postgres_url: str, seed: int, proving: bool
 ) -> None:

@@ -9,7 +9,7 @@ meanwhile differs where it changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.core.errors import MoveRefused
+from longshore.core.moments import SECOND, from_micros
 
 Row = tuple[Any, ...]
 
@@ -32,6 +33,10 @@ _CATCHING_UP = 3
 """How often a source that went on meanwhile is gone through again; each time there is less to bring."""
 _TOLD_EVERY = 1_000
 _NAMED = 5
+_SIGNS = 3
+LONGEST_SILENCE = 60 * SECOND
+"""A worker heard of within this time counts as alive."""
+_NEVER = 2**63 - 1
 
 
 class Step(NamedTuple):
@@ -294,3 +299,24 @@ def _verify(old: OldHouse, new: NewHouse, wanted: Inventory) -> None:
             f"{new.name} does not agree with {old.name} on {', '.join(odd[:_NAMED])}{more}. "
             "It stays closed to workers; run this again, and what differs is copied again"
         )
+
+
+def signs_of(heard: Iterable[Row], held: Iterable[Row], now: int) -> list[str]:
+    """Workers with when they were heard of, and owners of leases with their number and end, in words."""
+    workers = [f"worker {name} was heard of {max(0, now - seen) // SECOND} seconds ago" for name, seen in heard]
+    leases = [
+        f"{owner or 'somebody'} holds {jobs} {'job' if jobs == 1 else 'jobs'} {_until(ends)}"
+        for owner, jobs, ends in held
+    ]
+    return _few(workers) + _few(leases)
+
+
+def _until(moment: int) -> str:
+    if moment == _NEVER:
+        return "under a lease without an end"
+    return f"until {from_micros(moment):%H:%M:%S} UTC"
+
+
+def _few(signs: list[str]) -> list[str]:
+    more = len(signs) - _SIGNS
+    return signs if more <= 0 else [*signs[:_SIGNS], f"and {more} more"]

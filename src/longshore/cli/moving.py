@@ -1,4 +1,4 @@
-"""Moving house, from a terminal: everything a SQLite file keeps, brought to PostgreSQL."""
+"""Moving a store, from a terminal: everything that a SQLite file or a PostgreSQL schema keeps, brought to another."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from longshore.backends.contract import Backend
 
 Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
-Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database.")]
-Schema = Annotated[str, typer.Option(help="The schema of the target; it is made if there is none.")]
+Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database or sqlite:///new.db.")]
+Schema = Annotated[
+    str,
+    typer.Option(help="The schema of the database; that of a target is made if there is none."),
+]
 WhileLive = Annotated[
     bool,
     typer.Option("--while-live", help="Move although workers are alive; jobs that run now will run in both places."),
@@ -28,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 def migrate_data(
     source: Source, target: Target, schema: Schema = "longshore", while_live: WhileLive = False, as_json: AsJson = False
 ) -> None:
-    """Moves a SQLite store to PostgreSQL: jobs, logs, schedules, events, settings.
+    """Moves a SQLite store to PostgreSQL, or back: jobs, logs, schedules, events, settings.
 
     Stopped or killed, it goes on when it is run again. Nobody can use the target before it is finished, and it is
     finished only when both stores agree.
@@ -37,7 +40,9 @@ def migrate_data(
 
     from longshore.backends.opening import connect
 
-    old, new = connect(source, **_only_there(source)), connect(target, **_in_schema(target, schema))
+    from_schema = {} if target.startswith("postgres") else _in_schema(source, schema)
+    old = connect(source, **_only_there(source), **from_schema)
+    new = connect(target, **_in_schema(target, schema))
     try:
         report = _moved(old, new, while_live)
     except KeyboardInterrupt:
@@ -63,10 +68,13 @@ def _in_schema(url: str, schema: str) -> dict[str, Any]:
 def _moved(old: Backend, new: Backend, while_live: bool) -> MoveReport:
     if not isinstance(old, MovesOut):
         raise InvalidArgument(
-            "source", "must be like sqlite:///jobs.db; use your database's own tools to copy any other store"
+            "source", "must be like sqlite:///jobs.db or postgresql://user@host/database; nothing else can be moved"
         )
     if not isinstance(new, MovesIn):
-        raise InvalidArgument("target", "must be like postgresql://user@host/database; nothing else can be moved into")
+        raise InvalidArgument(
+            "target",
+            "must be like postgresql://user@host/database or sqlite:///jobs.db; nothing else can be moved into",
+        )
     with progress() as tell:
         return move(old, new, while_live=while_live, on_step=lambda step: tell(*step))
 

@@ -22,7 +22,7 @@ from longshore.backends.postgres.callers import join
 from longshore.backends.postgres.condition import condition_of
 from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
 from longshore.backends.postgres.joined import JoinedEnqueue
-from longshore.backends.postgres.moving import EnteredSchema, enter
+from longshore.backends.postgres.moving import EnteredSchema, LeftSchema, enter, leave
 from longshore.backends.postgres.performing import Performer
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
@@ -251,6 +251,11 @@ class PostgresBackend(ArchivingBackend):
         """The schema, to be moved into by `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)
+
+    def moving_out(self) -> contextlib.AbstractContextManager[LeftSchema]:
+        """The schema as it is now, for `longshore.backends.moving.move`."""
+        self._refuse_if_closed()
+        return leave(self._server, self.schema, self._sql, self._clock)
 
     # -- reading in bulk
 

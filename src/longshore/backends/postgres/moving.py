@@ -1,21 +1,25 @@
-"""Moving into a schema: closed to everybody else from the first row to the last, and opened when all agrees."""
+"""Moving into a schema, which stays closed to others until all agrees; and out of one, from one snapshot of it."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from longshore.backends.moving import Begun, OldHouse, Settings
+import psycopg
+
+from longshore.backends.moving import LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
 from longshore.backends.postgres.connecting import Server, Watchdog
 from longshore.backends.postgres.preparing import prepare
 from longshore.backends.postgres.session import OwnSession
 from longshore.backends.sql.columns import Row
 from longshore.backends.sql.moving import SQLHouse
 from longshore.backends.statements import Statements
+from longshore.core.clock import Clock
 from longshore.core.errors import MoveRefused
+from longshore.core.moments import to_micros
 
 _PATIENCE = 3600.0
 """Seconds for one statement: a block of the largest payloads takes many minutes on a slow line."""
@@ -120,3 +124,85 @@ class EnteredSchema(SQLHouse):
             yield
             self._session.run(self._sql.open_house)
             self._note(finished=True, next_event=settings.next_event)
+
+
+@contextmanager
+def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[LeftSchema]:
+    """The schema at this moment; two connections of its own, closed when done with."""
+    watchdog = Watchdog(_PATIENCE)
+    try:
+        with server.explained(), ExitStack() as stack:
+            prepare(server, schema, create=False)
+            ours, glance = (OwnSession(stack.enter_context(server.connect()), watchdog) for _ in range(2))
+            yield LeftSchema(f"{server.name}, schema {schema}", ours, glance, sql, clock)
+    finally:
+        watchdog.close()
+
+
+class LeftSchema(SQLHouse):
+    """A schema that is moved out of: all is read in one transaction, and a second connection sees what is new."""
+
+    def __init__(
+        self, name: str, session: OwnSession, glance: OwnSession, sql: Statements, clock: Clock | None
+    ) -> None:
+        self.name = name
+        self._session = session
+        self._glance = glance
+        self._sql = sql
+        self._clock = clock
+        self._begin()
+
+    def _begin(self) -> None:
+        self._session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._session.rows("SELECT set_config('statement_timeout', '0', true)")
+        self.log, self._next_uid, self.next_event, self._snapshot = self._one(self._sql.leaving)
+
+    def _rows(self, statement: str, *values: Any) -> list[Row]:
+        return self._session.rows(statement, values)
+
+    def span(self, table: str) -> tuple[int, int] | None:
+        if table != "job_events":
+            return super().span(table)
+        lowest, highest = self._one(self._sql.span_of_all_events)
+        return None if lowest is None else (lowest, highest)
+
+    def digest(self, table: str, block: range) -> Row:
+        if table != "job_events":
+            return super().digest(table, block)
+        return self._one(self._sql.digest_of_all_events, block.start, block.stop)
+
+    def signs_of_life(self) -> list[str]:
+        now = to_micros(self._clock.now()) if self._clock is not None else self._one(self._sql.now)[0]
+        heard = self._rows(self._sql.workers_heard_since, now - LONGEST_SILENCE)
+        return signs_of(heard, self._rows(self._sql.leases_in_force, now), now)
+
+    def rows(self, table: str, block: range) -> Iterator[Row]:
+        """Read as they are asked for: a block of the largest payloads is not held in memory."""
+        with psycopg.RawServerCursor(self._session.connection, "longshore_moving") as cursor:
+            cursor.itersize = 100
+            yield from cursor.execute(self._named("rows_of", table), (block.start, block.stop), binary=True)
+
+    def settings(self) -> Settings:
+        (undecided,) = self._one(self._sql.undecided_edges)
+        if undecided:
+            raise MoveRefused(
+                f"{self.name} has {undecided} dependencies that are not decided yet; run a worker or a scheduler on it "
+                "for a moment, and then this again"
+            )
+        return Settings(
+            self._rows(self._sql.queues),
+            self._rows(self._sql.rows_of_concurrency_keys),
+            self._rows(self._sql.rows_of_schedules),
+            self._rows(self._sql.tokens),
+            [name for (name,) in self._rows(self._sql.queues_ever_seen)],
+            self._next_uid,
+            self.next_event,
+        )
+
+    def events_since(self) -> int:
+        ((events,),) = self._glance.rows(self._sql.events_outside, (self._snapshot,))
+        return int(events)
+
+    def look_again(self) -> None:
+        self._session.run("COMMIT")
+        self._begin()

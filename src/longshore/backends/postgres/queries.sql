@@ -1605,6 +1605,57 @@ SELECT
 -- Or the planner would take the house for empty until it is next looked over.
 ANALYZE {schema}.jobs, {schema}.job_tags, {schema}.job_events, {schema}.job_dependencies, {schema}.job_logs
 
+-- name: span_of_all_events
+SELECT min(n), max(n) FROM {schema}.job_events
+
+-- name: digest_of_all_events
+SELECT count(*), sum((n % 997 + 1) * job_seq)::bigint, sum((n % 997 + 1) * (occurred_at % 1000003))::bigint
+FROM {schema}.job_events WHERE n >= $1 AND n < $2
+
+-- name: rows_of_jobs
+SELECT {job_columns} FROM {schema}.jobs WHERE uid >= $1 AND uid < $2 ORDER BY uid
+
+-- name: rows_of_job_dependencies
+-- None is unsure: a move with such edges is refused.
+SELECT {edge_columns}, 0 FROM {schema}.job_dependencies WHERE dependent_uid >= $1 AND dependent_uid < $2
+
+-- name: rows_of_job_logs
+SELECT uid, number, at, level, message FROM {schema}.job_logs WHERE uid >= $1 AND uid < $2
+
+-- name: rows_of_tombstones
+SELECT uid, id, queue, type, status, idempotency_key, removed_at, request FROM {schema}.tombstones
+WHERE uid >= $1 AND uid < $2
+
+-- name: rows_of_job_events
+SELECT n, {event_row} FROM {schema}.job_events WHERE n >= $1 AND n < $2 ORDER BY n
+
+-- name: rows_of_concurrency_keys
+SELECT queue, key, holding, window_start, window_count, wakes_at FROM {schema}.concurrency_keys
+
+-- name: rows_of_schedules
+SELECT {schedule_fields} FROM {schema}.schedules
+
+-- name: undecided_edges
+SELECT count(*) FROM {schema}.job_dependencies WHERE unsure
+
+-- name: leaving
+-- The name of the log, the numbers to go on from, and the snapshot that is moved.
+SELECT log, uids.last_value + uids.is_called::integer, events.last_value + events.is_called::integer,
+    pg_current_snapshot()::text
+FROM {schema}.meta, {schema}.job_uids AS uids, {schema}.job_events_n_seq AS events
+
+-- name: events_outside
+SELECT count(*) FROM {schema}.job_events
+WHERE xid >= pg_snapshot_xmin($1::pg_snapshot) AND NOT pg_visible_in_snapshot(xid, $1::pg_snapshot)
+
+-- name: workers_heard_since
+SELECT id, seen_at FROM {schema}.workers
+WHERE seen_at > $1 AND body::json ->> 'state' IS DISTINCT FROM 'stopped' ORDER BY id
+
+-- name: leases_in_force
+SELECT lease_owner, count(*), max(coalesce(lease_expires_at, 9223372036854775807)) FROM {schema}.jobs
+WHERE lease_token IS NOT NULL AND (lease_expires_at IS NULL OR lease_expires_at > $1) GROUP BY lease_owner
+
 -- name: durability
 SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name
 

@@ -30,7 +30,7 @@ from longshore.backends.sqlite.connection import (
 )
 from longshore.backends.sqlite.file_system import file_system_under, refuse_network, risk_of
 from longshore.backends.sqlite.files import InPlace, is_read_only, make_unfinished
-from longshore.backends.sqlite.moving import LeftFile, leave
+from longshore.backends.sqlite.moving import EnteredFile, LeftFile, enter, leave
 from longshore.backends.sqlite.notice import Notice
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.transaction import SQLiteTransaction
@@ -347,6 +347,11 @@ class SQLiteBackend(ArchivingBackend):
         """The file as it is now, for `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock)
+
+    def moving_in(self) -> AbstractContextManager[EnteredFile]:
+        """A file that is made at this path, for `longshore.backends.moving.move`."""
+        self._refuse_if_closed()
+        return enter(self.path)
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
         """The file, read by the million rows; needs what `longshore[spark]` installs."""

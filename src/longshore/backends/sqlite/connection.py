@@ -181,6 +181,10 @@ def _refuse_odd_places(path: Path) -> None:
     refuse_planted(path)
     log = beside(path, "-wal")
     there = path.exists()
+    if not there and beside(path, "-moving").exists():
+        raise BackendUnavailable(
+            f"the move into {path} was not finished; run longshore migrate-data again, and it goes on"
+        )
     # the file is looked for again at the end: another process may be making the store, which makes the file first
     if log.exists() and (not there or (path.stat().st_size == 0 and log.stat().st_size > 0)):
         if path.exists() and path.stat().st_size > 0:

@@ -1,26 +1,24 @@
-"""Moving out of a file: one snapshot of it, from which rows are read and counted."""
+"""Moving out of a file, from one snapshot of it; and into a new one, which gets its name when all agrees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from longshore.backends.moving import Settings
+from longshore.backends.moving import LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
 from longshore.backends.sql.columns import Row
 from longshore.backends.sql.moving import SQLHouse
-from longshore.backends.sqlite.connection import Opener, close_quietly, explained
+from longshore.backends.sqlite.connection import Opener, close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.files import beside
 from longshore.backends.sqlite.statements import SQL
-from longshore.core.moments import SECOND, from_micros
-
-_LONGEST_SILENCE = 60 * SECOND
-"""A worker heard of within this time counts as alive."""
-_NEVER = 2**63 - 1
-_NAMED = 3
+from longshore.core.errors import MoveRefused
 
 
 @contextmanager
@@ -62,15 +60,8 @@ class LeftFile(SQLHouse):
 
     def signs_of_life(self) -> list[str]:
         now = self._clock()
-        heard = [
-            f"worker {worker_id} was heard of {max(0, now - seen_at) // SECOND} seconds ago"
-            for worker_id, seen_at in self._rows(SQL.workers_heard_since, now - _LONGEST_SILENCE)
-        ]
-        held = [
-            f"{owner or 'somebody'} holds {jobs} {'job' if jobs == 1 else 'jobs'} {_until(ends)}"
-            for owner, jobs, ends in self._rows(SQL.leases_in_force, now)
-        ]
-        return _few(heard) + _few(held)
+        heard = self._rows(SQL.workers_heard_since, now - LONGEST_SILENCE)
+        return signs_of(heard, self._rows(SQL.leases_in_force, now), now)
 
     def rows(self, table: str, block: range) -> Iterator[Row]:
         return self._rows(self._named("rows_of", table), block.start, block.stop)
@@ -95,16 +86,146 @@ class LeftFile(SQLHouse):
         self._begin()
 
 
-def _until(moment: int) -> str:
-    if moment == _NEVER:
-        return "under a lease without an end"
-    return f"until {_clock_time(from_micros(moment))} UTC"
+_BUSY_SECONDS = 30.0
 
 
-def _clock_time(moment: datetime) -> str:
-    return moment.strftime("%H:%M:%S")
+@contextmanager
+def enter(path: Path) -> Iterator[EnteredFile]:
+    """A new file at this path; it is made under another name, which only a move opens."""
+    file = EnteredFile(path)
+    with explained(path):
+        try:
+            yield file
+        finally:
+            file.close()
 
 
-def _few(signs: list[str]) -> list[str]:
-    more = len(signs) - _NAMED
-    return signs if more <= 0 else [*signs[:_NAMED], f"and {more} more"]
+class EnteredFile(SQLHouse):
+    """A file that is moved into. Every transaction makes sure that no later run has taken the move over."""
+
+    _sql = SQL
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"sqlite:///{path}"
+        self._path = path
+        self._unfinished = beside(path, "-moving")
+        self._connection: apsw.Connection | None = None
+        self._move: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Ends the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        assert self._connection is not None  # opened when the move begins
+        return self._connection.execute(statement, values)
+
+    def _run(self, statement: str, *values: Any) -> None:
+        assert self._connection is not None  # as above
+        self._connection.execute(statement, values)
+
+    def _many(self, statement: str, rows: Iterable[Row]) -> None:
+        assert self._connection is not None  # as above
+        self._connection.executemany(statement, rows)
+
+    def _known(self) -> dict[str, Any] | None:
+        for (note,) in self._rows(SQL.moving):
+            known: dict[str, Any] = json.loads(note)
+            return known
+        return None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[dict[str, Any] | None]:
+        """Gives what is known of a move into this file."""
+        assert self._connection is not None  # as above
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield self._known()
+            self._run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._run("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _our_transaction(self) -> Iterator[None]:
+        with self._transaction() as known:
+            if known != self._move:
+                raise MoveRefused(f"another run of this move into {self.name} was started, and goes on; this one ends")
+            yield
+
+    def _note(self, **facts: Any) -> None:
+        self._move = {**self._move, **facts}
+        self._run(SQL.clear_moving)
+        self._run(SQL.put_moving, json.dumps(self._move))
+
+    def begin(self, old: OldHouse) -> Begun:
+        if self._path.exists():
+            return self._moved_before(old)
+        prepare(self._unfinished, busy_seconds=_BUSY_SECONDS)
+        self._connection = open_connection(self._unfinished, busy_seconds=_BUSY_SECONDS)
+        self._run(SQL.make_note_of_move)
+        with self._transaction() as known:
+            if known is not None and known["log"] != old.log:
+                raise MoveRefused(
+                    f"{self._unfinished} is an unfinished move from {known['from']}; remove it, or name another file"
+                )
+            # a run that is not really dead must not write beside this one
+            self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
+            return Begun.FRESH if known is None else Begun.RESUMED
+
+    def _moved_before(self, old: OldHouse) -> Begun:
+        self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
+        try:
+            known = self._known()
+        except apsw.SQLError:  # nothing was ever moved into it
+            known = None
+        if known is None or known["log"] != old.log or not known.get("finished"):
+            raise MoveRefused(f"{self.name} exists already; name a file that does not exist")
+        if known["next_event"] != old.next_event:
+            raise MoveRefused(
+                f"{old.name} was moved to {self.name} before, and has gone on since: "
+                f"{old.next_event - known['next_event']} events stay behind"
+            )
+        self._unfinished.unlink(missing_ok=True)
+        return Begun.FINISHED
+
+    def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
+        bounds = (block.start, block.stop)
+        with self._our_transaction():
+            self._run(self._named("clear", table), *bounds)
+            self._many(self._named("fill", table), (row[:5] if table == "job_dependencies" else row for row in rows))
+            if table == "jobs":
+                self._run(SQL.clear_job_tags, *bounds)
+                self._run(SQL.fill_job_tags, *bounds)
+
+    @contextmanager
+    def finishing(self, settings: Settings) -> Iterator[None]:
+        with self._our_transaction():
+            self._many(SQL.put_queue, settings.queues)
+            self._many(SQL.fill_concurrency_keys, settings.concurrency_keys)
+            self._many(SQL.fill_schedules, settings.schedules)
+            self._many(SQL.fill_api_tokens, settings.api_tokens)
+            self._run(SQL.fill_counts)
+            self._run(SQL.remember_queues, json.dumps(settings.queue_names))
+            self._run(SQL.save_counters, settings.next_uid, settings.next_event)
+            yield
+            self._note(finished=True, next_event=settings.next_event)
+        self._give_its_name()
+
+    def _give_its_name(self) -> None:
+        """Killed between these steps, the next run finds all that is needed to go on."""
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.close()
+        try:
+            os.link(self._unfinished, self._path)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            raise MoveRefused(f"{self.name} was made while the move went on; remove one of the two files") from None
+        self._unfinished.unlink()
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -922,3 +922,72 @@ UPDATE opening SET inode = ?
 
 -- name: record_lost_log
 UPDATE opening SET inode = '', log_lost_at = ?
+
+-- name: make_note_of_move
+CREATE TABLE IF NOT EXISTS moving (note TEXT NOT NULL) STRICT
+
+-- name: moving
+SELECT note FROM moving
+
+-- name: clear_moving
+DELETE FROM moving
+
+-- name: put_moving
+INSERT INTO moving VALUES (?)
+
+-- name: clear_jobs
+DELETE FROM jobs WHERE uid >= ? AND uid < ?
+
+-- name: clear_job_tags
+DELETE FROM job_tags WHERE uid >= ? AND uid < ?
+
+-- name: clear_job_dependencies
+DELETE FROM job_dependencies WHERE dependent_uid >= ? AND dependent_uid < ?
+
+-- name: clear_job_logs
+DELETE FROM job_logs WHERE uid >= ? AND uid < ?
+
+-- name: clear_tombstones
+DELETE FROM tombstones WHERE uid >= ? AND uid < ?
+
+-- name: clear_job_events
+DELETE FROM job_events WHERE n >= ? AND n < ?
+
+-- name: fill_jobs
+INSERT INTO jobs ({moved_columns}) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?, ?, ?
+)
+
+-- name: fill_job_tags
+INSERT INTO job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
+SELECT
+    carried.value, uid, queue, priority, place, status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY'), status,
+    retry_count
+FROM jobs, json_each(jobs.tags) AS carried WHERE uid >= ? AND uid < ? AND jobs.tags <> ''
+
+-- name: fill_job_dependencies
+INSERT INTO job_dependencies (dependent_uid, depends_on, policy, state, position) VALUES (?, ?, ?, ?, ?)
+
+-- name: fill_job_logs
+INSERT INTO job_logs (uid, number, at, level, message) VALUES (?, ?, ?, ?, ?)
+
+-- name: fill_tombstones
+INSERT INTO tombstones (uid, id, queue, type, status, idempotency_key, removed_at, request)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: fill_job_events
+INSERT INTO job_events ({event_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: fill_concurrency_keys
+INSERT INTO concurrency_keys (queue, key, holding, window_start, window_count, wakes_at) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: fill_schedules
+INSERT INTO schedules (id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: fill_api_tokens
+INSERT INTO api_tokens ({token_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: fill_counts
+INSERT INTO queue_counts (queue, status, jobs, retries) {recount}
