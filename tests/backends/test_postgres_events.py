@@ -22,7 +22,7 @@ from longshore import Job, JobStatus, connect
 from longshore.backends.contract import Backend, Outcome
 from longshore.backends.postgres.wakeups import Hints
 from longshore.core.clock import HeldClock
-from longshore.core.errors import CursorExpired
+from longshore.core.errors import CursorExpired, LeaseLost
 from longshore.core.job import JobEvent, Lease
 from tests.backends.postgres_following import (
     AT_ONCE,
@@ -503,7 +503,7 @@ async def test_a_backend_that_stayed_open_notices_that_its_database_was_replaced
 
 async def test_a_cursor_ahead_of_a_log_that_was_set_back_is_refused() -> None:
     with Server() as server:
-        url = server.create_database("set_back")
+        url = server.create_database(f"set back {form}")
         old = await some_history(url)
         keep_a_copy(server)
         async with connect(url) as backend:
@@ -560,3 +560,59 @@ async def test_pruning_stops_before_a_transaction_that_is_still_open(postgres_ur
         while await backend.apply_retention():
             pass
         assert await read_on(backend) == []
+
+
+# --- an older copy under a backend that stays open (R4, F32) ---
+
+
+async def claimed_once(backend: Backend) -> Job:
+    (job,) = await backend.dequeue_jobs("w", queues=["work"])
+    return job
+
+
+@pytest.mark.parametrize("form", ["files", "dump in place"])
+async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repeats(
+    form: str, own_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = own_server.create_database(f"set_back_{form[:4]}")
+    async with connect(url) as backend:
+        await backend.enqueue_job(new_job("j", queue="work"))
+        (added,) = await read_until(backend, 1)
+        if form == "files":
+            keep_a_copy(own_server)
+        else:
+            dump(own_server, url, tmp_path / "dump")
+    async with connect(url, wait_seconds=20) as backend:
+        first = await claimed_once(backend)
+        for number in range(5):  # the last of them after more than a second
+            backend._performer._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
+            await backend.enqueue_job(new_job(f"lost {number}"))
+        if form == "files":
+            set_back(own_server)
+        else:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA longshore CASCADE")
+            restore(own_server, tmp_path / "dump", url)
+            own_server.restart()
+        second = await claimed_once(backend)
+        assert first.lease is not None
+        assert second.lease is not None
+        assert (first.id, first.lease.epoch) == (second.id, second.lease.epoch) == ("j", 1)
+        assert first.lease.token.partition("-")[0] != second.lease.token.partition("-")[0]
+        assert "was replaced by an older copy" in caplog.text
+        with pytest.raises(LeaseLost):
+            await backend.complete_job("j", lease=first.lease)
+        await backend.complete_job("j", lease=second.lease)
+        with pytest.raises(CursorExpired, match="another event log"):
+            await backend.read_events(added.cursor)
+
+
+async def test_a_crash_of_the_server_is_no_older_copy(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    url = own_server.create_database("crashed")
+    async with connect(url, wait_seconds=20) as backend:
+        await backend.enqueue_job(new_job("j", queue="work"))
+        (added,) = await read_until(backend, 1)
+        own_server.restart("immediate")
+        assert (await claimed_once(backend)).id == "j"
+        await backend.read_events(added.cursor)
+    assert "older copy" not in caplog.text

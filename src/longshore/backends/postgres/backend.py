@@ -113,13 +113,21 @@ class PostgresBackend(ArchivingBackend):
         perform = self._performer.perform
         holds = args[-1].queues if verb is dequeue_jobs and isinstance(args[-1], ClaimTerms) else ()
         return await self._write_in(
-            self._threads, lambda abandoned: perform(lambda tx: verb(tx, *args, **kwargs), abandoned, holds)
+            self._threads,
+            # the log is named once there is a connection: it may be another one by then
+            lambda abandoned: perform(lambda tx: verb(tx, *map(self._named, args), **kwargs), abandoned, holds),
         )
 
     async def _take_turn(self, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
         return await self._write_in(
-            self._threads, lambda abandoned: take_turn(self._performer, outcomes, terms, abandoned)
+            self._threads, lambda abandoned: take_turn(self._performer, outcomes, self._named(terms), abandoned)
         )
+
+    def _named(self, argument: Any) -> Any:
+        """Terms of a claim, with the incarnation of the store in the token: an epoch used again has another token."""
+        if not isinstance(argument, ClaimTerms):
+            return argument
+        return argument._replace(token=f"{self._server.log}-{argument.token}")
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs

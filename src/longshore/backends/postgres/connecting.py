@@ -44,6 +44,10 @@ class Server:
             raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
+        self.log: str | None = None
+        """The event log that this process works with; a restored copy begins another."""
+        self.committed = 0
+        """The number of a transaction that this process committed: the server's counter goes back to it in no crash."""
 
     def connect(self) -> Connection:
         """A new connection in autocommit mode; raises what `explain` knows words for."""

@@ -29,6 +29,8 @@ from longshore.core.moments import to_micros
 R = TypeVar("R")
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
+_NUMBERED_EVERY = 1.0
+"""Seconds between two questions for the number of a transaction, by which a restored copy is noticed."""
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -73,6 +75,7 @@ class Performer:
         self._all_queues: frozenset[str] = frozenset()
         """As the last claim from all of them found."""
         self._seen: Seen = {}
+        self._numbered_next = 0.0
 
     def perform(
         self,
@@ -125,15 +128,25 @@ class Performer:
             try:
                 transaction = self._begin(session, attempt)
                 answer = verb(transaction)
+                number = self._number(session)
                 attempt.begin_to_commit()
                 session.run("COMMIT")
             except BaseException:
                 taken.roll_back()
                 attempt.lost = taken.lost
                 raise
+        self._server.committed = max(self._server.committed, number)
         self._known_queues |= transaction.new_queues
         self._on_commit(transaction)
         return answer
+
+    def _number(self, session: OwnSession) -> int:
+        """The transaction's number, asked for once a second; 0 if it has none or was not asked for."""
+        if monotonic() < self._numbered_next:
+            return 0
+        self._numbered_next = monotonic() + _NUMBERED_EVERY
+        ((number,),) = session.rows("SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
+        return int(number)
 
     def _begin(self, session: OwnSession, attempt: _Attempt) -> PostgresTransaction:
         """Begins, locks queues and then reads their settings: each statement sees what was there after the one before,

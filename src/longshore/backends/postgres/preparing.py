@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import NamedTuple
 
 from psycopg import sql
@@ -17,10 +18,16 @@ MIGRATIONS = load_migrations("longshore.backends.postgres.migrations")
 
 _LONGEST = 63
 
-_HOME = (
-    "SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "FROM pg_control_system()"
-)
+_HOME = """
+    SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()),
+        (SELECT pg_class.oid FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+         WHERE nspname = %s AND relname = 'jobs'),
+        CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+    FROM pg_control_system()
+"""
+"""What tells an incarnation of the jobs from a copy: server and database, the table, and the server's timeline."""
+
+_log = logging.getLogger("longshore.postgres")
 
 
 class Schema(NamedTuple):
@@ -137,29 +144,61 @@ def _lock(connection: Connection, schema: str) -> None:
 
 
 def _at_home(connection: Connection, server: Server, schema: str) -> str:
-    """The event log's name. A log that was restored in another database begins anew here.
+    """The event log's name. A log that was restored, in another database or in place, begins anew here.
 
-    Transactions are numbered by the database they run in: beside the old numbers the new ones mean nothing.
+    Transactions are numbered by the database they run in: beside the old numbers the new ones mean nothing. A copy of
+    the server's files has the old identity; it is known by a transaction counter below what this process committed.
     """
     name = quoted(schema)
     with server.watching(connection):
-        (home,) = connection.execute(_HOME).fetchone() or ("",)
-        log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
-    if known == home:
+        database, table, timeline = connection.execute(_HOME, (schema,)).fetchone() or ("", "", None)
+        log, known, following = _found(connection, name)
+    if timeline is None:  # a standby cannot be written, and may lag behind
         return str(log)
-    with connection.transaction():  # not watched: a long log takes its time
-        _lock(connection, schema)
-        log, known = connection.execute(f"SELECT log, home FROM {name}.meta").fetchone() or ("", "")
-        if known not in (home, ""):
-            for statement in (
-                "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8)",
-                "UPDATE {}.job_events SET xid = '3'",
-                "UPDATE {}.jobs SET last_told = '3'",
-                "DELETE FROM {}.pruned_events",
-                "UPDATE {}.queues SET changed = pg_current_xact_id()",
-                "UPDATE {}.schedules SET changed = pg_current_xact_id()",
-            ):
-                connection.execute(statement.format(name))
-        connection.execute(f"UPDATE {_beside_values(name)}.meta SET home = %s", (home,))
-        (log,) = connection.execute(f"SELECT log FROM {name}.meta").fetchone() or ("",)
-        return str(log)
+    home = f"{database}/{table}/{timeline}"
+    replaced = known not in (home, database, "")
+    set_back = log == server.log and following <= server.committed
+    if known != home or set_back:
+        with connection.transaction():  # not watched: a long log takes its time
+            _lock(connection, schema)
+            log, known, following = _found(connection, name)
+            replaced = known not in (home, database, "")  # "" is new; an older release kept the database alone
+            set_back = log == server.log and following <= server.committed
+            if replaced or set_back:
+                _begin_log(connection, name)
+            connection.execute(f"UPDATE {_beside_values(name)}.meta SET home = %s", (home,))
+            log, _, _ = _found(connection, name)
+    if server.log not in (None, log):
+        _log.error(
+            "PostgreSQL at %s was replaced by an older copy%s. Its event log begins again as %s: older cursors and "
+            "leases are refused, and what was stored after the copy was made is gone",
+            server.name,
+            f" (this process committed transaction {server.committed}; the next one is {following})"
+            if following <= server.committed
+            else "",
+            log,
+        )
+        server.committed = 0
+    server.log = str(log)
+    return str(log)
+
+
+def _found(connection: Connection, name: str) -> tuple[str, str, int]:
+    """The log, where it was written, and the number of the next transaction."""
+    row = connection.execute(
+        f"SELECT log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM {name}.meta"
+    ).fetchone()
+    log, home, following = row or ("", "", 0)
+    return str(log), str(home), int(following)
+
+
+def _begin_log(connection: Connection, name: str) -> None:
+    for statement in (
+        "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8)",
+        "UPDATE {}.job_events SET xid = '3'",
+        "UPDATE {}.jobs SET last_told = '3'",
+        "DELETE FROM {}.pruned_events",
+        "UPDATE {}.queues SET changed = pg_current_xact_id()",
+        "UPDATE {}.schedules SET changed = pg_current_xact_id()",
+    ):
+        connection.execute(statement.format(name))
