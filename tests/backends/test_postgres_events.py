@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from longshore import Job, JobStatus, connect
+from longshore import Job, JobStatus, Queue, connect
 from longshore.backends.contract import Backend, Outcome
 from longshore.backends.postgres.wakeups import Hints
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired, LeaseLost
 from longshore.core.job import JobEvent, Lease
+from longshore.runtime.checkup import check_up
 from tests.backends.postgres_following import (
     AT_ONCE,
     read_on,
@@ -503,7 +504,7 @@ async def test_a_backend_that_stayed_open_notices_that_its_database_was_replaced
 
 async def test_a_cursor_ahead_of_a_log_that_was_set_back_is_refused() -> None:
     with Server() as server:
-        url = server.create_database(f"set back {form}")
+        url = server.create_database("set_back")
         old = await some_history(url)
         keep_a_copy(server)
         async with connect(url) as backend:
@@ -605,6 +606,8 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
         await backend.complete_job("j", lease=second.lease)
         with pytest.raises(CursorExpired, match="another event log"):
             await backend.read_events(added.cursor)
+        found = [finding for finding in await check_up(Queue(backend)) if finding.check == "restored"]
+        assert [finding.level for finding in found] == ["warning"]
 
 
 async def test_a_crash_of_the_server_is_no_older_copy(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,5 +50,7 @@ class Condition:
     held_by: str = ""
     clock_step: ClockStep | None = None
     """The last step of the machine's clock that the store has seen."""
+    restored_at: datetime | None = None
+    """When the store noticed, within the last week, that it is an older copy put in place of another."""
     newest: datetime | None = None
     """The time of the newest event or heartbeat."""

@@ -84,6 +84,10 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         files = ", ".join(f"{name} ({mode:04o})" for name, mode in condition.open_to_others.items())
         found = f"other users may read or write {files}"
         yield Finding("permissions", "warning", found, f"chmod 600 {' '.join(condition.open_to_others)}")
+    if condition.restored_at is not None:
+        found = f"an older copy was found in its place on {condition.restored_at:%Y-%m-%d %H:%M} UTC"
+        way = "jobs stored or ended after the copy was made are gone or run again; followers of events start from None"
+        yield Finding("restored", "warning", found, way)
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
         yield Finding("disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "make room on the disk")

@@ -19,6 +19,7 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
     ((size,),) = session.rows(sql.size_of_schema, (schema,))
     held = session.rows(sql.oldest_snapshot)
     ((newest,),) = session.rows(sql.newest_time)
+    restored = session.rows(sql.restored_lately)
     return Condition(
         engine="PostgreSQL",
         version=(number // 10_000, number % 10_000),
@@ -28,5 +29,6 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
         tables={str(name): Rows(int(live), int(dead)) for name, live, dead in session.rows(sql.dead_rows, (schema,))},
         held_for=timedelta(microseconds=int(held[0][0])) if held else None,
         held_by=str(held[0][1] or _THEIRS) if held else "",
+        restored_at=from_micros(int(restored[0][0])) if restored else None,
         newest=None if newest is None else from_micros(int(newest)),
     )

@@ -194,7 +194,7 @@ def _found(connection: Connection, name: str) -> tuple[str, str, int]:
 
 def _begin_log(connection: Connection, name: str) -> None:
     for statement in (
-        "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8)",
+        "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8), restored_at = clock_timestamp()",
         "UPDATE {}.job_events SET xid = '3'",
         "UPDATE {}.jobs SET last_told = '3'",
         "DELETE FROM {}.pruned_events",

@@ -1666,6 +1666,10 @@ FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspn
 -- name: dead_rows
 SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = $1 ORDER BY relname
 
+-- name: restored_lately
+SELECT (extract(epoch FROM restored_at) * 1000000)::bigint FROM {schema}.meta
+WHERE restored_at > clock_timestamp() - interval '7 days'
+
 -- name: oldest_snapshot
 -- Rows stay for as long as anybody may still see them: sessions of this database, and transactions that were prepared.
 SELECT (extract(epoch FROM clock_timestamp() - since) * 1000000)::bigint, who
