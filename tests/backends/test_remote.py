@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from longshore import Harbor, Job, JobStatus, Outcome, Queue, Repeat, connect
+from longshore import Harbor, Job, JobEvent, JobStatus, Outcome, Queue, Repeat, connect
 from longshore.backends.contract import Backend
 from longshore.backends.remote.forms import Form
 from longshore.backends.remote.problems import KNOWN, error_in, told_of
@@ -652,6 +652,21 @@ async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, sto
         gate.open.set()
         assert (await comes_to(store, "a", S.COMPLETED)).result == b"\"{'n': 1} done\""
         await until(lambda: told == ["a"])
+
+
+async def test_a_listener_over_http_hears_the_job_and_its_result(remote: Backend, store: Backend) -> None:
+    # M3 M6 M-EV-02 M-EV-04
+    heard: list[JobEvent] = []
+    queue, removed = Queue(remote), Queue(store)
+    for name in ("job.added", "job.completed"):
+        queue.on(name, heard.append)
+    job = await removed.add("x", {"n": 1}, remove_on_complete=True)
+    await until(lambda: len(heard) == 1)
+    [claimed] = await store.dequeue_jobs("w")
+    await store.complete_job(job.id, b"[1]", lease=claimed.lease)
+    await until(lambda: len(heard) == 2)
+    assert heard[0].detail["job"].data == {"n": 1}
+    assert heard[1].detail == {"result": [1]}
 
 
 async def test_a_job_called_off_elsewhere_is_stopped_far_away(remote: Backend, store: Backend) -> None:

@@ -111,6 +111,27 @@ async def test_a_stream_tells_only_what_was_asked_for(memory: Backend) -> None:
                 assert {json.loads(one["data"])["job_id"] for one in told} == {"mine"}
 
 
+async def test_a_stream_that_asks_for_jobs_gets_them_and_their_results(backend: Backend) -> None:
+    # M3 M-EV-02 M-EV-03 M-EV-04
+    async with (
+        served(backend) as serving,
+        httpx.AsyncClient(base_url=serving.server.address) as client,
+        client.stream("GET", "/v1/events/stream?jobs=true") as stream,
+    ):
+        lines = stream.aiter_lines()
+        assert await anext(lines) == "retry: 2000"
+        await until(lambda: serving.platform.tail.cursor is not None)
+        await backend.enqueue_job(Job(id="a", type="t", payload=b'{"to": "ada"}'))
+        added = json.loads((await next_event(lines))["data"])
+        [job] = await backend.dequeue_jobs("w")
+        active = json.loads((await next_event(lines))["data"])
+        await backend.complete_job("a", b'{"sent": 1}', lease=job.lease)
+        completed = json.loads((await next_event(lines))["data"])
+    assert (added["detail"]["job"]["id"], added["detail"]["job"]["data"]) == ("a", {"to": "ada"})
+    assert active["detail"]["job"]["status"] == "RUNNING"
+    assert completed["detail"] == {"result": {"sent": 1}}
+
+
 async def test_fifty_open_streams_do_not_hold_up_the_end(memory: Backend) -> None:
     # F21
     async with (

@@ -79,7 +79,7 @@ def events(
     store: Store,
 ) -> None:
     """Prints the durable log of all that happened; as JSON one event on each line."""
-    from longshore.runtime.events import check_event
+    from longshore.runtime.events import check_event, is_named
 
     wanted = {check_event(name) for name in event or []}
 
@@ -93,7 +93,7 @@ def events(
             for one in some:
                 if follow or told < limit:
                     place = one.cursor
-                    if not wanted or one.event in wanted or "*" in wanted:
+                    if not wanted or any(is_named(one, name) for name in wanted):
                         _tell_event(one, as_json)
                         told += 1
             flush()

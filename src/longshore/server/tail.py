@@ -12,6 +12,7 @@ from time import monotonic
 from longshore.backends.contract import Backend
 from longshore.core.errors import CursorExpired, QueueClosed
 from longshore.core.job import JobEvent
+from longshore.runtime.events import is_named, loaded
 from longshore.safe_logging import logger
 from longshore.server.portions import length_of
 
@@ -191,6 +192,8 @@ class Wanted:
     queues: frozenset[str] | None = None
     job_id: str | None = None
     names: frozenset[str] | None = None
+    jobs: bool = False
+    """Whether to load the job of job.added and job.active, and the result of job.completed."""
 
     @property
     def only_queue(self) -> str | None:
@@ -202,7 +205,7 @@ class Wanted:
         return (
             (self.queues is None or event.queue in self.queues)
             and (self.job_id is None or event.job_id == self.job_id)
-            and (self.names is None or event.event in self.names)
+            and (self.names is None or any(is_named(event, name) for name in self.names))
         )
 
 
@@ -227,7 +230,7 @@ async def events_after(
         events, at = await _next(tail, backend, at, wanted)
         for event in events:
             if wanted.has(event):
-                yield event
+                yield (await loaded(backend, [event]))[0] if wanted.jobs else event
                 due = monotonic() + patience
         if at.place is not None:
             await tail.beyond(at.place, due - monotonic())

@@ -195,12 +195,12 @@ class Moves:
 
 
 def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
-    """Uids of running jobs that simply completed, signed by nobody, by result; and all the other changes."""
+    """Uids of running jobs whose one event is an unsigned job.completed without details, by result; and all others."""
     by_result: dict[bytes | None, list[int]] = defaultdict(list)
     others = []
     for change in changes:
-        told = [(event.event, event.actor) for event in change.events]
-        if change.was is JobStatus.RUNNING and told == [("job.completed", "")]:
+        told = [(event.event, event.actor, event.detail) for event in change.events]
+        if change.was is JobStatus.RUNNING and told == [("job.completed", "", None)]:
             by_result[change.record.result].append(change.record.uid)
         else:
             others.append(change)

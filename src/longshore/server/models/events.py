@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from longshore.core.job import JobEvent
 from longshore.core.lifecycle import JobStatus
 from longshore.core.moments import from_micros
+from longshore.server.models.jobs import view as job_view
 
 
 class EventView(BaseModel):
@@ -45,7 +46,9 @@ def event_view(event: JobEvent) -> EventView:
 
 
 def _shown(event: JobEvent) -> dict[str, Any]:
-    """The details, with the one time among them told as all others are; the log keeps it in microseconds."""
+    """The details as JSON: a time as all others are (the log keeps microseconds), and a job as elsewhere in the API."""
     if event.event == "job.delayed" and "until" in event.detail:
         return {**event.detail, "until": from_micros(event.detail["until"])}
+    if "job" in event.detail:
+        return {**event.detail, "job": job_view(event.detail["job"], event.occurred_at)}
     return dict(event.detail)

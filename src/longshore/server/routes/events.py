@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -29,6 +30,9 @@ LastEventId = Annotated[
 ]
 Since = Annotated[str | None, Query(max_length=1_000, description="As Last-Event-ID, for the first time.")]
 OnlyNamed = Annotated[list[str] | None, Query(max_length=50, description="Only events of these names.")]
+WithJobs = Annotated[
+    bool, Query(description="Load the job of job.added and job.active, and the result of job.completed, into `detail`.")
+]
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A stream that does not end by itself.",
@@ -75,11 +79,12 @@ async def stream_events(
     queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
     job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
     event: OnlyNamed = None,
+    jobs: WithJobs = False,
     after: Since = None,
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """Server-sent events from now on, or from where the last stream broke off. Each `id` is a cursor."""
-    wanted = await _wanted(here, caller, queue, job_id, event)
+    wanted = dataclasses.replace(await _wanted(here, caller, queue, job_id, event), jobs=jobs)
     return await _stream(request, here, last_event_id, after, wanted)
 
 
