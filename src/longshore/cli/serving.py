@@ -83,11 +83,12 @@ class Serving:
             max_connections_per_address=self.connections_per_address,
         )
         gate = TokenGate(backend, session_key=self.session_key) if asks else None
+        app = create_app(backend, options=options, gate=gate)
         telling: list[asyncio.Task[None]] = []
 
         def ready(address: str) -> None:
             settle_in(OBJECTS_A_ROUND)
-            return_large_blocks()
+            return_large_blocks(app)
             announce(from_here(address), asks)
             if asks:
                 telling.append(
@@ -95,7 +96,7 @@ class Serving:
                 )
 
         server = ApiServer(
-            create_app(backend, options=options, gate=gate),
+            app,
             host=self.host,
             port=self.port,
             certificate=self.tls_certificate,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
+from collections.abc import Callable
 from itertools import accumulate
 
 from longshore.core.errors import InvalidArgument
@@ -80,6 +81,8 @@ class BodyMemory:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.held = 0
         self.peak = 0
+        self.when_idle: Callable[[], object] | None = None
+        """Called when nothing is held any more."""
 
     async def take(self, amount: int, patience: float) -> None:
         """Waits until so much is free, in the order of those who ask; Overloaded after so many seconds."""
@@ -110,6 +113,8 @@ class BodyMemory:
         """A body is done with."""
         self.held -= amount
         self._go_on()
+        if self.held == 0 and self.when_idle is not None:
+            self.when_idle()
 
     def _fits(self, amount: int) -> bool:
         return self.held == 0 or self.held + amount <= self._most
