@@ -284,7 +284,7 @@ def test_every_error_has_its_code_and_every_code_its_meaning() -> None:
     assert set(TABLE.values()) <= set(MEANING)
     assert exit_code_of(errors.JobNotInflight) is Exit.CONFLICT
     assert exit_code_of(ZeroDivisionError) is Exit.INTERNAL
-    for name in errors.__all__:
+    for name in set(errors.__all__) - {"JobInterrupted"}:  # which only tasks raise
         assert exit_code_of(getattr(errors, name)) is not Exit.INTERNAL
 
 

@@ -90,17 +90,17 @@ def test_a_scheduler_fires_what_is_due(url: str) -> None:
 
 def test_a_scheduler_ends_unanswered_cancellations_after_the_cancel_timeout_it_is_given(url: str) -> None:
     # M4, X-35
-    async def claim_and_cancel() -> str:
+    async def claim_and_cancel() -> tuple[str, str]:
         async with connect(url) as backend:
             [job_id] = await backend.enqueue_jobs([Job(type="deaf")])
             await backend.dequeue_jobs("w", lease=None)
             await backend.cancel_jobs(job_ids=[job_id])
-            return job_id
+            return job_id, await backend.end_of_events()
 
-    job_id = asyncio.run(claim_and_cancel())
+    job_id, cursor = asyncio.run(claim_and_cancel())
     with (
         running("scheduler", "--interval", "0.05", "--cancel-timeout", "0.1"),
-        running("events", "-f", "--json") as log,
+        running("events", "-f", "--after", cursor, "--json") as log,
     ):
         assert log.stdout is not None
         events = (json.loads(line) for line in log.stdout)

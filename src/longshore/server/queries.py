@@ -13,7 +13,7 @@ from longshore.core.lifecycle import JobStatus
 from longshore.core.names import MOST_TAGS
 from longshore.core.payload import read_json
 from longshore.server.access import Caller
-from longshore.server.models.fields import Moment, Name
+from longshore.server.models.fields import Moment, Name, Names, Tags
 
 _MOST_NAMES = 1_000
 _MOST_IN_ADDRESS = 100
@@ -28,10 +28,10 @@ class FilterBody(BaseModel):
     )
 
     statuses: list[JobStatus] = Field([], max_length=len(JobStatus))
-    queues: list[Name] = Field([], max_length=_MOST_NAMES)
-    types: list[Name] = Field([], max_length=_MOST_NAMES)
-    tags: list[Name] = Field([], max_length=MOST_TAGS, description="Jobs that have all of them.")
-    ids: list[Name] = Field([], max_length=_MOST_NAMES)
+    queues: Names = Field([], max_length=_MOST_NAMES)
+    types: Names = Field([], max_length=_MOST_NAMES)
+    tags: Tags = Field([], max_length=MOST_TAGS, description="Jobs that have all of them.")
+    ids: Names = Field([], max_length=_MOST_NAMES)
     text: str = Field("", max_length=1_000, description="Found in id, type, data or error, to the letter.")
     data: dict[str, Any] = Field(
         {}, description="Values inside the data, by dotted path.", examples=[{"address.city": "Bergen"}]
@@ -54,7 +54,6 @@ class FilterBody(BaseModel):
         return not any(dict(self).values())
 
 
-Names = list[Name]
 StatusInAddress = Annotated[JobStatus, BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word)]
 """An address is typed by people, who may write it small, as at the command line."""
 

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.moments import LATEST, SECOND, check_duration
-from longshore.core.names import LONGEST_NAME, check_name
+from longshore.core.names import LONGEST_NAME, check_name, check_names, check_tags
 from longshore.core.numbers import LARGEST, SMALLEST, check_number
 
 _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
@@ -78,7 +78,10 @@ _LONGEST = LATEST / SECOND
 Seconds = Annotated[float, _seconds(positive=False), Field(ge=0, le=_LONGEST)]
 SomeSeconds = Annotated[float, _seconds(positive=True), Field(gt=0, le=_LONGEST)]
 Moment = Annotated[AwareDatetime, WrapValidator(_moment)]
-Name = Annotated[str, in_words_of_the_sdk(check_name), Field(min_length=1, max_length=LONGEST_NAME)]
+_NameText = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+Name = Annotated[_NameText, in_words_of_the_sdk(check_name)]
+Names = Annotated[list[_NameText], in_words_of_the_sdk(check_names)]
+Tags = Annotated[list[_NameText], in_words_of_the_sdk(check_tags)]
 Number = Annotated[StrictInt, _number(SMALLEST), Field(ge=SMALLEST, le=LARGEST)]
 Count = Annotated[StrictInt, _number(0), Field(ge=0, le=LARGEST)]
 Limit = Annotated[StrictInt, _number(1), Field(ge=1, le=LARGEST)]

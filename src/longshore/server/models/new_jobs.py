@@ -9,7 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 from longshore.core.backoff import check_jitter
 from longshore.core.lifecycle import JobStatus
 from longshore.core.names import MOST_NAMES, MOST_TAGS
-from longshore.server.models.fields import Count, Kept, Moment, Name, Number, Seconds, SomeSeconds, in_words_of_the_sdk
+from longshore.server.models.fields import (
+    Count,
+    Kept,
+    Moment,
+    Name,
+    Names,
+    Number,
+    Seconds,
+    SomeSeconds,
+    Tags,
+    in_words_of_the_sdk,
+)
 from longshore.server.options import MOST_PER_BATCH
 
 Jitter = Annotated[StrictFloat, in_words_of_the_sdk(check_jitter)]
@@ -38,7 +49,7 @@ class JobSettings(BaseModel):
     attempts: Count = Field(1, description="Tries in all; 0 is no limit.")
     backoff: Backoff | None = None
     retry_strategy: Name | None = Field(None, description="A strategy that its worker knows by this name.")
-    tags: list[Name] = Field(default_factory=list, max_length=MOST_TAGS, json_schema_extra={"default": []})
+    tags: Tags = Field(default_factory=list, max_length=MOST_TAGS, json_schema_extra={"default": []})
     timeout: SomeSeconds | None = Field(None, description="Seconds that one try may take.")
     parent_id: Name | None = None
     remove_on_complete: Kept = Field(False, description="True, or how many to keep.")
@@ -72,7 +83,7 @@ class NewJob(JobSettings):
     id: Name | None = Field(None, description="An id of your own; left out, it gets a UUID.")
     run_at: Moment | None = Field(None, description="Not before; wins over delay.")
     expires_at: Moment | None = Field(None, description="Not started after this.")
-    depends_on: list[Name] = Field(
+    depends_on: Names = Field(
         default_factory=list,
         max_length=MOST_NAMES,
         description="Ids of jobs that must complete before.",

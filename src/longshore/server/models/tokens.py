@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.token import Token
-from longshore.server.models.fields import Name, SomeSeconds
+from longshore.server.models.fields import Name, Names, SomeSeconds
 
 ScopeName = Literal["read", "submit", "work", "admin"]
 
@@ -25,7 +25,7 @@ class TokenRequest(BaseModel):
 
     name: Name = Field(description="Recorded as the actor of what is changed with it.")
     scopes: list[ScopeName] = Field(min_length=1, max_length=4)
-    queues: list[Name] | None = Field(
+    queues: Names | None = Field(
         None, min_length=1, max_length=1_000, description="The only queues it is good for; left out, all."
     )
     expires_in: SomeSeconds | None = Field(None, description="Seconds; left out, it does not expire.")
