@@ -7,17 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import apsw
 import httpx
 import psycopg
 import pytest
 
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
+from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, TokenNotFound
-from longshore.core.job import Job
 from longshore.core.token import Scope, hash_of, id_in, without_secrets
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
@@ -25,6 +24,7 @@ from longshore.server import failures, token_gate
 from longshore.server.failures import Failures, neighbourhood
 from longshore.server.refusals import TooMany
 from longshore.server.token_gate import TokenGate
+from tests.backends.test_migrated_jobs import before
 from tests.runtime.working import until
 from tests.server.conftest import Serve
 
@@ -185,16 +185,17 @@ async def test_a_token_that_makes_no_sense_is_refused(memory: Backend, given: di
     assert await keeper(memory).list_tokens() == []
 
 
-async def test_a_file_of_the_version_before_opens_and_has_no_tokens(tmp_path: Path) -> None:
+async def test_a_file_of_the_version_before_opens_and_has_no_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "old.db"
+    with monkeypatch.context() as older:
+        older.setattr(sqlite_connection, "MIGRATIONS", before("tokens", sqlite_connection.MIGRATIONS))
+        sqlite_connection.prepare(path, busy_seconds=1)
     async with connect(f"sqlite:///{path}") as backend:
-        await backend.enqueue_job(Job(id="j", type="t"))
-    old = apsw.Connection(str(path))
-    old.execute("ALTER TABLE tombstones DROP COLUMN request; DROP TABLE api_tokens; PRAGMA user_version = 4")
-    old.close()
-    async with connect(f"sqlite:///{path}") as backend:
-        assert (await backend.get_job("j")).type == "t"
         assert await keeper(backend).list_tokens() == []
+        made, _ = await keeper(backend).issue_token("shop", ["read"])
+        assert [token.id for token in await keeper(backend).list_tokens()] == [made.id]
 
 
 # -- at the gate
