@@ -33,7 +33,7 @@ OF_THEIR_OWN = {
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
         "the log is in the order of transactions, read up to the oldest one open": "count_events horizon last_event",
         "a server is looked over by asking it; a file by looking at it": (
-            "dead_rows durability oldest_snapshot restored_lately size_of_schema"
+            "dead_rows durability oldest_snapshot restored_lately same_log size_of_schema"
         ),
         "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
         "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",

@@ -34,6 +34,7 @@ from longshore.backends.postgres.wakeups import Hints, Listener
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.claiming import Claim, dequeue_jobs
+from longshore.backends.verbs.settlement import update_job_status
 from longshore.backends.view import View
 from longshore.core.acting import on_behalf
 from longshore.core.clock import Clock
@@ -115,19 +116,28 @@ class PostgresBackend(ArchivingBackend):
         return await self._write_in(
             self._threads,
             # the log is named once there is a connection: it may be another one by then
-            lambda abandoned: perform(lambda tx: verb(tx, *map(self._named, args), **kwargs), abandoned, holds),
+            lambda abandoned: perform(lambda tx: verb(tx, *self._named(verb, args), **kwargs), abandoned, holds),
         )
 
     async def _take_turn(self, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
         return await self._write_in(
-            self._threads, lambda abandoned: take_turn(self._performer, outcomes, self._named(terms), abandoned)
+            self._threads,
+            lambda abandoned: take_turn(self._performer, outcomes, terms, lambda: self._with_log(terms), abandoned),
         )
 
-    def _named(self, argument: Any) -> Any:
-        """Terms of a claim, with the incarnation of the store in the token: an epoch used again has another token."""
-        if not isinstance(argument, ClaimTerms):
-            return argument
-        return argument._replace(token=f"{self._server.log}-{argument.token}")
+    def _named(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a verb, with the event log's name in the token of a new lease.
+
+        A restored copy uses epochs again. It has another event log, so the tokens differ.
+        """
+        if args and isinstance(args[-1], ClaimTerms):
+            return (*args[:-1], self._with_log(args[-1]))
+        if verb is update_job_status:
+            return (*args[:-1], f"{self._server.log}-{args[-1]}")
+        return args
+
+    def _with_log(self, terms: ClaimTerms) -> ClaimTerms:
+        return terms._replace(token=f"{self._server.log}-{terms.token}")
 
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs

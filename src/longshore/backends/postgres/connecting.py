@@ -46,6 +46,8 @@ class Server:
         self.name = _name(given)
         self.log: str | None = None
         """The event log that this process works with; a restored copy begins another."""
+        self.table = 0
+        """The oid of the table with the log's name; a dump restored in place makes another table."""
         self.committed = 0
         """The number of a transaction that this process committed: the server's counter goes back to it in no crash."""
 

@@ -75,6 +75,8 @@ class Performer:
         self._all_queues: frozenset[str] = frozenset()
         """As the last claim from all of them found."""
         self._seen: Seen = {}
+        self._log: str | None = None
+        """The event log that all of this was read from."""
         self._numbered_next = 0.0
 
     def perform(
@@ -125,6 +127,8 @@ class Performer:
         with self._pool.taken(until) as taken:
             attempt.reused = taken.reused
             session = taken.session
+            self._forget_another_log()
+            log = self._log
             try:
                 transaction = self._begin(session, attempt)
                 answer = verb(transaction)
@@ -136,17 +140,36 @@ class Performer:
                 attempt.lost = taken.lost
                 raise
         self._server.committed = max(self._server.committed, number)
-        self._known_queues |= transaction.new_queues
+        if log == self._log:
+            self._known_queues |= transaction.new_queues
         self._on_commit(transaction)
         return answer
 
     def _number(self, session: OwnSession) -> int:
-        """The transaction's number, asked for once a second; 0 if it has none or was not asked for."""
+        """The transaction's number, asked for once a second; 0 if it has none or was not asked for.
+
+        A dump that is restored in place ends no connection. So the event log is compared, too.
+        """
         if monotonic() < self._numbered_next:
             return 0
         self._numbered_next = monotonic() + _NUMBERED_EVERY
-        ((number,),) = session.rows("SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
+        server = self._server
+        ((number, same_log),) = session.rows(self._sql.same_log, (server.log, server.table)) or ((0, False),)
+        if not same_log:
+            self._pool.check_all_again()
+            self._numbered_next = 0.0
+            raise BeginAnew("another copy of the schema is in its place")
         return int(number)
+
+    def _forget_another_log(self) -> None:
+        """What was read from the store before an older copy replaced it is no longer true."""
+        if self._log == self._server.log:
+            return
+        self._log = self._server.log
+        self._marks = Marks()
+        self._limited = set()
+        self._known_queues = self._all_queues = frozenset()
+        self._seen = {}
 
     def _begin(self, session: OwnSession, attempt: _Attempt) -> PostgresTransaction:
         """Begins, locks queues and then reads their settings: each statement sees what was there after the one before,

@@ -28,6 +28,8 @@ class _OurConnection(psycopg.Connection[Any]):
     """A connection that remembers whether it has served before, and since when it is at hand."""
 
     served = False
+    checked = 0
+    """Which round of checks it has passed."""
     since = 0.0
     session: OwnSession | None = None
 
@@ -82,6 +84,7 @@ class Pool:
         self._watchdog = watchdog
         self._schema = schema
         self._at_hand: list[_OurConnection] = []
+        self._round = 0
         self._waiting = 0
         """How many ask the pool itself: whatever is given back meanwhile goes there."""
         self._lock = threading.Lock()
@@ -120,14 +123,20 @@ class Pool:
         finally:
             self._give_back(connection)
 
+    def check_all_again(self) -> None:
+        """Before its next use each connection is checked as if it were new."""
+        self._round += 1
+
     def _checked(self, until: float) -> _OurConnection:
         """One that works: what waited in the pool without ever being used may have died there."""
         while True:
             connection = self._take(until)
-            if connection.served:
+            now = self._round
+            if connection.served and connection.checked == now:
                 return connection
             try:
                 check(connection, self._server, self._schema)
+                connection.checked = now
             except BaseException as error:
                 died = isinstance(error, psycopg.OperationalError) and connection.closed
                 self._give_back(connection)

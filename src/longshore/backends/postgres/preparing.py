@@ -87,8 +87,21 @@ def check(connection: Connection, server: Server, schema: str) -> None:
     with server.watching(connection):
         version = _version(connection, schema)
     refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
+    if version == 0:
+        raise _incomplete(server, schema)
+    if version < len(MIGRATIONS):
+        raise BackendUnavailable(
+            f"schema {schema} at {server.name} was replaced by a copy of an older release; run longshore migrate"
+        )
     _refuse_half_moved(connection, server, schema)
     _at_home(connection, server, schema)
+
+
+def _incomplete(server: Server, schema: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"schema {schema} at {server.name} is missing or incomplete. If a dump is being restored, wait for its end; "
+        "otherwise look at the address and the schema"
+    )
 
 
 def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> None:
@@ -152,22 +165,22 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
     name = quoted(schema)
     with server.watching(connection):
         database, table, timeline = connection.execute(_HOME, (schema,)).fetchone() or ("", "", None)
-        log, known, following = _found(connection, name)
+        found_table, log, known, following = _found(connection, server, schema)
     if timeline is None:  # a standby cannot be written, and may lag behind
-        return str(log)
+        return log
     home = f"{database}/{table}/{timeline}"
     replaced = known not in (home, database, "")
     set_back = log == server.log and following <= server.committed
     if known != home or set_back:
         with connection.transaction():  # not watched: a long log takes its time
             _lock(connection, schema)
-            log, known, following = _found(connection, name)
+            found_table, log, known, following = _found(connection, server, schema)
             replaced = known not in (home, database, "")  # "" is new; an older release kept the database alone
             set_back = log == server.log and following <= server.committed
             if replaced or set_back:
                 _begin_log(connection, name)
             connection.execute(f"UPDATE {_beside_values(name)}.meta SET home = %s", (home,))
-            log, _, _ = _found(connection, name)
+            _, log, _, _ = _found(connection, server, schema)
     if server.log not in (None, log):
         _log.error(
             "PostgreSQL at %s was replaced by an older copy%s. Its event log begins again as %s: older cursors and "
@@ -179,17 +192,20 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
             log,
         )
         server.committed = 0
-    server.log = str(log)
-    return str(log)
+    server.log, server.table = log, found_table
+    return log
 
 
-def _found(connection: Connection, name: str) -> tuple[str, str, int]:
-    """The log, where it was written, and the number of the next transaction."""
+def _found(connection: Connection, server: Server, schema: str) -> tuple[int, str, str, int]:
+    """The oid of the table of the log's name, that name, where it was written, and the next transaction's number."""
     row = connection.execute(
-        f"SELECT log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM {name}.meta"
+        "SELECT tableoid::bigint, log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint "
+        f"FROM {quoted(schema)}.meta"
     ).fetchone()
-    log, home, following = row or ("", "", 0)
-    return str(log), str(home), int(following)
+    if row is None:
+        raise _incomplete(server, schema)
+    table, log, home, following = row
+    return int(table), str(log), str(home), int(following)
 
 
 def _begin_log(connection: Connection, name: str) -> None:

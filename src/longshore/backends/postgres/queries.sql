@@ -1666,6 +1666,9 @@ FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspn
 -- name: dead_rows
 SELECT relname::text, n_live_tup, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = $1 ORDER BY relname
 
+-- name: same_log
+SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0), log = $1 AND tableoid::bigint = $2 FROM {schema}.meta
+
 -- name: restored_lately
 SELECT (extract(epoch FROM restored_at) * 1000000)::bigint FROM {schema}.meta
 WHERE restored_at > clock_timestamp() - interval '7 days'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 
@@ -16,9 +16,16 @@ from longshore.core.errors import LongshoreError
 
 
 def take_turn(
-    performer: Performer, outcomes: Sequence[Outcome], terms: ClaimTerms, abandoned: threading.Event
+    performer: Performer,
+    outcomes: Sequence[Outcome],
+    terms: ClaimTerms,
+    named: Callable[[], ClaimTerms],
+    abandoned: threading.Event,
 ) -> tuple[SettleReport, Claim]:
-    """In one transaction, or in two where there are limits: then others claim while this one settles."""
+    """In one transaction, or in two where there are limits: then others claim while this one settles.
+
+    `named` returns the terms with the event log's name in the token; it is called once there is a connection.
+    """
     queues = terms.queues if terms.limit else ()
     report, left = SettleReport(), outcomes
     if any(outcome.verb == "complete" for outcome in outcomes) and performer.any_limited(queues):
@@ -26,7 +33,7 @@ def take_turn(
             lambda tx: complete_first(tx, outcomes, terms), abandoned, queues, uses_room=False
         )
     try:
-        rest, claim = performer.perform(lambda tx: settle_and_dequeue(tx, left, terms), abandoned, queues)
+        rest, claim = performer.perform(lambda tx: settle_and_dequeue(tx, left, named()), abandoned, queues)
     except (psycopg.Error, LongshoreError) as error:
         if not report.settled:
             raise
