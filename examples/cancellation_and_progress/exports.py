@@ -23,7 +23,7 @@ async def export(pages: int) -> str:
 
 @harbor.task
 def crunch() -> str:
-    """A `def` runs in a thread, which checks by itself whether its end was requested."""
+    """A `def` runs in a thread and checks for cancellation itself."""
     job = current_job()
     job.log("crunching")
     deadline = time.monotonic() + 30
