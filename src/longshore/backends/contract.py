@@ -232,8 +232,8 @@ class Backend(ABC):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> list[Job]:
         """Claims up to `limit` jobs that carry all `tags`: by priority, then LIFO jobs, then the longest eligible.
 
@@ -321,8 +321,8 @@ class Backend(ABC):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
         """`settle_jobs`, then `dequeue_jobs`: one transaction for both where the store can.
 

@@ -140,8 +140,8 @@ class StoredBackend(Backend):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> list[Job]:
         return await self._dequeue(checks.claim_terms(assignee_id, tags, limit, queues, lease, types))
 
@@ -228,8 +228,8 @@ class StoredBackend(Backend):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
         batch = checks.outcomes(outcomes)
         terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, types, least=0)

@@ -97,8 +97,8 @@ class QueueVerbs:
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> list[Job]:
         """Claims up to `limit` jobs that carry all `tags`, of these types; None is all types.
 

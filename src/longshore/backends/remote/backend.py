@@ -98,8 +98,8 @@ class RemoteBackend(Asking):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> list[Job]:
         claim = _claim(assignee_id, tags, queues, lease, types)
 
@@ -190,8 +190,8 @@ class RemoteBackend(Asking):
         limit: int = 1,
         *,
         queues: Sequence[str] | None = None,
-        lease: Duration | None = 30,
         types: Sequence[str] | None = None,
+        lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
         good, refused = sorted_out(outcomes)
         most = min(check_number("limit", limit), wire.MOST_AT_ONCE)

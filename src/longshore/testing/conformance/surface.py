@@ -14,7 +14,7 @@ from longshore.testing.conformance.staging import S, claim, enqueue, lease_of
 DOCUMENTED = {
     "enqueue_job": ("job",),
     "enqueue_jobs": ("jobs", "connection"),
-    "dequeue_jobs": ("assignee_id", "tags", "limit", "queues", "lease"),
+    "dequeue_jobs": ("assignee_id", "tags", "limit", "queues", "types", "lease"),
     "complete_job": ("job_id", "result", "lease"),
     "fail_job": ("job_id", "error", "retry_at", "lease"),
     "stop_job": ("job_id", "error", "lease"),
