@@ -125,6 +125,7 @@ CLAIMS = [
 MOVING = "moving house looks at everything once"
 WALKED = {
     "any_belongings": MOVING,
+    "blocks_of_events": MOVING,
     "digest_of_job_tags": MOVING,
     "fill_counts": MOVING,
     "recount": MOVING,

@@ -82,7 +82,7 @@ def test_what_a_worker_says_of_hostile_jobs_is_inert(url: str) -> None:
     code, seen = at_a_terminal("worker", "--until-empty")
     assert code == 0
     check_inert(seen)
-    assert "bad \\x202e [red]" in seen
+    assert "bad \\u202e [red]" in seen
 
 
 def test_a_traceback_in_a_log_is_inert_too() -> None:

@@ -41,7 +41,7 @@ OF_THEIR_OWN = {
             "any_belongings close_house fill_queues go_on_from learn_sizes let_movers_in open_house"
         ),
         "moved events have a transaction of their own, and what is moved out of is one snapshot": (
-            "digest_of_all_events events_outside leaving span_of_all_events undecided_edges"
+            "blocks_of_events digest_of_block_of_events events_outside leaving undecided_edges"
         ),
     },
     "sqlite": {

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from longshore.backends.moving import LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
+from longshore.backends.moving import BLOCK, LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
 from longshore.backends.postgres.connecting import Server, Watchdog
 from longshore.backends.postgres.preparing import prepare
 from longshore.backends.postgres.session import OwnSession
@@ -150,6 +150,8 @@ class LeftSchema(SQLHouse):
         self._glance = glance
         self._sql = sql
         self._clock = clock
+        self._events: dict[int, tuple[str, str]] = {}
+        """The first and last transaction of each block of events."""
         self._begin()
 
     def _begin(self) -> None:
@@ -163,13 +165,19 @@ class LeftSchema(SQLHouse):
     def span(self, table: str) -> tuple[int, int] | None:
         if table != "job_events":
             return super().span(table)
-        lowest, highest = self._one(self._sql.span_of_all_events)
-        return None if lowest is None else (lowest, highest)
+        found = self._rows(self._sql.blocks_of_events, BLOCK)
+        self._events = {number: (str(first), str(last)) for number, _, _, first, last in found}
+        return (min(row[1] for row in found), max(row[2] for row in found)) if found else None
 
     def digest(self, table: str, block: range) -> Row:
         if table != "job_events":
             return super().digest(table, block)
-        return self._one(self._sql.digest_of_all_events, block.start, block.stop)
+        return self._one(self._sql.digest_of_block_of_events, *self._bounds(table, block))
+
+    def _bounds(self, table: str, block: range) -> tuple[Any, ...]:
+        """What the statements of a block take: its numbers, and for events the range of their transactions."""
+        numbers = (block.start, block.stop)
+        return numbers if table != "job_events" else (*numbers, *self._events.get(block.start // BLOCK, ("0", "0")))
 
     def signs_of_life(self) -> list[str]:
         now = to_micros(self._clock.now()) if self._clock is not None else self._one(self._sql.now)[0]
@@ -180,7 +188,7 @@ class LeftSchema(SQLHouse):
         """Read as they are asked for: a block of the largest payloads is not held in memory."""
         with psycopg.RawServerCursor(self._session.connection, "longshore_moving") as cursor:
             cursor.itersize = 100
-            yield from cursor.execute(self._named("rows_of", table), (block.start, block.stop), binary=True)
+            yield from cursor.execute(self._named("rows_of", table), self._bounds(table, block), binary=True)
 
     def settings(self) -> Settings:
         (undecided,) = self._one(self._sql.undecided_edges)

@@ -1605,12 +1605,16 @@ SELECT
 -- Or the planner would take the house for empty until it is next looked over.
 ANALYZE {schema}.jobs, {schema}.job_tags, {schema}.job_events, {schema}.job_dependencies, {schema}.job_logs
 
--- name: span_of_all_events
-SELECT min(n), max(n) FROM {schema}.job_events
+-- name: blocks_of_events
+-- Read once at the start: the transactions of each block of events, by which the primary key finds its rows.
+SELECT n / $1, min(n), max(n), min(xid::text::bigint), max(xid::text::bigint) FROM {schema}.job_events GROUP BY 1
 
--- name: digest_of_all_events
+-- name: in_block_of_events
+n >= $1 AND n < $2 AND xid >= $3::text::xid8 AND xid <= $4::text::xid8
+
+-- name: digest_of_block_of_events
 SELECT count(*), sum((n % 997 + 1) * job_seq)::bigint, sum((n % 997 + 1) * (occurred_at % 1000003))::bigint
-FROM {schema}.job_events WHERE n >= $1 AND n < $2
+FROM {schema}.job_events WHERE {in_block_of_events}
 
 -- name: rows_of_jobs
 SELECT {job_columns} FROM {schema}.jobs WHERE uid >= $1 AND uid < $2 ORDER BY uid
@@ -1627,7 +1631,7 @@ SELECT uid, id, queue, type, status, idempotency_key, removed_at, request FROM {
 WHERE uid >= $1 AND uid < $2
 
 -- name: rows_of_job_events
-SELECT n, {event_row} FROM {schema}.job_events WHERE n >= $1 AND n < $2 ORDER BY n
+SELECT n, {event_row} FROM {schema}.job_events WHERE {in_block_of_events} ORDER BY n
 
 -- name: rows_of_concurrency_keys
 SELECT queue, key, holding, window_start, window_count, wakes_at FROM {schema}.concurrency_keys

@@ -195,10 +195,11 @@ class EnteredFile(SQLHouse):
     def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
         bounds = (block.start, block.stop)
         with self._our_transaction():
+            if table == "jobs":
+                self._run(SQL.clear_job_tags, *bounds)  # while the jobs still say which tags they have
             self._run(self._named("clear", table), *bounds)
             self._many(self._named("fill", table), (row[:5] if table == "job_dependencies" else row for row in rows))
             if table == "jobs":
-                self._run(SQL.clear_job_tags, *bounds)
                 self._run(SQL.fill_job_tags, *bounds)
 
     @contextmanager

@@ -939,7 +939,10 @@ INSERT INTO moving VALUES (?)
 DELETE FROM jobs WHERE uid >= ? AND uid < ?
 
 -- name: clear_job_tags
-DELETE FROM job_tags WHERE uid >= ? AND uid < ?
+DELETE FROM job_tags WHERE (tag, uid) IN (
+    SELECT carried.value, jobs.uid FROM jobs, json_each(jobs.tags) AS carried
+    WHERE jobs.uid >= ? AND jobs.uid < ? AND jobs.tags <> ''
+)
 
 -- name: clear_job_dependencies
 DELETE FROM job_dependencies WHERE dependent_uid >= ? AND dependent_uid < ?
