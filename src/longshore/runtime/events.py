@@ -210,10 +210,15 @@ class Follower:
 
     async def _follow(self) -> None:
         pause = _SHORTEST_PAUSE
+        gap = CursorExpired()
         while not self._over:
             try:
                 if self._place is None:
-                    self._place = await self.backend.end_of_events()
+                    self._place = self.given = await self.backend.end_of_events()
+                    for listener in self.listeners:
+                        listener.go_on_after(self._place)
+                    names = ", ".join(sorted({listener.event for listener in self.listeners}))
+                    _log.warning("the listeners for %s missed events and go on with new ones: %s", names, gap)
                 self._place = await self._give_what_is_new(self._place)
                 if not self._over:
                     await self.backend.wait_for_change(_PATIENCE, after=self._place)
@@ -221,10 +226,10 @@ class Follower:
             except QueueClosed:
                 return
             except CursorExpired as error:
-                names = ", ".join(sorted({listener.event for listener in self.listeners}))
-                _log.warning("the listeners for %s missed events and go on with new ones: %s", names, error)
-                self._place = None
-                await asyncio.sleep(pause)
+                gap, self._place = error, None
+                if pause > _SHORTEST_PAUSE:  # the first time it goes on at once
+                    await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
             except Exception as error:  # it must never fall silent: the cause may pass
                 known = isinstance(error, LongshoreError)
                 _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
@@ -303,6 +308,11 @@ class Listener:
         work = self._follower.loop.create_task(self._go_on(answer, event), context=self._context)
         self._work = work
         return None if self._slow else work
+
+    def go_on_after(self, place: str) -> None:
+        """The log went back or was pruned: its own place, if that lies beyond the log's end, is of no use any more."""
+        if comes_after(self._after, place):
+            self._after = place
 
     def stop(self) -> None:
         """Hears nothing more; what it is doing with an event it may finish."""

@@ -21,6 +21,8 @@ from longshore.safe_logging import logger
 _AT_ONCE = 5_000
 """Leases renewed by one call: enough for any worker, and never so many that other writers wait long."""
 _LOOKED_AT_ONCE = 1_000
+_COMPARED = 20
+"""Lost leases that are compared with the store: an older copy shows in any of them."""
 _BETWEEN_LOOKS = 0.1
 """Seconds: a cancellation that somebody else asks for is noticed this soon, however busy the store is."""
 _SOONEST = 0.02
@@ -209,7 +211,8 @@ class LeaseKeeper:
             batch = dict(everything[first : first + _LOOKED_AT_ONCE])
             held = JobFilter(ids=list(batch), statuses=sorted(HOLDS_CAPACITY))
             found = {job.id: job for job in (await self._backend.list_jobs(held, limit=len(batch))).items}
-            self._learn(batch, {job_id: job.lease for job_id, job in found.items() if job.lease is not None})
+            lost = self._learn(batch, {job_id: job.lease for job_id, job in found.items() if job.lease is not None})
+            await self._compare(lost)
 
     def _pause(self) -> float:
         """Until the next renewal, or until the first lease needs it, or ends."""
@@ -263,19 +266,55 @@ class LeaseKeeper:
             if not self._failed:
                 _log.warning("%d leases could not be renewed, trying again: %s", len(batch), str(error) or "no answer")
             return False
-        self._learn(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
+        lost = self._learn(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
+        try:
+            await self._compare(lost)
+        except QueueClosed:
+            raise
+        except Exception as error:  # the leases were renewed; only the reason for the loss of some is unknown
+            _log.debug("lost leases could not be compared with the store: %r", error)
         return True
 
-    def _learn(self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None) -> None:
-        """Takes in what the store knows of the leases it was asked about: all as before, or good until `deadline`."""
-        lost, called_off = [], []
+    async def _compare(self, lost: Mapping[str, Lease]) -> None:
+        """Logs an error if the store knows a lost job only by an earlier claim, or by another one of the same epoch.
+
+        Epochs of a job never go back. Only an older copy of the store has lower ones, and uses them again.
+        """
+        if not lost:
+            return
+        some = JobFilter(ids=sorted(lost)[:_COMPARED])
+        for job in (await self._backend.list_jobs(some, limit=_COMPARED)).items:
+            held = lost[job.id]
+            used_again = job.epoch == held.epoch and job.lease is not None and job.lease.token != held.token
+            if job.epoch < held.epoch or used_again:
+                _log.error(
+                    "the store went back: job %s was claimed here with epoch %d, and the store has %s epoch %d. An "
+                    "older copy of the store was restored. %d leases of this worker are refused, and nothing is "
+                    "written for them; the worker goes on with the copy",
+                    job.id,
+                    held.epoch,
+                    "another claim of" if used_again else "only",
+                    job.epoch,
+                    len(lost),
+                )
+                return
+
+    def _learn(
+        self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None
+    ) -> dict[str, Lease]:
+        """Takes in what the store knows of the leases it was asked about: all as before, or good until `deadline`.
+
+        Returns the leases that are lost.
+        """
+        lost: list[str] = []
+        called_off: list[str] = []
         with self._lock:
             for job_id, kept in asked.items():
                 now = self._kept.get(job_id)
-                if now is None or now.lease.epoch != kept.lease.epoch:
+                if now is None or not _same(now.lease, kept.lease):
                     continue  # dropped since, or claimed again: not the lease that was asked about
                 lease = found.get(job_id)
-                if lease is None or lease.epoch != kept.lease.epoch:
+                if lease is None or not _same(lease, kept.lease):
                     lost.append(job_id)
                     continue
                 if deadline is not None:
@@ -288,6 +327,7 @@ class LeaseKeeper:
             self._lost(lost)
         if called_off:
             self._cancelled(called_off)
+        return {job_id: asked[job_id].lease for job_id in lost}
 
     async def _tell_of_us_for_ever(self, beat: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -299,3 +339,8 @@ class LeaseKeeper:
             except Exception as error:  # for people only: no job depends on it
                 _log.debug("the heartbeat was not recorded: %r", error)
             await asyncio.sleep(self._interval or _BEAT)
+
+
+def _same(one: Lease, other: Lease) -> bool:
+    """Whether both are of the same claim; a restored store uses an epoch again, with another token."""
+    return one.epoch == other.epoch and one.token == other.token

@@ -260,7 +260,11 @@ class Shift:
                 self._hand_back(job)
 
     def _hand_back(self, job: Job) -> None:
-        """It was lost and is ours again, while its processor still goes on: nobody is to run it beside that."""
+        """It was lost and is ours again, while its processor still goes on: nobody is to run it beside that.
+
+        The lease keeper may not know of the loss yet: the new claim tells it.
+        """
+        self.crew.call_off(self.crew.runs_of([job.id]), "lost")
         reason = "an earlier run of this job has not ended yet in the worker that claimed it"
         later = max(self._worker.cancel_grace, 1.0)
         self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))

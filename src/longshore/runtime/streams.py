@@ -11,7 +11,7 @@ from typing import ParamSpec, Self, TypeVar
 
 from longshore.backends.checks import flag
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
-from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
+from longshore.core.errors import BackendUnavailable, CursorExpired, LongshoreError, QueueClosed
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Job, JobEvent
 from longshore.core.lifecycle import JobStatus
@@ -357,6 +357,10 @@ class JobStream:
                 events = await self._backend.read_events(place, _EVENTS_AT_ONCE)
             except QueueClosed:
                 raise
+            except CursorExpired as error:
+                _log.warning("the stream of %s missed events and goes on with new ones: %s", self.assignee_id, error)
+                self._disowned[job_id] = queue, await self._insist(self._backend.end_of_events)
+                continue
             except LongshoreError as error:  # it is read again with the next change
                 _log.debug("cannot read whether the worker was declared over: %r", error)
                 return

@@ -121,6 +121,8 @@ class Tail:
                 pause = _PAUSE
             except QueueClosed:
                 return
+            except CursorExpired:  # the next look says why, and goes on
+                continue
             except Exception as error:  # it must never fall silent: whatever is wrong may pass
                 _log.warning("the events cannot be read now, trying again: %s", error)
                 await asyncio.sleep(pause)
@@ -133,8 +135,8 @@ class Tail:
         cursor = self.cursor or await self._go_to_the_end()
         try:
             events = await self._backend.read_events(cursor, _AT_ONCE)
-        except CursorExpired:
-            _log.warning("events were removed before they were followed; going on with new ones")
+        except CursorExpired as error:
+            _log.warning("the server missed events and goes on with new ones: %s", error)
             events = await self._backend.read_events(await self._go_to_the_end(), _AT_ONCE)
         self._answered = monotonic()
         if events:
