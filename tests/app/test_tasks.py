@@ -478,6 +478,22 @@ def test_a_closed_harbor_can_be_entered_again_without_an_event_loop(tmp_path: Pa
             assert handle.result_sync() == 2 * number
 
 
+async def test_only_the_outermost_entry_closes_a_harbor() -> None:
+    # S3
+    harbor = Harbor("memory://")
+
+    @harbor.task
+    def work() -> None: ...
+
+    async with harbor:
+        async with harbor:
+            await work.enqueue()
+        await work.enqueue()
+        assert await harbor.run_until_empty() == 2
+    with pytest.raises(QueueClosed):
+        await work.enqueue()
+
+
 async def test_a_harbor_that_was_given_a_backend_cannot_open_that_again_and_says_what_to_do() -> None:
     # S3
     harbor = Harbor(connect("memory://"))

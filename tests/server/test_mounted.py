@@ -197,6 +197,31 @@ async def test_a_mounted_application_leaves_the_store_and_its_end_to_the_host(tm
     assert not [task for task in asyncio.all_tasks() if "_follow" in repr(task)]
 
 
+def test_a_mounted_application_follows_a_harbor_that_is_entered_again(tmp_path: Path) -> None:  # S2, S3
+    harbor = Harbor(f"sqlite:///{tmp_path}/jobs.db")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with harbor:
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.mount(PLACE, create_app(harbor))
+
+    async def once(jobs: int) -> None:
+        place = f"http://127.0.0.1{PLACE}"
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=place) as client,
+        ):
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await client.post("/v1/jobs", json={"type": "t"})).status_code == 202
+            assert len((await client.get("/v1/jobs")).json()["items"]) == jobs
+
+    for number in range(3):  # as three tests with a client each do
+        asyncio.run(once(number + 1))
+
+
 def test_a_mounted_application_serves_one_event_loop_after_another(tmp_path: Path) -> None:  # S2
     backend = connect(f"sqlite:///{tmp_path}/jobs.db")
     app = in_fastapi(create_app(backend), PLACE)

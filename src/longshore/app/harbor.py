@@ -78,6 +78,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         self.url = store if isinstance(store, str) else None
         self._connect = partial(connect, store, clock=clock, **options) if isinstance(store, str) else None
         self._entering = threading.Lock()
+        self._entries = 0
         self.backend = store if isinstance(store, Backend) else connect(store, clock=clock, **options)
         self._queue = _HarborQueue(self.backend)
         self._queues: list[Queue] = [self._queue]
@@ -377,6 +378,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
     def _reopen_if_closed(self) -> None:
         with self._entering:
             if not self._queue.closed:
+                self._entries += 1
                 return
             if self._connect is None:
                 raise QueueClosed(
@@ -388,20 +390,29 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
             self._queues = [self._queue]
             self._sending.use(self._queue)
             self._flows.use(self._queue)
+            self._entries = 1
+
+    def _leave(self) -> bool:
+        """Whether this was the last of the nested entries."""
+        with self._entering:
+            self._entries -= 1
+            return self._entries == 0
 
     async def __aenter__(self) -> Self:
         self._reopen_if_closed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        if self._leave():
+            await self.close()
 
     def __enter__(self) -> Self:
         self._reopen_if_closed()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close_sync()
+        if self._leave():
+            self.close_sync()
 
 
 class _HarborQueue(Queue):

@@ -16,6 +16,7 @@ except ImportError as error:
     raise MissingExtra("The server", "server") from error
 
 import longshore
+from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend
 from longshore.server import problems
 from longshore.server.access import Gate, GuardedRoute, OpenGate
@@ -63,7 +64,7 @@ ROUTERS: Sequence[APIRouter] = (
 
 
 def create_app(
-    backend: Backend,
+    backend: Backend | Harbor,
     *,
     options: ServerOptions | None = None,
     gate: Gate | None = None,
@@ -72,13 +73,16 @@ def create_app(
     """An application that serves this store; closed with its lifespan, and with it the store, if nobody else uses it.
 
     Mounted in another application it gets no lifespan: it starts with its first request, and ends when the host closes
-    the store. Its links, redirects and cookies keep to the path of the mount.
+    the store. Its links, redirects and cookies keep to the path of the mount. Given a harbor, it follows the harbor
+    when that is closed and entered again.
 
     Without a `gate` whoever reaches it may do everything: serve it on a loopback address only. `routers` are served
     besides ours, and each of their routes must declare its scope as well.
     """
-    if not isinstance(backend, Backend):
-        raise InvalidArgument("backend", f"must be what connect(url) returns, not {type(backend).__name__}")
+    if not isinstance(backend, Backend | Harbor):
+        raise InvalidArgument(
+            "backend", f"must be what connect(url) returns, or a Harbor, not {type(backend).__name__}"
+        )
     chosen = options or ServerOptions()
     platform = Platform(backend, chosen)
 

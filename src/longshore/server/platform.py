@@ -34,8 +34,8 @@ class Platform:
     harbor: Harbor
     """Where flows are asked after; it has no tasks."""
 
-    def __init__(self, backend: Backend, options: ServerOptions) -> None:
-        self.backend = backend
+    def __init__(self, store: Backend | Harbor, options: ServerOptions) -> None:
+        self._store = store
         self.options = options
         self.figures = Figures()
         self.notes = Notes()
@@ -46,12 +46,16 @@ class Platform:
         self._make()
 
     def _make(self) -> None:
-        """All that belongs to one event loop."""
+        """All that belongs to one event loop, and to one opening of a harbor."""
+        self.backend = self._present_backend()
         self.desk = SubmissionDesk(self.backend)
         self.tail = Tail(self.backend, self.figures.heard)
         self.changes = Changes(self.backend)
         self.replays = Replays(self.changes.server)
         self._streams = 0
+
+    def _present_backend(self) -> Backend:
+        return self._store.backend if isinstance(self._store, Harbor) else self._store
 
     async def _start(self) -> None:
         if self._loop is not None:
@@ -64,7 +68,8 @@ class Platform:
 
     async def begin(self) -> None:
         """Starts if nothing else did: a mounted application gets no lifespan. The store is its host's to close."""
-        if self._loop is asyncio.get_running_loop() and (self.closing or not self.tail.ended):
+        started_here = self._loop is asyncio.get_running_loop() and self.backend is self._present_backend()
+        if started_here and (self.closing or not self.tail.ended):
             return
         await self._start()
         for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, whatever is open here

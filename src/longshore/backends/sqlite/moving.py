@@ -189,8 +189,13 @@ class EnteredFile(SQLHouse):
                 f"{old.name} was moved to {self.name} before, and has gone on since: "
                 f"{old.next_event - known['next_event']} events stay behind"
             )
-        self._unfinished.unlink(missing_ok=True)
+        self._remove_unfinished()
         return Begun.FINISHED
+
+    def _remove_unfinished(self) -> None:
+        """The file has its own name by now, and its log was emptied before it was closed."""
+        for suffix in ("-wal", "-shm", ""):
+            Path(f"{self._unfinished}{suffix}").unlink(missing_ok=True)
 
     def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
         bounds = (block.start, block.stop)
@@ -224,7 +229,7 @@ class EnteredFile(SQLHouse):
             os.link(self._unfinished, self._path)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise MoveRefused(f"{self.name} was made while the move went on; remove one of the two files") from None
-        self._unfinished.unlink()
+        self._remove_unfinished()
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
