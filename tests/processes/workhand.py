@@ -46,6 +46,10 @@ async def on_the_loop(job: RunningJob) -> str:
         _NEVER.wait(job.data)
     elif job.type == "holds the interpreter" and job.executions == 1:
         hold_the_interpreter(job.data)
+    elif job.type == "shows its lease":
+        assert job.record.lease is not None
+        tell("claimed", job.id, job.epoch, job.record.lease.token)
+        await asyncio.sleep(job.data)
     tell("finished", job.id, job.epoch)
     return "done"
 

@@ -183,8 +183,8 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
             _, log, _, _ = _found(connection, server, schema)
     if server.log not in (None, log):
         _log.error(
-            "PostgreSQL at %s was replaced by an older copy%s. Its event log begins again as %s: older cursors and "
-            "leases are refused, and what was stored after the copy was made is gone",
+            "PostgreSQL at %s was replaced by an older copy%s. A new event log %s begins: older cursors "
+            "and leases given after the copy was made are refused, and what was stored after that is gone",
             server.name,
             f" (this process committed transaction {server.committed}; the next one is {following})"
             if following <= server.committed
