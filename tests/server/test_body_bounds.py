@@ -1,10 +1,11 @@
-"""Large bodies are bounded while they arrive: in values, in levels, and in the memory of all that are in flight."""
+"""Bodies are bounded while they arrive: large ones in values and levels, all in the memory that they use together."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from random import Random
 from typing import Any
 
@@ -13,9 +14,20 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
 from longshore.core.patience import LARGE
 from longshore.server import bodies
-from longshore.server.metering import MOST_LEVELS, PER_BYTE, BodyMemory, ValueCounter
+from longshore.server.metering import (
+    MOST_LEVELS,
+    PER_BYTE,
+    PER_CONTAINER,
+    PER_VALUE,
+    SMALL,
+    BodyMemory,
+    Meter,
+    ValueCounter,
+    most_for_values,
+)
 from longshore.server.options import MEGABYTE, ServerOptions
 from longshore.server.refusals import Overloaded, TooLarge
 from longshore.server.routes import store
@@ -24,6 +36,7 @@ from tests.server.conftest import Serve
 
 JSON = {"content-type": "application/json"}
 CHUNK = 64 * 1024
+MARK = "marked by this test"
 
 
 class Sent:
@@ -194,7 +207,7 @@ async def test_a_large_body_in_another_encoding_than_utf_8_is_refused(quick: htt
 
 
 def memory_of(client: httpx.AsyncClient) -> BodyMemory:
-    """What the large bodies of a client's server hold."""
+    """What the bodies of a client's server hold."""
     transport = client._transport
     assert isinstance(transport, httpx.ASGITransport)
     found: BodyMemory = transport.app.state.body_memory  # type: ignore[attr-defined]  # the one it was made with
@@ -217,21 +230,113 @@ async def test_twelve_hostile_bodies_at_once_hold_no_more_than_the_memory_for_bo
     assert max(body.read for body in sent) < 1 * MEGABYTE
 
 
-async def test_a_large_body_waits_for_memory_and_a_small_one_does_not(memory: Backend, serve: Serve) -> None:  # X3
+async def test_many_bodies_below_256_kib_at_once_hold_no_more_than_the_memory_for_bodies(
+    memory: Backend, serve: Serve
+) -> None:  # X3
+    most = 40 * MEGABYTE
+    client = await serve(memory, options=ServerOptions(max_body_memory=most))
+    dense = b'{"type":"t","data":[' + b"[]," * 85_000 + b"[]]}"
+    assert len(dense) < LARGE
+    answers = await asyncio.gather(*(client.post("/v1/jobs", content=dense, headers=JSON) for _ in range(4)))
+    assert {answer.status_code for answer in answers} == {202}, "each waits for its turn"
+    assert 85_000 * PER_CONTAINER <= memory_of(client).peak <= most
+    assert memory_of(client).held == 0
+
+
+async def test_a_body_in_pieces_holds_an_estimate_for_all_of_it_from_its_first_piece_on() -> None:  # X3
+    held = BodyMemory(64 * MEGABYTE)
+    meter = Meter(held, 1_000_000, is_json=True)
+    piece = b"[]," * 10_000
+    await meter.read(piece, 6 * len(piece), 1)
+    whole = PER_BYTE * 6 * len(piece) + most_for_values(6 * piece)
+    assert whole <= held.held <= whole + 6 * PER_VALUE
+    await meter.read(piece, 6 * len(piece), 1)
+    assert held.held <= whole + 6 * PER_VALUE
+    meter.settle()
+    assert held.held == PER_BYTE * 2 * len(piece) + 2 * most_for_values(piece), "the rest did not come"
+    meter.close()
+    assert held.held == 0
+
+
+def test_the_estimate_of_a_small_body_is_never_less_than_the_exact_count(seed: int) -> None:  # X3
+    chance = Random(seed)
+    for _ in range(300):
+        text = json.dumps(anything(chance), separators=(",", ":")).encode()
+        counter = ValueCounter(10**9)
+        counter.feed(text)
+        exact = PER_VALUE * counter.values + (PER_CONTAINER - PER_VALUE) * counter.containers
+        assert most_for_values(text) >= exact, text
+
+
+@pytest.mark.parametrize("size", [2 * MEGABYTE, LARGE - 100])
+async def test_a_body_waits_for_memory_and_a_small_one_has_a_reserve(
+    memory: Backend, serve: Serve, size: int
+) -> None:  # X3
     client = await serve(memory)
     held = memory_of(client)
-    await held.take(512 * MEGABYTE, 1)
-    body = Sent(b'{"type":"t","data":"', b"a", b'"}', 2 * MEGABYTE)
-    large = asyncio.ensure_future(client.post("/v1/jobs", content=body, headers=JSON))
-    small = await client.post("/v1/jobs", json={"type": "t", "data": "a" * (LARGE - 100)})
+    await held.take(448 * MEGABYTE, 1)  # 7/8 of it, all that larger bodies may use
+    body = Sent(b'{"type":"t","data":"', b"a", b'"}', size)
+    waits = asyncio.ensure_future(client.post("/v1/jobs", content=body, headers=JSON))
+    await until(lambda: body.read > 0)
+    small = await client.post("/v1/jobs", json={"type": "t", "data": "a" * (SMALL - 100)})
     assert small.status_code == 202
-    await until(lambda: body.read >= LARGE)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert (large.done(), body.read <= LARGE + 2 * CHUNK) == (False, True), "it is not read before there is memory"
-    held.give_back(512 * MEGABYTE)
-    assert (await large).status_code == 202
+    assert (waits.done(), body.read <= 2 * CHUNK) == (False, True), "it is not read before there is memory"
+    held.give_back(448 * MEGABYTE)
+    assert (await waits).status_code == 202
     assert held.held == 0
+
+
+async def test_small_bodies_wait_only_for_one_another() -> None:  # X3
+    held = BodyMemory(80)
+    await held.take(70, 1)
+    large = asyncio.ensure_future(held.take(30, 10))
+    await asyncio.sleep(0)
+    await held.take(10, 1, small=True)
+    small = asyncio.ensure_future(held.take(5, 10, small=True))
+    await asyncio.sleep(0)
+    assert (large.done(), small.done()) == (False, False)
+    held.give_back(10, small=True)
+    await small
+    assert not large.done()
+    held.give_back(70)
+    await large
+    assert held.held == 35
+
+
+async def test_what_a_body_was_parsed_to_is_released_before_the_store_works(
+    memory: Backend, serve: Serve
+) -> None:  # X3
+    client = await serve(memory)
+    stored: list[int] = []
+    store_jobs = memory.enqueue_new_jobs
+
+    async def watched(jobs: Sequence[Job]) -> list[str]:
+        stored.append(sum(1 for found in gc.get_objects() if type(found) is list and found == [MARK]))
+        return await store_jobs(jobs)
+
+    memory.enqueue_new_jobs = watched  # type: ignore[method-assign]  # looks, and does what it did
+    one = f'{{"type":"t","data":[["{MARK}"],["{MARK}"]]}}'
+    assert (await client.post("/v1/jobs", content=one, headers=JSON)).status_code == 202
+    assert (await client.post("/v1/jobs/batch", content=f'{{"jobs":[{one}]}}', headers=JSON)).status_code == 202
+    assert stored == [0, 0]
+
+
+def test_free_memory_is_returned_after_much_was_held_and_not_after_each_small_body() -> None:  # X3, X5
+    returned: list[int] = []
+    held = BodyMemory(512 * MEGABYTE)
+    held.when_idle = lambda: returned.append(held.held)
+    held.take_more(0, 10_000)
+    for _ in range(3):
+        held.take_more(10_000, 20_000)
+        held.give_back(20_000)
+    assert returned == []
+    held.take_more(10_000, 100 * MEGABYTE)
+    held.give_back(100 * MEGABYTE)
+    assert returned == [10_000], "although a worker waits for jobs, and its body is held"
+    held.give_back(10_000)
+    assert returned == [10_000]
 
 
 async def test_a_large_body_for_which_there_is_no_memory_is_to_come_again(memory: Backend, serve: Serve) -> None:  # X3
@@ -245,7 +350,7 @@ async def test_a_large_body_for_which_there_is_no_memory_is_to_come_again(memory
 
 
 async def test_memory_is_given_in_the_order_in_which_it_is_asked_for() -> None:  # X3
-    held = BodyMemory(100)
+    held = BodyMemory(114)  # 14 of which are for small bodies
     await held.take(90, 1)
     first = asyncio.ensure_future(held.take(50, 10))
     await asyncio.sleep(0)

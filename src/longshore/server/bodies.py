@@ -26,6 +26,11 @@ class StrictRequest(Request):
         return read
 
 
+def release(request: Request) -> None:
+    """Empties what the body was parsed to, once jobs are made of it: the framework keeps it until the answer."""
+    request.state.body.clear()
+
+
 def _strict(body: bytes) -> Any:
     try:
         return read_json("body", body)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.names import new_id
+from longshore.core.patience import LARGE
 from longshore.runtime.logs import request_id
 from longshore.safe_logging import logger
 from longshore.server import problems
@@ -203,11 +204,14 @@ class _Body:
         self._seen += len(chunk)
         if self._seen > self._most:
             raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
+        self._complete = not message.get("more_body", False)
         if chunk:
             asked_at = asyncio.get_running_loop().time()
-            await self._meter.read(chunk, self._length, self._patience_for_memory)
+            expected = self._seen if self._complete else self._length or LARGE
+            await self._meter.read(chunk, expected, self._patience_for_memory)
             self._deadline += asyncio.get_running_loop().time() - asked_at  # the client is not slow while we wait
-        self._complete = not message.get("more_body", False)
+        if self._complete:
+            self._meter.settle()
         return message
 
 

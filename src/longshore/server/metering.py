@@ -70,68 +70,93 @@ class ValueCounter:
         return outside
 
 
-class BodyMemory:
-    """The memory for large bodies that are read or worked on at once: the next one waits until there is enough.
+SMALL = 16 * 1024
+"""Bytes of a body below which it may use the reserve: renewals and results of workers, and most jobs, are smaller."""
+_RESERVE = 8
+"""One part in so many of the memory is for small bodies alone."""
+_MUCH, _LITTLE = 8 * 1024 * 1024, 1024 * 1024
+"""Bytes held: after much it is worth while to return free memory to the system, as soon as little is held."""
+_Waiting = deque[tuple[int, asyncio.Future[None]]]
 
-    What a body takes is an estimate. One is always let in: how large it may be is bounded elsewhere.
+
+class BodyMemory:
+    """The memory for all bodies that are read or worked on at once: the next one waits until there is enough.
+
+    What a body takes is an estimate. Small bodies have a reserve, and do not wait behind larger ones. Of each kind one
+    is always let in: how large it may be is bounded elsewhere.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self.held = 0
+        # each of these has two places: for larger bodies, and for small ones
+        self._most = (most - most // _RESERVE, most)
+        self._held = [0, 0]
+        self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
         self.peak = 0
+        self._was_much = False
         self.when_idle: Callable[[], object] | None = None
-        """Called when nothing is held any more."""
+        """Called when little is held, after much was."""
 
-    async def take(self, amount: int, patience: float) -> None:
-        """Waits until so much is free, in the order of those who ask; Overloaded after so many seconds."""
-        if not self._waiting and self._fits(amount):
-            self._hold(amount)
+    @property
+    def held(self) -> int:
+        """Bytes for all bodies."""
+        return self._held[0] + self._held[1]
+
+    async def take(self, amount: int, patience: float, *, small: bool = False) -> None:
+        """Waits until so much is free, in the order of requests; Overloaded after so many seconds."""
+        waiting = self._waiting[small]
+        if not waiting and self._fits(amount, small):
+            self._hold(amount, small)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, turn))
+        waiting.append((amount, turn))
         try:
             async with asyncio.timeout(patience):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():  # it came in the same moment
-                self.give_back(amount)
-            self._waiting = deque(one for one in self._waiting if one[1] is not turn)
+                self.give_back(amount, small=small)
+            elif (amount, turn) in waiting:
+                waiting.remove((amount, turn))
             self._go_on()
             if isinstance(error, TimeoutError):
                 raise Overloaded(_SPENT) from None
             raise
 
-    def take_more(self, held: int, amount: int) -> None:
+    def take_more(self, held: int, amount: int, *, small: bool = False) -> None:
         """More for a body that holds so much already, without waiting; Overloaded if others take the rest."""
-        if self.held > held and self.held + amount > self._most:
+        if self._held[small] > held and self.held + amount > self._most[small]:
             raise Overloaded(_SPENT)
-        self._hold(amount)
+        self._hold(amount, small)
 
-    def give_back(self, amount: int) -> None:
-        """A body is done with."""
-        self.held -= amount
+    def give_back(self, amount: int, *, small: bool = False) -> None:
+        """A body, or a part of it, is released."""
+        self._held[small] -= amount
         self._go_on()
-        if self.held == 0 and self.when_idle is not None:
-            self.when_idle()
+        if self._was_much and self.held < _LITTLE:
+            self._was_much = False
+            if self.when_idle is not None:
+                self.when_idle()
 
-    def _fits(self, amount: int) -> bool:
-        return self.held == 0 or self.held + amount <= self._most
+    def _fits(self, amount: int, small: bool) -> bool:
+        return self._held[small] == 0 or self.held + amount <= self._most[small]
 
-    def _hold(self, amount: int) -> None:
-        self.held += amount
-        self.peak = max(self.peak, self.held)
+    def _hold(self, amount: int, small: bool) -> None:
+        self._held[small] += amount
+        held = self.held
+        self.peak = max(self.peak, held)
+        self._was_much = self._was_much or held > _MUCH
 
     def _go_on(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            amount, turn = self._waiting.popleft()
-            if not turn.done():
-                self._hold(amount)
-                turn.set_result(None)
+        for small in (True, False):
+            waiting = self._waiting[small]
+            while waiting and self._fits(waiting[0][0], small):
+                amount, turn = waiting.popleft()
+                if not turn.done():
+                    self._hold(amount, small)
+                    turn.set_result(None)
 
 
-_SPENT = "the memory of this server for large bodies is in use; send it again in a moment"
+_SPENT = "the memory of this server for request bodies is in use; send it again in a moment"
 PER_BYTE = 6
 """Bytes of memory for each byte of a body: as sent, as text, as values, and as written for the store."""
 PER_VALUE = 64
@@ -139,46 +164,75 @@ PER_CONTAINER = 240
 """Bytes of memory for a value, and for a list or an object: what the interpreter takes for each."""
 
 
-class Meter:
-    """One body: its bytes are taken from the memory before they are read, and its values as they are counted.
+def most_for_values(text: bytes) -> int:
+    """Bytes of memory for the values in JSON or a part of it, at most: what looks like a value in a string counts too.
 
-    A body of less than `LARGE` takes nothing: there are no more of these than connections.
+    This is right in every encoding, and takes a microsecond for a kilobyte.
+    """
+    containers = text.count(b"[") + text.count(b"{")
+    return PER_CONTAINER * containers + PER_VALUE * (1 + text.count(b",") + text.count(b":"))
+
+
+class Meter:
+    """One body: an estimate for all of it is taken from the memory with its first chunk, and more where that is short.
+
+    The values of a body of `LARGE` or more are counted exactly, and bounded.
     """
 
     def __init__(self, memory: BodyMemory, most_values: int, *, is_json: bool) -> None:
         self._memory = memory
-        self._counter = ValueCounter(most_values) if is_json else None
-        self._small: list[bytes] | None = []
+        self._most_values = most_values
+        self._is_json = is_json
+        self._begun: list[bytes] | None = [] if is_json else None
+        """The chunks of a body that is not large yet."""
+        self._counter: ValueCounter | None = None
         self._size = 0
-        self._bytes = 0
+        self._for_values = 0
         self._held = 0
+        self._small = False
 
     async def read(self, chunk: bytes, expected: int, patience: float) -> None:
-        """One more chunk of a body that is announced to have so many bytes; 0 if that is unknown."""
+        """One more chunk of a body that is expected to have so many bytes."""
         self._size += len(chunk)
-        if self._small is not None:
-            self._small.append(chunk)
+        expected = max(expected, self._size)
+        if self._is_json:
+            self._for_values += most_for_values(chunk)
+        if self._held == 0:
+            amount = PER_BYTE * expected
+            if expected < LARGE:  # the rest is expected to be like the first chunk
+                amount += self._for_values * expected // len(chunk)
+            self._small = expected < SMALL
+            await self._memory.take(amount, patience, small=self._small)
+            self._held = amount
+        if self._is_json:
+            self._count_if_large(chunk)
+        needed = PER_BYTE * expected + self._for_values
+        if needed > self._held:
+            self._memory.take_more(self._held, needed - self._held, small=self._small)
+            self._held = needed
+
+    def _count_if_large(self, chunk: bytes) -> None:
+        if self._begun is not None:
+            self._begun.append(chunk)
             if self._size < LARGE:
                 return
-            chunk, self._small = b"".join(self._small), None
-            self._bytes = max(expected, self._size)
-            await self._memory.take(PER_BYTE * self._bytes, patience)
-            self._held = PER_BYTE * self._bytes
-        if self._size > self._bytes:  # its length was not announced
-            self._take_more(PER_BYTE * (self._size - self._bytes))
-            self._bytes = self._size
-        if self._counter is not None:
-            before = self._counter.values, self._counter.containers
-            self._counter.feed(chunk)
-            values, containers = self._counter.values - before[0], self._counter.containers - before[1]
-            self._take_more(PER_VALUE * values + (PER_CONTAINER - PER_VALUE) * containers)
+            chunk, self._begun = b"".join(self._begun), None
+            self._counter = ValueCounter(self._most_values)
+        counter = self._counter
+        if counter is not None:
+            counter.feed(chunk)
+            self._for_values = PER_VALUE * counter.values + (PER_CONTAINER - PER_VALUE) * counter.containers
 
-    def _take_more(self, amount: int) -> None:
-        self._memory.take_more(self._held, amount)
-        self._held += amount
+    def settle(self) -> None:
+        """The body is complete: gives back what was taken beyond its estimate."""
+        self._begun = None
+        self._give_back_beyond(PER_BYTE * self._size + self._for_values)
 
     def close(self) -> None:
         """Gives back all that it took."""
-        if self._held:
-            self._memory.give_back(self._held)
-            self._held = 0
+        self._give_back_beyond(0)
+
+    def _give_back_beyond(self, needed: int) -> None:
+        if self._held > needed:
+            amount, self._held = self._held - needed, needed
+            self._memory.give_back(amount, small=self._small)

@@ -25,7 +25,7 @@ class ServerOptions:
     max_values: int = 1_000_000
     """Values and keys in the JSON of a large body: each takes up to 240 bytes of memory once it is parsed."""
     max_body_memory: int = 512 * MEGABYTE
-    """Bytes for all large bodies (256 KiB or more) in flight: an estimate, see `metering.py`; the next one waits."""
+    """Bytes for all bodies in flight: an estimate, see `metering.py`; the next one waits."""
     body_patience: float = 30.0
     """Seconds a body may take, and one more for every 64 KiB it is announced to have; and as long for memory."""
     max_streams: int = 200

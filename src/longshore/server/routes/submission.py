@@ -17,6 +17,7 @@ from longshore.core.payload import compact_patiently
 from longshore.server.accepting import fingerprint
 from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
 from longshore.server.beside import beside_the_loop
+from longshore.server.bodies import release
 from longshore.server.making import Patterns
 from longshore.server.models.new_jobs import Accepted, AcceptedJobs, NewJob, NewJobs
 from longshore.server.models.problems import refusals
@@ -67,6 +68,8 @@ async def submit_job(
     caller.check_queue(body.queue)
     made = (body, request, idempotency_key)
     job = await beside_the_loop(_one_job, *made) if request.state.large else _one_job(*made)
+    body.data = None
+    release(request)
     await check_kinship(here.backend, caller, [job])
     here.heaviest.came_in([job])
     with submitting(request, with_results_within(caller, [job])) as (told,):
@@ -94,6 +97,8 @@ async def submit_jobs(
     _check_one_key(request)
     made = (body, request, caller, idempotency_key)
     jobs = await beside_the_loop(_all_jobs, *made) if request.state.large else _all_jobs(*made)
+    body.jobs.clear()
+    release(request)
     await check_kinship(here.backend, caller, jobs)
     here.heaviest.came_in(jobs)
     with submitting(request, with_results_within(caller, jobs)) as told:
