@@ -12,6 +12,7 @@ import pytest
 
 from longshore import Job, JobStatus, Queue, connect
 from longshore.backends.contract import Backend, Outcome
+from longshore.backends.remote.records.facts import FACTS
 from longshore.core.clock import HeldClock
 from longshore.core.filtering import JobFilter
 from longshore.core.job import Lease
@@ -257,6 +258,8 @@ async def test_doctor_and_explain_name_the_step(
         explained = await queue.explain(job_id)
         assert words in str(explained)
         assert explained.reasons[0].details["clock_step_seconds"] == step
+        facts = await backend.facts_about(job_id)
+        assert FACTS.read("facts", FACTS.write("facts", facts)).clock_step == facts.clock_step  # over HTTP, too
     machine.passes(25 * HOUR)
     await backend.reclaim_expired_leases()
     assert [f.level for f in await check_up(queue) if f.check == "clock"] == ["ok"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from longshore.backends.remote.forms import FLAG, TIME, Form, Json, stored_time, write_time
 from longshore.backends.remote.records.jobs import JOB, read_job, write_job
 from longshore.backends.remote.records.queues import read_rate, write_rate
-from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record
+from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
+from longshore.core.clock import ClockStep
 from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
 from longshore.core.lifecycle import JobStatus
 
@@ -61,6 +62,9 @@ def _write_facts(_: str, facts: Facts) -> dict[str, Any]:
         ],
         "recent_ends": [write_time(end) for end in facts.recent_ends],
         "given_back": facts.given_back,
+        "clock_step": None
+        if facts.clock_step is None
+        else {"at": write_time(facts.clock_step.at), "seconds": facts.clock_step.by.total_seconds()},
     }
 
 
@@ -93,7 +97,12 @@ def _read_facts(_: str, told: Json) -> Facts:
         ),
         given_back=told.get("given_back", ""),
         recent_ends=tuple(datetime.fromisoformat(end) for end in told.get("recent_ends", ())),
+        clock_step=_read_clock_step(told.get("clock_step")),
     )
+
+
+def _read_clock_step(told: Json) -> ClockStep | None:
+    return None if told is None else ClockStep(datetime.fromisoformat(told["at"]), timedelta(seconds=told["seconds"]))
 
 
 FACTS: Form[Facts] = Form(
@@ -115,5 +124,6 @@ FACTS: Form[Facts] = Form(
         workers={"type": "array", "items": {"type": "object"}},
         recent_ends={"type": "array", "items": TIME.schema},
         given_back=WORD,
+        clock_step=or_null({"type": "object"}),
     ),
 )
