@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import apsw
 import httpx
 import pytest
 
@@ -428,6 +430,94 @@ async def test_a_copy_of_a_store_in_use_made_by_another_program_raises_no_alarm(
         own.close()
     async with SQLiteBackend(tmp_path / "copy.db") as copy:
         assert (await copy.get_job("j")).id == "j"
+    assert not lost_logs(caplog)
+
+
+# -- R1: a backup put in place beside the log of the file before it
+
+
+def copy_in_use(path: Path, copy: Path) -> None:
+    """What `sqlite3 jobs.db ".backup copy.db"` does while a process writes the store."""
+
+    async def run() -> None:
+        async with SQLiteBackend(path) as backend:
+            await backend.enqueue_job(Job(type="t"))
+            source, target = backend.new_connection(), apsw.Connection(str(copy))
+            with target.backup("main", source, "main") as step:
+                step.step(-1)
+            target.close()
+            source.close()
+
+    asyncio.run(run())
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("backup", "put"),
+    [
+        ("longshore backup", "mv"),
+        ("longshore backup", "cp"),
+        ("copy of a stopped store", "mv"),
+        ("copy of a stopped store", "cp"),
+        ("copy of a store in use", "mv"),
+    ],
+)
+def test_a_backup_beside_the_log_of_the_file_before_it_is_refused_and_stays_whole(
+    backup: str, put: str, tmp_path: Path
+) -> None:
+    # R1
+    path, copy, away = tmp_path / "jobs.db", tmp_path / "copy.db", tmp_path / "away"
+    asyncio.run(fill(path, 3))
+    if backup == "longshore backup":
+        assert longshore("backup", "--url", f"sqlite:///{path}", str(copy)).code == 0
+    elif backup == "copy of a stopped store":
+        shutil.copy(path, copy)
+    else:
+        copy_in_use(path, copy)
+    enqueue_and_be_killed(path)
+    if put == "mv":
+        copy.rename(path)
+    else:
+        shutil.copy(copy, path)
+    before = sizes(tmp_path)
+    for command in (["list"], ["enqueue", "t"], ["doctor"]):
+        done = longshore(*command, "--url", f"sqlite:///{path}")
+        assert done.code != 0, (command, done)
+        assert "jobs.db-wal belongs to another file than jobs.db" in done.err
+        assert "move jobs.db-wal and jobs.db-shm away, then start again" in done.err
+    assert sizes(tmp_path) == before
+    away.mkdir()
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").rename(away / f"jobs.db{suffix}")
+    asyncio.run(use_as_a_worker_does(path))
+    with apsw.Connection(str(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert longshore("show", "j0", "--url", f"sqlite:///{path}").code == 0
+
+
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_a_store_copied_or_moved_together_with_its_log_after_a_kill_keeps_every_job(
+    sessions: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # R1, R7
+    path = tmp_path / "jobs.db"
+    for _ in range(sessions):
+        asyncio.run(use_as_a_worker_does(path))
+    enqueue_and_be_killed(path)
+    for number in range(3):
+        target = tmp_path / str(number) / "jobs.db"
+        target.parent.mkdir()
+        for suffix in ("", "-wal"):
+            (shutil.move if number == 1 else shutil.copy)(f"{path}{suffix}", f"{target}{suffix}")
+        if number == 0:  # the copy is used, and killed again
+            enqueue_and_be_killed(target)
+        assert longshore("list", "--url", f"sqlite:///{target}").out.count("writer") >= 3
+        if number == 1:
+            enqueue_and_be_killed(target)
+            path = target
     assert not lost_logs(caplog)
 
 

@@ -18,7 +18,7 @@ import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
-from longshore.backends.sqlite.closing import keep_log, log_is_missing, was_left_open
+from longshore.backends.sqlite.closing import keep_log, log_is_missing, mark_open, refuse_foreign_log, was_left_open
 from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
@@ -81,6 +81,7 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
 def check_read_only(path: Path, *, busy_seconds: float) -> None:
     """Refuses a file that is not a store of this version; its schema cannot be brought up to date here."""
     _refuse_odd_places(path)
+    refuse_foreign_log(path)
     with explained(path):
         connection = open_read_only(path, busy_seconds=busy_seconds)
         try:
@@ -118,6 +119,8 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     _refuse_odd_places(path)
     if not create and not path.exists():
         raise BackendUnavailable(f"there is no {path}; look at the address, or make it with longshore migrate")
+    if vfs is None:
+        refuse_foreign_log(path)
     with explained(path):
         log_missing = vfs is None and log_is_missing(path)
         if vfs is None:
@@ -136,6 +139,9 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
                 )
             connection.pragma("synchronous", "FULL")
             log_lost = log_missing and was_left_open(connection, path)
+            if vfs is None and 0 < int(connection.pragma("user_version")) < len(MIGRATIONS):
+                with contextlib.suppress(apsw.SQLError):  # a schema from before the mark
+                    mark_open(connection, path)
             for migration in MIGRATIONS:
                 _apply(connection, migration)
             return log_lost

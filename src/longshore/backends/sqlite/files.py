@@ -80,8 +80,9 @@ class InPlace:
 
 
 _MOVED = (
-    "was removed or replaced while it was in use. Nothing is acknowledged any more: restore the file, then restart all "
-    "processes that use it"
+    "was removed or replaced while it was in use. Nothing is acknowledged any more: stop all processes that use it, "
+    "put the file back or restore a backup, then restart them. Before a backup is restored, move the old file's -wal "
+    "and -shm away"
 )
 
 
