@@ -1,4 +1,4 @@
-"""An older copy of a store is restored in place under a live worker, listener and server: each says so."""
+"""An older copy of a store is restored in place under a live worker, listener, stream and server: each says so."""
 
 # R4, F32
 from __future__ import annotations
@@ -16,6 +16,7 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
 from longshore.server.tail import Tail
+from tests.runtime.streaming import receive_ids
 from tests.runtime.working import comes_to, until, working
 
 LEASE = 0.6
@@ -107,3 +108,22 @@ async def test_a_server_says_that_the_log_went_back_and_follows_new_events(
     assert [event.job_id for event in heard if not (event.job_id or "").startswith("lost")] == ["new"]
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1, caplog.text
+
+
+async def test_a_stream_says_that_the_log_went_back_and_frees_the_slot_of_a_disowned_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "jobs.db"
+    async with Queue(SQLiteBackend(path)) as queue, Queue(SQLiteBackend(path)) as elsewhere:
+        await queue.add("x", job_id="a")
+        copy(path, tmp_path / "copy")
+        for number in range(10):
+            await elsewhere.add("x", job_id=f"lost {number}", delay=3_600)
+        async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
+            assert await receive_ids(stream) == ["a"]
+            await elsewhere.cancel_jobs(job_ids=["a"])
+            await elsewhere.acknowledge_cancellation("a", False)
+            await until(lambda: "a" in stream._disowned)
+            copy(tmp_path / "copy", path)
+            assert await receive_ids(stream) == ["a"]
+            assert "a stream of worker-1 missed events" in caplog.text

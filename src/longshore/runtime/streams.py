@@ -358,8 +358,10 @@ class JobStream:
             except QueueClosed:
                 raise
             except CursorExpired as error:
-                _log.warning("the stream of %s missed events and goes on with new ones: %s", self.assignee_id, error)
-                self._disowned[job_id] = queue, await self._insist(self._backend.end_of_events)
+                _log.warning(
+                    "a stream of %s missed events and frees the slot of %s: %s", self.assignee_id, job_id, error
+                )
+                self._forget([job_id])  # a restored copy does not know that the job was disowned
                 continue
             except LongshoreError as error:  # it is read again with the next change
                 _log.debug("cannot read whether the worker was declared over: %r", error)
