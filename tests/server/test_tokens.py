@@ -294,7 +294,7 @@ def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(mon
     assert len(kept._counts) == 3
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1") != neighbourhood("2001:db8:0:1::1")
     assert neighbourhood("10.0.0.1") != neighbourhood("10.0.0.2")
-    assert len(neighbourhood("a" * 60_000)) < 100  # a proxy on this machine may hand on anything
+    assert neighbourhood("a" * 60_000) == neighbourhood("junk")  # X5: a trusted proxy may forward anything
     for number in range(failures.ALLOWED):
         kept.note(f"2001:db8::{number:x}")
     with pytest.raises(TooMany):

@@ -72,7 +72,7 @@ def _walk(path: str, value: object, depth: int) -> None:
             raise InvalidArgument(path, f"holds a lone surrogate at position {found.start()}, which is not valid text")
     elif isinstance(value, int):
         if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
-            raise InvalidArgument(path, "is an integer beyond 64 bits; pass it as text")
+            raise InvalidArgument(path, "is an integer beyond 64 bits; use a smaller number, or text")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise InvalidArgument(path, f"is {value}, which JSON does not have; pass None or text")

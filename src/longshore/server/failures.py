@@ -15,8 +15,8 @@ ALLOWED = 10
 WINDOW = 60.0
 _MOST_REMEMBERED = 10_000
 """Addresses; the one not heard of for the longest is forgotten first."""
-_LONGEST = 64
-"""Characters of one: a proxy on this machine hands on what it was told."""
+_NO_ADDRESS = "no address"
+"""Callers whose proxy sent something else than an address count as one."""
 
 
 class Failures:
@@ -43,7 +43,7 @@ def neighbourhood(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return address[:_LONGEST]
+        return _NO_ADDRESS
     if parsed.version == 6 and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)
