@@ -176,6 +176,16 @@ async def test_a_large_body_that_is_nested_too_deeply_is_refused_while_it_is_rea
     assert (parsed, body.read < LARGE + 2 * CHUNK) == ([], True)
 
 
+@pytest.mark.parametrize("kinds", [("application/json", "text/plain"), ("text/plain", "application/json")])
+async def test_a_second_content_type_does_not_hide_a_body_from_the_count(
+    quick: httpx.AsyncClient, parsed: list[int], kinds: tuple[str, str]
+) -> None:  # X3
+    body = Sent(b'{"type":"t","data":[', b"[],", b"0]}", 6 * MEGABYTE)
+    answer = await quick.post("/v1/jobs", content=body, headers=[("content-type", kind) for kind in kinds])
+    assert answer.status_code in (413, 415), answer.text
+    assert (parsed, body.read < 4 * MEGABYTE) == ([], True)
+
+
 async def test_a_form_is_read_no_further_than_a_form_may_be_long(memory: Backend, serve: Serve) -> None:  # X3
     from longshore.server.token_gate import TokenGate
 
