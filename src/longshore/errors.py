@@ -53,8 +53,8 @@ __all__ = [
 
 
 class JobInterrupted(CancelledError):
-    """`job.raise_if_cancelled()` raises it in a task whose end was requested; let it pass, or raise it again.
+    """Raised by `job.raise_if_cancelled()` in a task that should end; let it propagate.
 
-    It is a CancelledError, not an Exception: `except Exception` around a step of the work does not stop it, and code
-    that cleans up after `asyncio.CancelledError` handles both.
+    It is a CancelledError, not an Exception: `except Exception` around a step of the work does not catch it, and
+    cleanup code for `asyncio.CancelledError` handles it too.
     """

@@ -1,4 +1,4 @@
-"""Our loggers: what comes from jobs is made printable before any handler gets it, whoever set the handlers up."""
+"""Loggers that escape unprintable text from jobs before any handler gets it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PLAIN = (int, float, type(None))
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, with texts in its messages and tracebacks made printable."""
+    """The logger of this name, with unprintable text in messages and tracebacks escaped."""
     found = logging.getLogger(name)
-    found.addFilter(_make_printable)  # once: the logger knows the filters it has
+    found.addFilter(_make_printable)  # a logger adds the same filter only once
     return found
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """A filter that keeps every record.
+    """Escapes a record; as a filter it keeps every record.
 
-    `exc_info` stays as it is, for error trackers; formatters take the text of the traceback from `exc_text`.
+    `exc_info` is unchanged, for error trackers; formatters take the traceback from `exc_text`.
     """
     if isinstance(record.args, Mapping):
         record.args = {name: _shown(value) for name, value in record.args.items()}
@@ -32,8 +32,8 @@ def _make_printable(record: logging.LogRecord) -> bool:
     if record.exc_info and record.exc_info[1] is not None:
         text = "".join(traceback.format_exception(record.exc_info[1]))
         if len(text) > _LONGEST_TRACEBACK:
-            text = f"[the beginning is left out]\n{text[-_LONGEST_TRACEBACK:]}"
-        # set in, so that no line of a message can be taken for a line of the log
+            text = f"[the beginning is omitted]\n{text[-_LONGEST_TRACEBACK:]}"
+        # indented, so that no line of a message looks like a line of the log
         record.exc_text = "\n".join(f"    {printable(line)}" for line in text.rstrip("\n").split("\n"))
     return True
 
@@ -45,7 +45,7 @@ def _shown(value: object) -> Any:
 
 
 class _Printable:
-    """Stands for a value in a message; nothing is written before a handler asks for it."""
+    """A value in a message that is formatted only when a handler needs it."""
 
     __slots__ = ("_value",)
 

@@ -11,5 +11,5 @@ def token() -> str | None:
 
 
 def allow_network_file_system() -> bool:
-    """LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1: SQLite stores on NFS, SMB and 9p, where `connect` is not told."""
+    """LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 allows SQLite stores on NFS, SMB and 9p; an option of `connect` wins."""
     return os.environ.get("LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM", "").lower() in ("1", "true")

@@ -17,7 +17,7 @@ LAST = 2**63 - 1
 
 async def _refuses(backend: Backend) -> None:
     for lifo in (False, True):
-        with pytest.raises(BackendUnavailable, match="has used up its numbers for jobs or events; begin a new store"):
+        with pytest.raises(BackendUnavailable, match="has no numbers left for jobs or events; create a new store"):
             await backend.enqueue_job(Job(type="t", lifo=lifo))
     assert sum((await backend.count_jobs()).values()) == 0
 

@@ -51,7 +51,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     assert "longshore scheduler" in found["stuck jobs"]["fix"]
     assert found["starving jobs"]["found"].startswith("hungry of queue default waits since")
     assert (
-        "Start a worker for it: longshore worker --harbor MODULE:NAME, whose harbor has the task t."
+        "Start a worker with a harbor that has the task t: longshore worker --harbor MODULE:NAME."
         in found["starving jobs"]["fix"]
     )
     assert "forgotten" in found["schedules"]["found"]
@@ -184,13 +184,12 @@ async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_
         lonely = await queue.add("resize")
         [found] = [one for one in await check_up(queue) if one.check == "types"]
         assert found.level == "problem"
-        assert (
-            found.found == f"no live worker claims the type resize, and jobs of it wait in queue default: {lonely.id}"
-        )
-        assert found.fix == "longshore worker --harbor MODULE:NAME, whose harbor has the task resize"
+        assert found.found == f"no live worker claims the type resize; these jobs wait in queue default: {lonely.id}"
+        start = "a worker with a harbor that has the task resize: longshore worker --harbor MODULE:NAME"
+        assert found.fix == f"start {start}"
         told = str(await queue.explain(lonely.id))
         assert "w claims only the types pdf, mail" in told
-        assert "longshore worker --harbor MODULE:NAME, whose harbor has the task resize" in told
+        assert f"Start {start}." in told
         await queue.heartbeat_worker(WorkerInfo(id="plain"))
         assert [one for one in await check_up(queue) if one.check == "types"] == []
         assert (await queue.explain(lonely.id)).kinds[0] != "no_worker"

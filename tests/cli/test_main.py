@@ -301,7 +301,7 @@ def test_the_page_has_the_table_of_codes() -> None:
         ("sqlite:///{}/typo.db", Exit.UNREACHABLE, "longshore migrate"),
         ("postgresql://nobody@127.0.0.1:1/none", Exit.UNREACHABLE, "cannot be reached"),
         ("http://127.0.0.1:1", Exit.UNREACHABLE, "the server at http://127.0.0.1:1 cannot be used now"),
-        ("redis://localhost", Exit.USAGE, "'redis' is no backend known here"),
+        ("redis://localhost", Exit.USAGE, "'redis' is not a known backend"),
         ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "no backend known here"),
     ],
 )

@@ -71,7 +71,7 @@ def test_the_sdk_shows_no_part_of_it(password: str, scheme: str, caplog: pytest.
 @pytest.mark.parametrize("url", ["xcapn:xhunter@db/jobs", "xhunter@db/jobs", "postgresql:xcapn:xhunter@db", "xhunter/"])
 def test_an_address_without_its_scheme_is_not_repeated_where_it_may_hold_a_password(url: str) -> None:
     if url == "xhunter/":
-        assert "'xhunter/' is no backend" in use(url)
+        assert "'xhunter/' is not a known backend" in use(url)
     else:
         check_hidden(use(url))
 
@@ -99,7 +99,7 @@ def test_commands_show_no_part_of_it(command: list[str], password: str) -> None:
 def test_a_process_that_cannot_use_the_address_says_so_at_its_start(command: str, password: str) -> None:
     done = longshore(command, "--url", address(password), *(["--port", "0"] if command in ("serve", "up") else []))
     assert done.code == 2
-    assert "write them percent-encoded" in done.err
+    assert "percent-encode them" in done.err
     check_hidden(done.err + done.out)
 
 

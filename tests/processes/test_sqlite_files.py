@@ -160,7 +160,7 @@ async def test_a_store_that_another_user_planted_in_a_shared_folder_is_refused(p
         path.touch()
     os.chown(path, OTHER_UID, OTHER_UID, follow_symlinks=False)
     async with SQLiteBackend(path) as backend:
-        with pytest.raises(BackendUnavailable, match="belongs to another user, in a folder that everybody may write"):
+        with pytest.raises(BackendUnavailable, match="belongs to another user, in a folder that all users may write"):
             await backend.enqueue_job(Job(type="t"))
     assert not (shared_folder.parent / "made-for-them").exists()
 
@@ -555,7 +555,7 @@ def test_a_store_that_may_not_be_written_can_be_looked_at(forbidden: str, lent_f
             assert "cannot be" not in done.err, done
             assert done.out, done
         assert not [one for one in json.loads(done.out)["findings"] if one["check"] == "journal_mode"]
-        assert "can only be read here" in done.out
+        assert "the store is read-only here" in done.out
         done = longshore("enqueue", "--url", url, "t")
         assert done.code != 0
         assert "cannot be written: the file or its folder is read-only" in done.err

@@ -124,12 +124,12 @@ async def test_a_snoozed_a_released_and_a_cancelled_job_are_one_info_line_each(
                 await comes_to(harbor.backend, job_id, status)
             await worker.close(grace=0)
     [record] = lines(caplog, "snoozed")
-    assert re.fullmatch(r"later\[snoozed\] goes back for 30 s after \d+ ms: not yet", record.getMessage())
+    assert re.fullmatch(r"later\[snoozed\] released for 30 s after \d+ ms: not yet", record.getMessage())
     [stopped] = lines(caplog, "cancelled")
     assert re.fullmatch(r"waits\[cancelled\] stopped after \d+ ms: cancelled", stopped.getMessage())
     [back] = lines(caplog, "released")
     assert re.fullmatch(
-        r"waits\[released\] goes back after \d+ ms: the worker stopped before the job had ended", back.getMessage()
+        r"waits\[released\] released after \d+ ms: the worker stopped before the job had ended", back.getMessage()
     )
     assert {record.levelno for record in (record, stopped, back)} == {logging.INFO}
 

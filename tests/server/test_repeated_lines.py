@@ -44,17 +44,17 @@ def log() -> Log:
 
 def test_the_first_line_is_written_and_then_a_count_for_each_interval(log: Log) -> None:  # X5
     for number in range(3_491):
-        log.logger.warning("turned away: %d connections", number)
-    assert log.lines == ["turned away: 0 connections"]
+        log.logger.warning("refused: %d connections", number)
+    assert log.lines == ["refused: 0 connections"]
     log.interval_passes()
-    assert log.lines[1:] == ["3,490 more lines like this came in 60 seconds: turned away: 3490 connections"]
-    log.logger.warning("turned away: %d connections", 7)
+    assert log.lines[1:] == ["repeated 3,490 more times in 60 seconds: refused: 3490 connections"]
+    log.logger.warning("refused: %d connections", 7)
     log.interval_passes()
-    assert log.lines[2:] == ["1 more lines like this came in 60 seconds: turned away: 7 connections"]
+    assert log.lines[2:] == ["repeated 1 more times in 60 seconds: refused: 7 connections"]
     log.interval_passes()
     assert (len(log.lines), log.timers) == (3, []), "a flood that is over says nothing more"
-    log.logger.warning("turned away: %d connections", 8)
-    assert log.lines[3:] == ["turned away: 8 connections"]
+    log.logger.warning("refused: %d connections", 8)
+    assert log.lines[3:] == ["refused: 8 connections"]
 
 
 def test_other_lines_are_written_meanwhile(log: Log) -> None:  # X5

@@ -58,7 +58,7 @@ class FlowOffice:
         self._tasks = tasks
 
     def use(self, queue: Queue) -> None:
-        """For a harbor that was opened again: from now on this is its queue."""
+        """Replaces the queue after the harbor was opened again."""
         self._queue = queue
 
     def owns(self, task: Task[..., Any]) -> bool:

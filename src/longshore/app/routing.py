@@ -68,7 +68,7 @@ class Router(Executor):
 
     @property
     def types(self) -> Sequence[str]:
-        """The names of the tasks that are declared by now."""
+        """The names of the tasks declared so far."""
         return tuple(self._tasks)
 
     def take(self, record: Job, backend: Backend) -> RunningJob:

@@ -30,7 +30,7 @@ class Sending:
         self._room = WaitingRoom(queue)
 
     def use(self, queue: Queue) -> None:
-        """For a harbor that was opened again: from now on this is its queue."""
+        """Replaces the queue after the harbor was opened again."""
         self._queue = queue
         self._room = WaitingRoom(queue)
 

@@ -190,7 +190,7 @@ class Backend(ABC):
 
     @property
     def unusable_because(self) -> str:
-        """Why this store cannot be used until the process is restarted; empty as long as it can."""
+        """Why the store cannot be used until the process is restarted; empty if it can be used."""
         return ""
 
     # -- a job comes in

@@ -40,7 +40,7 @@ def event_number(cursor: object, ends: LogEnds) -> int:
 
 
 def comes_after(cursor: str, place: str) -> bool:
-    """Whether one cursor lies after another of the same log; True if they cannot be compared."""
+    """Whether a cursor is after another one of the same log; True if they cannot be compared."""
     found, before = _EVENT.fullmatch(cursor), _EVENT.fullmatch(place)
     if found is None or before is None or found[1] != before[1]:
         return True

@@ -66,10 +66,10 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
     if scheme in ("http", "https"):
         _refuse_unknown(options, _REMOTE_OPTIONS)
         return _remote(url, clock, **options)
-    # without a scheme, what stands there may be a user name or a password
+    # without a scheme, this part may be a user name or a password
     may_be_shown = re.fullmatch(r"[\w+.-]+", scheme) if "://" in url else not re.search("[:@]", url)
     kind = repr(scheme) if may_be_shown else "this"
-    raise InvalidArgument("url", f"{kind} is no backend known here; use {_KNOWN}")
+    raise InvalidArgument("url", f"{kind} is not a known backend; use {_KNOWN}")
 
 
 def _remote(

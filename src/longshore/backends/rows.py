@@ -71,7 +71,7 @@ def schedule_text(schedule: Schedule) -> str:
         "on_overlap": repeat.on_overlap,
         "catch_up": repeat.catch_up,
     }
-    if repeat.immediate:  # otherwise left out: earlier versions do not know the word
+    if repeat.immediate:  # omitted otherwise: earlier versions do not know the field
         times["immediate"] = True
     body: dict[str, Any] = {"id": schedule.id, "job": pattern, "repeat": times, "paused": schedule.paused}
     body |= {"created_at": _moment(schedule.created_at), "error": schedule.error}

@@ -266,7 +266,7 @@ class Transaction(Protocol):
         ...
 
     def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
-        """Those of these ids that stored jobs have."""
+        """The ids among these that stored jobs have."""
         ...
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:

@@ -64,7 +64,7 @@ class View(Protocol):
         ...
 
     def clock_step(self) -> ClockStep | None:
-        """The last step of the machine's clock that this store has seen, if it looks for any."""
+        """The last step of the machine's clock, if this store detects them."""
         ...
 
     def job(self, job_id: str) -> Record | None:

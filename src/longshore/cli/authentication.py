@@ -29,7 +29,7 @@ TrustedProxies = Annotated[
         "--trusted-proxy",
         envvar="LONGSHORE_TRUSTED_PROXIES",
         metavar="ADDRESS",
-        help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed: an address, or a network like "
+        help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted: an address, or a network like "
         "10.0.0.0/24; may be repeated. In the variable, spaces separate several. None by default.",
     ),
 ]
@@ -39,7 +39,7 @@ ConnectionsPerAddress = Annotated[
         "--connections-per-address",
         envvar="LONGSHORE_CONNECTIONS_PER_ADDRESS",
         min=1,
-        help="How many connections one address may have open; trusted proxies may have more.",
+        help="Maximum open connections per address; trusted proxies are not limited.",
     ),
 ]
 

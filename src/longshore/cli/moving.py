@@ -1,4 +1,4 @@
-"""Moving a store, from a terminal: everything that a SQLite file or a PostgreSQL schema keeps, brought to another."""
+"""The migrate-data command: moves a store between a SQLite file and a PostgreSQL schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///
 Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database or sqlite:///new.db.")]
 Schema = Annotated[
     str,
-    typer.Option(help="The schema of the database; that of a target is made if there is none."),
+    typer.Option(help="The PostgreSQL schema; as a target it is created if it does not exist."),
 ]
 WhileLive = Annotated[
     bool,

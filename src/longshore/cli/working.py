@@ -35,7 +35,7 @@ Grace = Annotated[str, typer.Option(help="How long running jobs may go on after 
 Interval = Annotated[float, typer.Option(min=0.01, help="Seconds between two passes.")]
 CancelTimeout = Annotated[
     float | None,
-    typer.Option(min=0.01, help="End jobs that do not answer a cancellation for so many seconds; off by default."),
+    typer.Option(min=0.01, help="End jobs that do not answer a cancellation within this many seconds; off by default."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The part of a store's address that may be shown: never a user name, a password or an option."""
+"""The part of a store's address that is safe to show: never a user name, a password or an option."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
 
 
 def shown_address(url: str) -> str:
-    """The scheme, the host and the path. What may be a part of a user name or password is left out.
+    """The scheme, the host and the path, without anything that may belong to a user name or password.
 
-    A password with an unescaped `/`, `@` or `?` moves the boundaries of the address. Only what follows the last `@`
-    is certain to be no part of it.
+    A password with an unescaped `/`, `@` or `?` moves the boundaries of the address. Only the text after the last `@`
+    is certain not to belong to it.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):

@@ -14,7 +14,7 @@ _LONGEST_EXPONENT = 62
 
 
 def check_jitter(field: str, value: object) -> None:
-    """Refuses what is no share."""
+    """Checks a number between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidArgument(field, f"must be a number between 0 and 1, not {value!r}")
 

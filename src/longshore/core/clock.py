@@ -66,23 +66,23 @@ class SteadyClock:
 
 
 class Machine:
-    """What this machine tells of time, in microseconds. A test replaces `MACHINE` to step the clock or to reboot."""
+    """The clocks of this machine, in microseconds. A test replaces `MACHINE` to step the clock or to reboot."""
 
     def wall(self) -> int:
-        """The time by the wall clock, which people and time servers set."""
+        """The wall clock, which people and time servers can set."""
         return time.time_ns() // 1_000
 
     def since_boot(self) -> int:
-        """The time since the machine started, with the time it was suspended; no setting of the clock moves it."""
+        """The time since boot, including suspension; setting the wall clock does not change it."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
 
     def boot_id(self) -> str | None:
-        """A name for the time since the machine started; None where steps of the clock cannot be told."""
+        """An id of this boot; None where steps of the clock cannot be detected."""
         if not hasattr(time, "CLOCK_BOOTTIME"):
             return None
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-            return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # each time namespace counts for itself
+            return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # each time namespace has its own time since boot
         except OSError:
             return None
 
@@ -91,7 +91,7 @@ MACHINE = Machine()
 
 
 class ClockStep(NamedTuple):
-    """The machine's wall clock was set by so much, seen at that time by the new clock."""
+    """A step of the machine's wall clock, and when it was detected, by the new time."""
 
     at: datetime
     by: timedelta
@@ -102,16 +102,16 @@ class ClockStep(NamedTuple):
 
 
 RECENT = timedelta(days=1)
-"""For so long a step of the clock is reported."""
+"""How long a step of the clock is reported."""
 
 
 def recent(step: ClockStep | None, now: datetime) -> ClockStep | None:
-    """The step, if people should still be told of it."""
+    """The step, if it should still be reported."""
     return step if step is not None and abs(now - step.at) <= RECENT else None
 
 
 _LONGEST_READING = 10_000
-"""Microseconds: if more pass while both clocks are read, the process stood still in between."""
+"""Microseconds. If more pass between reading the two clocks, the process was paused in between."""
 
 
 class Reading(NamedTuple):
@@ -123,7 +123,7 @@ class Reading(NamedTuple):
 
     @property
     def started_at(self) -> int:
-        """When the machine started, by the wall clock: it moves only if that clock is set."""
+        """The boot time by the wall clock: it changes only if that clock is set."""
         return self.wall - self.since_boot
 
 

@@ -35,11 +35,11 @@ class Condition:
     """Bytes of a log that is folded into the rest now and then."""
     disk_free: int | None = None
     read_only: bool = False
-    """Whether it can only be read from here."""
+    """Whether this process can only read it."""
     file_system: str | None = None
     """The type of the file system under the store, like `ext4`."""
     file_system_risk: str = ""
-    """What can go wrong on it; empty if nothing is known."""
+    """The risk of this file system; empty if none is known."""
     log_lost_at: datetime | None = None
     """When the log was found missing after an unclean close, if that was in the last 7 days."""
     open_to_others: Mapping[str, int] = field(default_factory=dict)
@@ -49,8 +49,8 @@ class Condition:
     """For how long the oldest transaction keeps old rows from being swept away."""
     held_by: str = ""
     clock_step: ClockStep | None = None
-    """The last step of the machine's clock that the store has seen."""
+    """The last step of the machine's clock that the store detected."""
     restored_at: datetime | None = None
-    """When the store noticed, within the last week, that it is an older copy put in place of another."""
+    """When the store detected, within the last week, that it was replaced by an older copy."""
     newest: datetime | None = None
     """The time of the newest event or heartbeat."""

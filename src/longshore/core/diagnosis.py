@@ -69,7 +69,7 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         else:
             yield Finding(name, "ok", f"{name} is {said}")
     if condition.read_only:
-        yield Finding("access", "ok", "the store can only be read here: the file or its folder is read-only")
+        yield Finding("access", "ok", "the store is read-only here: the file or its folder cannot be written")
     if condition.file_system_risk:
         found = f"the store is on {condition.file_system}, {condition.file_system_risk}"
         yield Finding("file system", "warning", found, "move the store to a local disk or a volume, or use PostgreSQL")
@@ -77,16 +77,18 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield Finding("file system", "ok", f"the store is on {condition.file_system}")
     if condition.log_lost_at is not None:
         when = f"{condition.log_lost_at:%Y-%m-%d %H:%M} UTC"
-        found = f"the log was missing at {when} although the store was not closed: its last commits are lost"
-        fix = "restore a backup if they matter; if another program, like sqlite3, closed the store, nothing is lost"
+        found = f"the log was missing at {when} although the store was not closed cleanly: its last commits are lost"
+        fix = (
+            "restore a backup if you need them; if another program, such as sqlite3, closed the store, no data is lost"
+        )
         yield Finding("lost log", "warning", found, fix)
     if condition.open_to_others:
         files = ", ".join(f"{name} ({mode:04o})" for name, mode in condition.open_to_others.items())
         found = f"other users may read or write {files}"
         yield Finding("permissions", "warning", found, f"chmod 600 {' '.join(condition.open_to_others)}")
     if condition.restored_at is not None:
-        found = f"an older copy was found in its place on {condition.restored_at:%Y-%m-%d %H:%M} UTC"
-        way = "jobs stored or ended after the copy was made are gone or run again; followers of events start from None"
+        found = f"the database was replaced by an older copy at {condition.restored_at:%Y-%m-%d %H:%M} UTC"
+        way = "expect lost and repeated jobs from after the copy was made; start event followers from None"
         yield Finding("restored", "warning", found, way)
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
@@ -118,15 +120,15 @@ def judge_clock(
 ) -> Finding:
     """Whether this machine and the store agree on the time: the store's clock judges, people read this one.
 
-    And whether the store's clock was set: by a step that the store saw, or because it is behind what was stored last.
+    Also whether the store's clock was set: it detected a step, or its clock is behind the newest event or heartbeat.
     """
     skew = abs(machine - store)
-    keep = "keep the clock by a time server (chrony, systemd-timesyncd)"
+    keep = "synchronise the clock with a time server (chrony, systemd-timesyncd)"
     if skew <= MOST_SKEW and (stepped := recent(step, store)):
-        return Finding("clock", "warning", f"{stepped}; leases and relative retries were moved with it", keep)
+        return Finding("clock", "warning", f"{stepped}; leases and relative retries were shifted with it", keep)
     if skew <= MOST_SKEW and newest is not None and newest - store > MOST_SKEW:
         found = f"the store's clock is {_span(newest - store)} behind the newest event or heartbeat: it was set back"
-        return Finding("clock", "problem", found, f"{keep}; what waits for a time waits that much longer")
+        return Finding("clock", "problem", found, f"{keep}; delayed jobs and retries wait that much longer")
     if skew <= MOST_SKEW:
         return Finding("clock", "ok", f"this machine and the store differ by {skew.total_seconds():.1f} s at most")
     ahead = "ahead of" if machine > store else "behind"

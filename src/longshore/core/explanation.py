@@ -154,7 +154,7 @@ def _held(facts: Facts) -> Reason:
     after = " Its lease has ended: the next sweep takes it away from there." if late else ""
     if ends is not None and not late:
         after = f" Its lease ends at {_clock(ends)}, unless it is renewed."
-    after += _stepped(facts, "the end of its lease was moved with it", details)
+    after += _stepped(facts, "the end of its lease was shifted with it", details)
     if job.status is JobStatus.CANCELLING:
         text = f"Its end was asked for; it is held {by} since {_clock(since)}, who has not answered yet.{after}"
         return _reason("cancelling", text, **details)
@@ -214,12 +214,12 @@ def _not_yet(facts: Facts) -> Reason:
         return _reason("given_back", text, reason=facts.given_back, until=_iso(until), seconds=seconds)
     details: dict[str, Any] = {"until": _iso(until), "seconds": seconds}
     text = f"It is not due until {_clock(until)}; promote_job lets it run now."
-    text += _stepped(facts, "a time given as a duration was moved with it", details)
+    text += _stepped(facts, "times given as durations were shifted with it", details)
     return _reason("not_due", text, **details)
 
 
 def _stepped(facts: Facts, effect: str, details: dict[str, Any]) -> str:
-    """One more sentence and detail if the machine's clock was set lately."""
+    """A sentence and a detail if the machine's clock was set recently."""
     step = recent(facts.clock_step, facts.now)
     if step is None:
         return ""
@@ -272,7 +272,7 @@ def _workers(facts: Facts) -> Iterator[Reason]:
         silent = len(facts.workers) - len(alive)
         if silent:
             text += f"; {silent} have stopped or not been heard for {HEARD_WITHIN.seconds} s"
-        text += f". Start a worker for it: longshore worker --harbor MODULE:NAME, whose harbor has the task {job.type}."
+        text += f". Start a worker with a harbor that has the task {job.type}: longshore worker --harbor MODULE:NAME."
         yield _reason("no_worker", text, queue=str(job.queue), type=job.type, workers=missing, silent=silent)
     elif all(worker.running >= worker.concurrency for worker in fit):
         busy = {worker.id: worker.running for worker in fit}
@@ -285,16 +285,16 @@ def _is_alive(worker: WorkerSeen, now: datetime) -> bool:
 
 
 class Claims(Protocol):
-    """What a worker says of the jobs that it claims."""
+    """The jobs that a worker claims, as it reports them."""
 
     @property
     def queues(self) -> Sequence[str]:
-        """None named means all."""
+        """Empty means all."""
         ...
 
     @property
     def tags(self) -> Sequence[str]:
-        """Every job must carry them."""
+        """A job must have all of them."""
         ...
 
     @property
@@ -304,7 +304,7 @@ class Claims(Protocol):
 
 
 def lacks(worker: Claims, job: Job) -> str:
-    """Why this worker does not claim this job; nothing if it does."""
+    """Why this worker does not claim this job; empty if it does."""
     if worker.queues and str(job.queue) not in worker.queues:
         return f"works for {', '.join(worker.queues)}"
     missing = [tag for tag in worker.tags if tag not in job.tags]
@@ -323,22 +323,22 @@ def _behind_others(facts: Facts) -> Iterator[Reason]:
     position = None if more else facts.ahead + 1
     others = "1 other" if facts.ahead == 1 else f"{'at least ' if more else ''}{facts.ahead:,} others"
     place = f"its position is {f'more than {MOST_COUNTED:,}' if more else f'{position:,}'}"
-    text = f"It stands in line behind {others} of its queue; a smaller priority would let it step forward ({place})."
+    text = f"It is behind {others} of its queue ({place}); a smaller priority would move it forward."
     details: dict[str, Any] = {"ahead": facts.ahead, "counted_to": MOST_COUNTED, "position": position}
     estimate = _estimate(facts)
     if estimate is None:
-        text += f" When it starts cannot be estimated: fewer than {LEAST_ENDS} jobs of its queue completed recently."
+        text += f" Its start cannot be estimated: fewer than {LEAST_ENDS} jobs of its queue completed recently."
     else:
         text += f" {estimate[0]}"
     yield _reason("behind_others", text, **details, estimated_start=None if estimate is None else estimate[1])
 
 
 LEAST_ENDS = 10
-"""Completions from which on the start of a job is estimated."""
+"""The fewest completions from which a start is estimated."""
 
 
 def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
-    """When the jobs ahead have been worked off at the recent rate; that many completions vary by about two roots."""
+    """When the jobs ahead complete at the recent rate, with an uncertainty of two standard deviations (Poisson)."""
     count = len(facts.recent_ends)
     if count < LEAST_ENDS:
         return None
@@ -349,9 +349,7 @@ def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
     earliest = facts.now + timedelta(seconds=soon)
     latest = None if late is None else facts.now + timedelta(seconds=late)
     until = f"after {_clock(earliest)}" if latest is None else f"between {_clock(earliest)} and {_clock(latest)}"
-    text = (
-        f"It starts about {until}, if its queue goes on as in the last {window:.0f} s ({rate * 60:.3g} jobs a minute)."
-    )
+    text = f"Estimated start: {until}, at the rate of the last {window:.0f} s ({rate * 60:.3g} jobs a minute)."
     return text, {
         "earliest": _iso(earliest),
         "latest": _iso(latest),

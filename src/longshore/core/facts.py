@@ -13,9 +13,9 @@ from longshore.core.limits import Rate
 MOST_LISTED = 10
 """How many holders, dependencies or workers a look names; of more it says how many there are."""
 RECENT = timedelta(minutes=10)
-"""How far back completions are looked at, to tell how fast a queue is worked off."""
+"""The window of completions that measures the throughput of a queue."""
 MOST_ENDS = 200
-"""How many of them at most."""
+"""The most completions that are read."""
 MOST_COUNTED = 1_000
 """How far the line ahead of a job is counted."""
 
@@ -97,7 +97,7 @@ class Facts:
     """Jobs before it in the line of its queue, counted no further than `MOST_COUNTED`."""
     workers: tuple[WorkerSeen, ...] = ()
     clock_step: ClockStep | None = None
-    """The last step of the machine's clock that the store has seen."""
+    """The last step of the machine's clock that the store detected."""
     given_back: str = ""
     """Why the worker that had it last gave it back until later, if one did and said so."""
     recent_ends: tuple[datetime, ...] = ()

@@ -7,8 +7,8 @@ from longshore.core.errors import InvalidArgument
 LARGEST = 2**31 - 1
 SMALLEST = -(2**31)
 LAST_NUMBER = 2**62
-"""The highest number a store gives to a job or an event. What is computed from it stays within 64 bits."""
-USED_UP = "has used up its numbers for jobs or events; begin a new store"
+"""The highest number of a job or an event. Values computed from it stay within 64 bits."""
+USED_UP = "has no numbers left for jobs or events; create a new store"
 
 
 def check_number(field: str, value: object, *, least: int = 0) -> int:

@@ -156,7 +156,7 @@ def clean_text(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str
 
 
 def printable(text: str) -> str:
-    """Control characters, line ends and whatever changes the direction of text are shown, never sent to a terminal."""
+    """Escapes control characters, line ends and marks that change the text direction, for terminals and logs."""
     return text if text.isprintable() else "".join(map(_shown_letter, text))
 
 

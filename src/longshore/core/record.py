@@ -98,7 +98,7 @@ class Record:
     progress: str | None = None
     checkpoint: bytes | None = None
     relative: bool = False
-    """Whether `run_at` was given as a duration: it then moves with a step of the machine's clock."""
+    """Whether `run_at` was given as a duration: it is then shifted by a step of the machine's clock."""
     # kept in rows of their own
     depends_on: tuple[str, ...] = ()
 

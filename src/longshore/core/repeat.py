@@ -41,7 +41,7 @@ class Repeat:
     """For what was missed while nothing fired: make up for `none`, the `last`, or `all` (within bounds)."""
 
     immediate: bool = field(default=False, repr=False)
-    """Whether a new schedule runs at once, or at its `start` if that is to come. Putting it again runs nothing."""
+    """Whether a new schedule runs at once, or at a future `start`. Storing it again does not run it."""
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):

@@ -143,7 +143,7 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
 
 
 def _first_planned(repeat: Repeat, now: int) -> int | None:
-    """The first run of a schedule that is new."""
+    """The first run of a new schedule."""
     if not repeat.immediate:
         return first_time(repeat, now)
     first = now if repeat.start is None else max(now, to_micros(repeat.start))

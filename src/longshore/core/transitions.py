@@ -18,7 +18,7 @@ _SHOWN_ERROR = 500
 """Characters of an error that go into the event: the job keeps it whole, the log keeps what a list shows."""
 
 SHOWN_RESULT = 8 * 1024
-"""Bytes of a result that an event carries; of a larger one it tells the size."""
+"""The largest result in bytes that an event carries; for a larger one it carries the size."""
 
 UPDATE_LEASE = 30_000_000
 """A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
@@ -80,7 +80,7 @@ def complete(change: Change, result: bytes | None) -> None:
     record.finalized_at = change.now
     if record.started_at is None:
         record.started_at = change.now
-    leaves = kept_after(target, record.options) == 0  # then the event is all that keeps the result
+    leaves = kept_after(target, record.options) == 0  # the job is removed, so only the event keeps the result
     change.move(target, "job.completed", result_detail(result) if leaves else None)
 
 

@@ -41,7 +41,7 @@ async def check_up(queue: Queue) -> list[Finding]:
     before = machine_time()
     now = await queue.backend.now()
     after = machine_time()
-    machine = min(max(now, before), after)  # no skew is seen while the question was under way
+    machine = min(max(now, before), after)  # ignore the time that the query took
     findings.append(judge_clock(machine, now, step, newest))
     stuck, held = await _stuck(queue, now)
     findings += stuck
@@ -93,7 +93,7 @@ def _moment(run_at: object) -> datetime | None:
 async def _workers(
     queue: Queue, workers: Sequence[WorkerInfo], held: Counter[str | None], now: datetime
 ) -> list[Finding]:
-    """A worker that fell silent matters only while it holds a job: after that, others run what it left."""
+    """A worker without heartbeats is reported only while it holds a job; after that other workers run its jobs."""
     alive, silent = 0, []
     for worker in workers:
         if worker.state != "running" or worker.seen_at is None:
@@ -108,10 +108,10 @@ async def _workers(
 
 
 async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
-    """Types that no live worker claims, of the jobs that wait longest; those of such a type are soon among them."""
+    """Types that no live worker claims, among the oldest waiting jobs."""
     alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
     if not alive:
-        return []  # that is a finding of its own
+        return []  # another check reports this
     findings = []
     for info in await queue.list_queues():
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
@@ -123,7 +123,7 @@ async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: dat
                 unclaimed.setdefault(job.type, []).append(job.id)
         for job_type, ids in list(unclaimed.items())[:_NAMED]:
             named = ", ".join(ids[:_NAMED])
-            found = f"no live worker claims the type {job_type}, and jobs of it wait in queue {info.name}: {named}"
-            fix = f"longshore worker --harbor MODULE:NAME, whose harbor has the task {job_type}"
+            found = f"no live worker claims the type {job_type}; these jobs wait in queue {info.name}: {named}"
+            fix = f"start a worker with a harbor that has the task {job_type}: longshore worker --harbor MODULE:NAME"
             findings.append(Finding("types", "problem", found, fix))
     return findings

@@ -1,4 +1,4 @@
-"""Listeners: a Queue reads the durable log once and calls the functions of its users in the order of the log."""
+"""Listeners: a Queue reads the event log once and calls its listeners in log order."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ ALIASES: dict[str, tuple[str, Callable[[JobEvent], bool]]] = {
     "job.attempt_failed": ("job.failed", lambda event: not event.detail["final"]),
     "job.retry_scheduled": ("job.delayed", lambda event: event.execution > 0),
 }
-"""Names to listen by that select some events of another name; the event itself keeps its own name."""
+"""Aliases that select some events of another name; the event keeps its own name."""
 
 BUFFERED = 1_000
-"""Events that wait in memory for a listener that is busy; after that it reads them from the log."""
+"""Events buffered in memory for a busy listener; after that it reads them from the log."""
 PLACE_WITHIN = 1.0
-"""Seconds in which the store must tell the end of its log when a listener begins."""
+"""Seconds within which the store must return the end of its log when a listener starts."""
 SHOWN_JOB = 64 * 1024
-"""Bytes of payload and result of a job that an event carries to a listener."""
+"""The largest payload and result, in bytes, of a job that an event carries to a listener."""
 _LOADED_AT_ONCE = 20
-"""Jobs loaded by one look: they may be large."""
+"""Jobs loaded in one call: they may be large."""
 _GRACE = 0.02
-"""Seconds for which the other listeners wait for one that is at work, so that all hear in the order of the log. One
-that took longer is not waited for until it is quick again."""
+"""Seconds that the other listeners wait for a busy one, so that all are called in log order. After a longer call they
+do not wait for it until it is fast again."""
 _AT_ONCE = 200
 """Events read by one look: few enough that a plain function called for each does not hold up the loop for long."""
 _PATIENCE = 1.0
@@ -97,7 +97,7 @@ def check_event(event: object) -> str:
 
 
 def is_named(event: JobEvent, name: str) -> bool:
-    """Whether a listener for this name, alias or "*" hears the event."""
+    """Whether a listener for this name, alias or "*" gets the event."""
     if name in (EVERY, event.event):
         return True
     own_name, selects = ALIASES.get(name, ("", bool))
@@ -107,7 +107,7 @@ def is_named(event: JobEvent, name: str) -> bool:
 async def loaded(
     backend: Backend, events: Sequence[JobEvent], wanted: Callable[[JobEvent], bool] = lambda _: True
 ) -> list[JobEvent]:
-    """The events; to those that are wanted is added what the log does not keep, from the job as it is now.
+    """The events, with details that the log does not store added to the wanted ones from the current job.
 
     `job.added` and `job.active` get the `job` (`job_omitted` with its size if it is too large), `job.completed` its
     result. Nothing is added if the job was removed meanwhile.
@@ -138,20 +138,20 @@ def _with_its_job(event: JobEvent, job: Job | None) -> JobEvent:
 
 
 def place_now(backend: Backend) -> str:
-    """The present end of the log, for a listener that begins; waits in the calling thread, at most `PLACE_WITHIN`."""
+    """The current end of the log, for a new listener; blocks the calling thread for at most `PLACE_WITHIN`."""
     asked = background.submit(backend.end_of_events())
     try:
         return asked.result(PLACE_WITHIN)
     except TimeoutError:
         asked.cancel()
         raise BackendUnavailable(
-            f"the store did not tell the end of its event log within {PLACE_WITHIN:g} s; check that it can be reached, "
+            f"the store did not return the end of its event log within {PLACE_WITHIN:g} s; check that it is reachable, "
             "then call on() again"
         ) from None
 
 
 class Follower:
-    """Reads the log for all listeners of one Queue in one event loop, and gives each event to them in turn."""
+    """Reads the log for all listeners of one Queue in one event loop, and passes each event to all of them."""
 
     def __init__(self, backend: Backend, queue: str | None, place: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -159,24 +159,24 @@ class Follower:
         self.queue = queue
         self.listeners: list[Listener] = []
         self.given = place
-        """The cursor of the last event that was given to the listeners."""
+        """The cursor of the last event passed to the listeners."""
         self._place: str | None = place
         self._over = False
         self._work = self.loop.create_task(self._follow())
 
     @property
     def over(self) -> bool:
-        """Whether it follows no longer."""
+        """Whether it has stopped."""
         return self._over or self._work.done()
 
     def listen(self, event: str, call: EventListener, place: str) -> Listener:
-        """One more listener, which hears what comes after this place."""
+        """Adds a listener, which gets the events after this cursor."""
         listener = Listener(self, event, call, place)
         self.listeners.append(listener)
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """The listener hears nothing more; without any the log is not read. From any thread."""
+        """Removes a listener, from any thread; without listeners the log is not read."""
         listener.over = True
         try:
             here = asyncio.get_running_loop() is self.loop
@@ -198,7 +198,7 @@ class Follower:
                 self._work.cancel()
 
     async def end(self) -> None:
-        """Ends all listeners; waits until the log is not read any more, not for a function that is still at work."""
+        """Ends all listeners. Waits until the log is no longer read, but not for a call that still runs."""
         listeners = list(self.listeners)
         for listener in listeners:
             self.leave(listener)
@@ -218,7 +218,7 @@ class Follower:
                     for listener in self.listeners:
                         listener.go_on_after(self._place)
                     names = ", ".join(sorted({listener.event for listener in self.listeners}))
-                    _log.warning("the listeners for %s missed events and go on with new ones: %s", names, gap)
+                    _log.warning("the listeners for %s missed events and continue with new ones: %s", names, gap)
                 self._place = await self._give_what_is_new(self._place)
                 if not self._over:
                     await self.backend.wait_for_change(_PATIENCE, after=self._place)
@@ -230,17 +230,17 @@ class Follower:
                 if pause > _SHORTEST_PAUSE:  # the first time it goes on at once
                     await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except Exception as error:  # it must never fall silent: the cause may pass
+            except Exception as error:  # keep following: the error may be temporary
                 known = isinstance(error, LongshoreError)
                 _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _give_what_is_new(self, place: str) -> str:
-        """Gives the events after this place to the listeners; returns the place after them."""
+        """Passes the events after this cursor to the listeners; returns the new cursor."""
         events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
         if not events:
-            # the change was of another queue: its end is the new place, or the next wait would return at once again
+            # another queue changed: continue from its end, or the next wait would return at once
             end = await self.backend.end_of_events()
             events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
             if not events:
@@ -268,10 +268,10 @@ class Follower:
 
 
 class Listener:
-    """One function that is called with events, one at a time and in the order of the log.
+    """One function that is called with events, one at a time and in log order.
 
-    It holds up no other listener for long, whatever it does. While it is at work, up to `BUFFERED` events wait in
-    memory; after that it reads the log from its own cursor until it has caught up.
+    A slow listener does not block the others. While it is busy, up to `BUFFERED` events are kept in memory; after that
+    it reads the log from its own cursor until it has caught up.
     """
 
     def __init__(self, follower: Follower, event: str, call: EventListener, place: str) -> None:
@@ -280,20 +280,20 @@ class Listener:
         self._follower = follower
         self._call = call
         self._after = place
-        """It hears only what comes after this."""
+        """It gets only the events after this cursor."""
         self._context = copy_context()
         self._waiting: deque[JobEvent] = deque()
         self._behind: str | None = None
-        """Where it reads on in the log, once its buffer was full."""
+        """The cursor from which it reads the log after its buffer was full."""
         self._warned = False
         self._slow = False
         self._telling = False
         self._work: asyncio.Task[None] | None = None
 
     def give(self, event: JobEvent) -> asyncio.Task[None] | None:
-        """Calls the function with an event that it should hear, or keeps the event while it is at work.
+        """Calls the function with a matching event, or buffers the event while the function is busy.
 
-        Returns the work that the call began, unless nobody should wait for it.
+        Returns the task of the call if the other listeners should wait for it.
         """
         if self.over or self._behind is not None:
             return None
@@ -315,7 +315,7 @@ class Listener:
             self._after = place
 
     def stop(self) -> None:
-        """Hears nothing more; what it is doing with an event it may finish."""
+        """Gets no more events; a call that runs may finish."""
         self.over = True
         self._waiting.clear()
         if self._work is None:
@@ -324,7 +324,7 @@ class Listener:
             self._work.cancel()
 
     async def ended(self) -> None:
-        """Waits until it reads the log no longer; not for a function that is still at work."""
+        """Waits until it no longer reads the log, but not for a call that still runs."""
         if self._work is not None and not self._telling:
             await asyncio.wait([self._work])
 
@@ -336,11 +336,13 @@ class Listener:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "a listener for %s is %d events behind and reads on from the log; nothing is lost", self.event, BUFFERED
+                "a listener for %s is %d events behind and continues from the log; no event is lost",
+                self.event,
+                BUFFERED,
             )
 
     def _begin(self, event: JobEvent) -> Awaitable[Any] | None:
-        """Calls the function; returns what is left to await."""
+        """Calls the function; returns its awaitable, if any."""
         try:
             answer = self._call(event)
         except asyncio.CancelledError:
@@ -352,7 +354,7 @@ class Listener:
         return None
 
     async def _go_on(self, answer: Awaitable[Any], event: JobEvent) -> None:
-        """Waits for the first call, then makes the calls that have gathered meanwhile."""
+        """Awaits the first call, then makes the calls that were buffered meanwhile."""
         try:
             await self._finish(answer, event)
             pause = _SHORTEST_PAUSE
@@ -366,7 +368,7 @@ class Listener:
                 except QueueClosed:
                     return
                 except CursorExpired as error:
-                    _log.warning("a listener for %s missed events and goes on with new ones: %s", self.event, error)
+                    _log.warning("a listener for %s missed events and continues with new ones: %s", self.event, error)
                     self._behind = None
                 except Exception as error:
                     _log.warning("the events cannot be read now, trying again: %s", error)
@@ -374,11 +376,11 @@ class Listener:
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
             self._work = None
-            if self.over:  # the function that ends a listener may be kept for long: it need not keep what was called
+            if self.over:  # callers may keep the function that ends the listener: release the callback
                 self._call = _nothing
 
     async def _read_on(self, place: str) -> None:
-        """Calls the function with a page of the log; is not behind any more once it has passed the follower."""
+        """Calls the function with a page of the log, until it has caught up with the follower."""
         events = await self._follower.backend.read_events(place, _AT_ONCE, queue=self._follower.queue)
         for first in range(0, len(events), _LOADED_AT_ONCE):
             some = events[first : first + _LOADED_AT_ONCE]

@@ -34,9 +34,9 @@ _log = logger("longshore.worker")
 
 
 def renew_every(duration: float) -> float:
-    """Seconds between renewals of leases of this duration, unless the caller names another interval.
+    """The default seconds between renewals of leases of this duration.
 
-    A quarter: a process that is frozen at any moment keeps its jobs if it goes on within three quarters of the lease.
+    A quarter, so that a frozen process keeps its jobs if it resumes within three quarters of the lease.
     """
     return min(_BEAT, duration / 4)
 

@@ -217,9 +217,9 @@ class Queue(ScheduleVerbs):
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
         """Calls the listener with every event of this name ("*": of any) from now on, whichever process it happens in.
 
-        When it returns, the listener hears all that is committed after; BackendUnavailable if the store does not answer
-        within a second. The listener is called in the running event loop, and may be a plain or an async function; one
-        job's events come in order, to all listeners of this queue. Returns a function that ends it.
+        When it returns, the listener gets every event committed after that. Raises BackendUnavailable if the store does
+        not answer within a second. The listener is called in the running event loop, and may be a plain or an async
+        function. All listeners of this queue get one job's events in order. Returns a function that ends it.
         """
         self._check_listener(event, listener)
         try:
@@ -229,7 +229,7 @@ class Queue(ScheduleVerbs):
         return self._listen_from(place_now(self.backend), event, listener)
 
     def _listen_from(self, place: str, event: str, listener: EventListener) -> Callable[[], None]:
-        """As `on`, from a place in the log that is known: the present end of it."""
+        """As `on`, from the given end of the log."""
         loop = asyncio.get_running_loop()
         self._followers = [follower for follower in self._followers if not follower.over]
         follower = next((follower for follower in self._followers if follower.loop is loop), None)

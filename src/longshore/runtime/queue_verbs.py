@@ -100,7 +100,7 @@ class QueueVerbs:
         types: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        """Claims up to `limit` jobs that carry all `tags`, of these types; None is all types.
+        """Claims up to `limit` jobs of these types that have all `tags`; None means all types.
 
         A stream claims by itself, and renews the leases.
         """
@@ -249,7 +249,7 @@ class QueueVerbs:
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
         """Ends jobs of all queues that are being cancelled for at least this long without an answer, and returns them.
 
-        They are UNKNOWN_STOPPED, whatever their lease; a Scheduler with a `cancel_timeout` does this by itself.
+        They become UNKNOWN_STOPPED, even with open leases. A Scheduler with a `cancel_timeout` does this by itself.
         """
         backend, since = await self._open(), self._dock.now()
         jobs = await backend.time_out_cancellations(timeout, limit)
@@ -265,14 +265,14 @@ class QueueVerbs:
         await self._declare_over(ALL_WORKERS, wanted or "", "reset")
 
     async def _declare_over(self, worker_id: str, queue: str, declared: str) -> None:
-        """Records it for streams of other processes if a disowned job may take a slot of theirs.
+        """Records an event if streams of other processes may hold a slot for a disowned job.
 
-        That job has no lease whose loss they could notice.
+        Such a job has no lease, so these streams cannot notice its loss.
         """
         assignee = None if worker_id == ALL_WORKERS else worker_id
         queues = (queue,) if queue else ()
         over = JobFilter(statuses=[JobStatus.UNKNOWN_STOPPED], assignee_id=assignee, queues=queues)
-        with suppress(BackendUnavailable):  # the verb itself is done
+        with suppress(BackendUnavailable):  # the operation itself is done
             for job in (await self.backend.list_jobs(over)).items:
                 ended = await end_in_log(self.backend, job.id, job.epoch)
                 if ended is not None and disowns(ended):

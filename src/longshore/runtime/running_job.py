@@ -106,10 +106,10 @@ class RunningJob(_Fields):
 
     @property
     def cancelled(self) -> bool:
-        """Whether its end was requested: by a cancellation, its timeout, a lost lease, or the worker's stop.
+        """Whether the job should end: it was cancelled, timed out or lost its lease, or the worker stops.
 
-        A task that has read this as true and returns did not finish its work, unless it calls `complete`: after a
-        cancellation the job is STOPPED, and when the worker stops it goes back to the queue.
+        A task that reads this as true and returns has not finished, unless it calls `complete`: after a cancellation
+        the job is STOPPED, and when the worker stops it goes back to the queue.
         """
         if self._cancelled and not self._returned:
             _set(self, "saw_cancel", True)
@@ -117,9 +117,9 @@ class RunningJob(_Fields):
         return self._cancelled
 
     def raise_if_cancelled(self) -> None:
-        """Raises JobInterrupted if its end was requested; for loops. A plain call, also in an `async def`."""
+        """Raises JobInterrupted if the job should end. Call it in loops; do not await it."""
         if self.cancelled:
-            raise JobInterrupted(f"the end of job {self.record.id!r} was requested")
+            raise JobInterrupted(f"job {self.record.id!r} was requested to end")
 
     @overload
     def complete(self) -> None: ...
@@ -128,10 +128,10 @@ class RunningJob(_Fields):
     def complete(self, result: T) -> T: ...
 
     def complete(self, result: Any = None) -> Any:
-        """Says that its work is done: the job is COMPLETED with this result, even if it saw that it should end.
+        """Completes the job with this result, even if the task read `cancelled` as true.
 
-        Returns the result: `return job.complete(total)`. A plain call, also in an `async def`; nothing is stored before
-        the task ends. What the task returns afterwards is not used; an exception it raises is a failure.
+        Returns the result: `return job.complete(total)`. Do not await it; the result is stored when the task ends. A
+        value that the task returns afterwards is ignored; an exception that it raises is a failure.
         """
         value = result if self._write is None else self._write(result)
         if value is not None:
@@ -141,20 +141,20 @@ class RunningJob(_Fields):
         return result
 
     def returned(self, value: Any) -> Any:
-        """For executors: the processor returned this; gives the job's result. Reads of `cancelled` no longer count."""
+        """For executors: the job's result after the processor returned. Later reads of `cancelled` do not count."""
         _set(self, "_returned", True)
         return self._result if self.said_complete else value
 
     def results_written_by(self, write: Callable[[Any], Any]) -> None:
-        """For tasks: makes JSON data of what is given to `complete`, as of what the function returns."""
+        """For tasks: serialises what is given to `complete` in the same way as a return value."""
         _set(self, "_write", write)
 
     def report(self) -> dict[str, bool]:
-        """For executors: what the worker must know of a job that returned in another process."""
+        """For executors: the state of a job that returned in another process, for the worker."""
         return {"heeded": self.heeded, "saw": self.saw_cancel, "complete": self.said_complete}
 
     def take_report(self, told: Mapping[str, Any]) -> None:
-        """For the worker: what was reported, of its own side of the job."""
+        """For the worker: applies what the other process reported."""
         _set(self, "_returned", True)
         _set(self, "heeded", bool(told.get("heeded")))
         _set(self, "saw_cancel", bool(told.get("saw")))
@@ -162,7 +162,7 @@ class RunningJob(_Fields):
 
     @property
     def cancel_requested(self) -> bool:
-        """For executors: the same as `cancelled`, and it does not count as read by the processor."""
+        """For executors: the same as `cancelled`, without counting as a read by the processor."""
         return self._cancelled
 
     def heed(self) -> None:

@@ -52,12 +52,12 @@ class Run:
         self.called_off: CalledOff | None = None
         self.began = 0.0
         self.seconds = 0.0
-        """How long it took, once it has ended."""
+        """How long it ran, after it has ended."""
         self.error: BaseException | None = None
-        """What it failed with."""
+        """The exception that it failed with."""
 
     def begins(self) -> None:
-        """The processor begins now, perhaps after a wait for its process."""
+        """The processor starts now, possibly after waiting for its process."""
         self.began = monotonic()
         if self.when_begun is not None:
             self.when_begun()
@@ -103,7 +103,7 @@ class Run:
             return await self.failed(refusal, strategies)
 
     def _stopped_short(self, value: Any) -> bool:
-        """Whether the processor returned because its end was requested, and not because its work was done."""
+        """Whether the processor returned because it should end, not because its work was done."""
         job = self.job
         if self.called_off is None or job is None or job.said_complete:
             return False

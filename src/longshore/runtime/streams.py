@@ -33,7 +33,7 @@ _EVENTS_AT_ONCE = 1_000
 ALL_WORKERS = "*"
 """The worker named by a `worker.error` that `reset_running_jobs` records."""
 _UNDECIDED_LONGEST = 30.0
-"""Seconds after which a vanished lease frees its slot although the log does not show yet how the job ended."""
+"""Seconds after which a vanished lease frees its slot even if the log does not show yet how the job ended."""
 _TRIES, _PAUSE = 5, 0.1
 """For a store that is busy: X-28 wants a silent stall no more than an end at the first hiccup."""
 
@@ -72,7 +72,7 @@ class JobStream:
         self._held: dict[str, int] = {}
         """The jobs that take a slot, each with the epoch of its claim."""
         self._vanished: dict[str, float] = {}
-        """Held jobs without a lease whose end was not read from the log yet, and when that was noticed."""
+        """Held jobs without a lease whose end is not in the log yet, and when the lease vanished."""
         self._disowned: dict[str, tuple[str, str]] = {}
         """Jobs that are over and still take a slot: the queue of each, and the cursor up to which the log was read."""
         self._outbox: dict[str, Job] = {}
@@ -351,7 +351,7 @@ class JobStream:
         return disowned, undecided
 
     async def _look_at_disowned(self) -> None:
-        """Frees the slots of disowned jobs whose worker another process has declared over."""
+        """Frees the slots of disowned jobs whose worker another process declared unresponsive or reset."""
         for job_id, (queue, place) in list(self._disowned.items()):
             try:
                 events = await self._backend.read_events(place, _EVENTS_AT_ONCE)
@@ -364,7 +364,7 @@ class JobStream:
                 self._forget([job_id])  # a restored copy does not know that the job was disowned
                 continue
             except LongshoreError as error:  # it is read again with the next change
-                _log.debug("cannot read whether the worker was declared over: %r", error)
+                _log.debug("cannot read whether the worker was declared unresponsive: %r", error)
                 return
             if job_id not in self._disowned:
                 continue

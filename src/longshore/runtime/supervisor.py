@@ -31,7 +31,7 @@ _SETTLED = 60.0
 """Seconds after which a process counts as one that works: if it dies, the pauses begin anew."""
 
 _STORE_ANSWERS_WITHIN = 10.0
-"""Seconds in which the leases of a dead process are ended, or left to run out."""
+"""Seconds to end the leases of a dead process; after that they are left to expire."""
 
 _log = logger("longshore.supervisor")
 
@@ -43,8 +43,8 @@ class Supervisor:
     a Worker or is an `async def`. A process that dies is replaced after a pause that doubles from `first_pause` to
     `longest_pause` seconds while they go on dying; one that ends by itself with exit code 0 is not.
 
-    `store` is the workers' store, as a URL or a Backend: with it, the leases of a process that died end at once, each
-    counted as a crash. Without it, or if it cannot be reached then, they run out.
+    `store` is the workers' store, as a URL or a Backend. With it, the leases of a process that dies end at once, each
+    counted as a crash. Without it, or if it is unreachable, they expire.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Supervisor:
                 code, end = 1, f": it could not be started: {error}"
             else:
                 code = await self._watch(process, line, stop)
-                if code != 0 and self._store is not None:  # it has been waited for: nothing of it runs any more
+                if code != 0 and self._store is not None:  # the process has been reaped: none of it still runs
                     ending = asyncio.create_task(self._end_leases(self._store, worker_id))
                     self._ending.add(ending)
                     ending.add_done_callback(self._ending.discard)
@@ -143,7 +143,7 @@ class Supervisor:
             os.close(line)
 
     async def _end_leases(self, store: str | Backend, worker_id: str) -> None:
-        """Does for a dead worker what the end of its leases would do later."""
+        """Ends the leases of a dead worker at once, as their expiry would do later."""
         try:
             async with asyncio.timeout(_STORE_ANSWERS_WITHIN):
                 if isinstance(store, Backend):
@@ -151,9 +151,11 @@ class Supervisor:
                 else:
                     async with connect(store) as backend:
                         await _declare_dead(backend, worker_id)
-        except Exception as error:  # whatever it is: the leases run out by themselves
+        except Exception as error:  # on any error the leases expire
             text = str(error) or f"the store did not answer within {_STORE_ANSWERS_WITHIN:g} seconds"
-            _log.warning("the leases of worker %s could not be ended and run out by themselves: %s", worker_id, text)
+            _log.warning(
+                "the leases of worker %s could not be ended, so its jobs wait until they expire: %s", worker_id, text
+            )
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, int, str]:
         """A process, the line by whose end it would know that it is left alone, and the id of its worker."""

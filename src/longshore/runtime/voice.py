@@ -38,7 +38,7 @@ class Voice:
     tags: Sequence[str]
     concurrency: int
     executor: Executor | None = None
-    """Says which types it claims; None is all."""
+    """Sets the types that it claims; None means all."""
     _idle_since: float = field(default=_NEVER, init=False)
     _started_at: datetime = field(default_factory=machine_time, init=False)
     """By this machine's clock, as it is for people: to ask the store would put off the first heartbeat."""
@@ -84,9 +84,9 @@ class Voice:
 
 
 def log_endings(outcomes: Sequence[Outcome], report: SettleReport, runs: dict[str, Run]) -> None:
-    """A line for each job whose outcome stands: INFO, a WARNING for a retry, an ERROR for a final failure.
+    """Logs a line for each settled job: INFO, WARNING for a retry, ERROR for a final failure.
 
-    `runs` has those that are to be logged; they are taken out of it.
+    Logged jobs are removed from `runs`.
     """
     for outcome in outcomes if runs else ():
         run = runs.pop(outcome.job_id, None)
@@ -108,7 +108,7 @@ def _log_ending(run: Run, outcome: Outcome, status: JobStatus) -> None:
     elif outcome.verb in ("fail", "crash") and not status.final:
         what, level = ("failed after" if outcome.verb == "fail" else "crashed after"), logging.WARNING
     elif outcome.verb == "release":
-        what = f"goes back for {later} after" if later else "goes back after"
+        what = f"released for {later} after" if later else "released after"
     else:
         what = "stopped after"
     if not _log.isEnabledFor(level):
@@ -137,7 +137,7 @@ def _log_ending(run: Run, outcome: Outcome, status: JobStatus) -> None:
 
 
 def _where(job: Job) -> str:
-    """The queue if it is not the usual one, and the attempt if there may be several."""
+    """The queue if it is not the default one, and the attempt if there may be several."""
     told = [] if job.queue == DEFAULT_QUEUE else [f"queue {job.queue}"]
     if job.max_attempts != 1:
         of = f" of {job.max_attempts}" if job.max_attempts else ""

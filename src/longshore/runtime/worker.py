@@ -35,12 +35,12 @@ _first_id: str | None = None
 
 
 def new_worker_id(pid: int) -> str:
-    """A new id for a worker in the process with this number on this machine."""
+    """A new id for a worker in the process with this pid on this machine."""
     return f"{socket.gethostname()[:100]}-{pid}-{new_id()}"
 
 
 def name_first_worker(worker_id: str) -> None:
-    """For a supervised process: the first worker made here has this id, which its supervisor knows."""
+    """For a supervised process: gives its first worker an id that the supervisor knows."""
     global _first_id
     _first_id = worker_id
 

@@ -50,7 +50,7 @@ class WorkerOptions:
 def renewal(lock_seconds: float, renew_time: Duration | None) -> float | None:
     """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration.
 
-    Without a given time it is a quarter of the lock, and at most 15 seconds.
+    If it is not given, it is a quarter of the lock, and at most 15 seconds.
     """
     if renew_time is None:
         return renew_every(lock_seconds)

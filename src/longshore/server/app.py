@@ -72,8 +72,8 @@ def create_app(
 ) -> FastAPI:
     """An application that serves this store; closed with its lifespan, and with it the store, if nobody else uses it.
 
-    Mounted in another application it gets no lifespan: it starts with its first request, and ends when the host closes
-    the store. Its links, redirects and cookies keep to the path of the mount. Given a harbor, it follows the harbor
+    A mounted application needs no lifespan: it starts with its first request, and ends when the host closes the
+    store. Its links, redirects and cookies use the path of the mount. Given a harbor, it follows the harbor
     when that is closed and entered again.
 
     Without a `gate` whoever reaches it may do everything: serve it on a loopback address only. `routers` are served

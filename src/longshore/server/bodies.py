@@ -47,7 +47,7 @@ def read_body(body: bytes) -> Any:
             return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
         encoding = json.detect_encoding(body)
         if not encoding.startswith("utf-8"):  # its values were counted as UTF-8 while it was read
-            raise NotJson("body", f"is {encoding.upper()}, and a large one must be UTF-8")
+            raise NotJson("body", f"is {encoding.upper()}; a large body must be UTF-8")
         text = body.decode(encoding, "surrogatepass")  # as json.loads does
         return read_patiently(text, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
     except RecursionError:

@@ -28,11 +28,11 @@ _LINGER = 2.0
 """Seconds in which a client that is still sending can read why it need not."""
 
 _log = logger("longshore.server")
-_TURNED_AWAY = "a request is turned away: %d connections are open"
-_ADDRESS_TURNED_AWAY = "a request is turned away: too many connections come from %s"
-_CLOSED_AT_ONCE = "a connection is closed: far too many come from %s"
-REPEATED = frozenset({_TURNED_AWAY, _ADDRESS_TURNED_AWAY, _CLOSED_AT_ONCE})
-"""Messages that a flood would write once for each request."""
+_REFUSED = "a request is refused: %d connections are open"
+_ADDRESS_REFUSED = "a request is refused: too many connections are open from %s"
+_CLOSED_AT_ONCE = "a connection is closed: more than twice the allowed connections are open from %s"
+REPEATED = frozenset({_REFUSED, _ADDRESS_REFUSED, _CLOSED_AT_ONCE})
+"""Messages that are rate-limited, because a flood would log each of them once per request."""
 
 
 class Shared(ServerState):
@@ -47,7 +47,7 @@ class Shared(ServerState):
         self._from_address: Counter[str] = Counter()
 
     def came_from(self, address: str) -> int:
-        """One more connection: how many there are from there; of a trusted proxy none is counted."""
+        """Counts a new connection, and returns how many its address has; 0 for a trusted proxy."""
         if self._is_trusted(address):
             return 0
         place = neighbourhood(address)
@@ -55,14 +55,14 @@ class Shared(ServerState):
         return self._from_address[place]
 
     def left(self, address: str) -> None:
-        """One is over."""
+        """A connection from this address was closed."""
         place = neighbourhood(address)
         self._from_address[place] -= 1
         if self._from_address[place] <= 0:
             del self._from_address[place]
 
     def is_crowded(self, address: str) -> bool:
-        """Whether more than may be come from there."""
+        """Whether this address has too many connections."""
         return self._from_address.get(neighbourhood(address), 0) > self.most_per_address
 
     def _is_trusted(self, address: str) -> bool:
@@ -195,10 +195,10 @@ class BoundedProtocol(HttpToolsProtocol):
         is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
         is_probe = self.url.partition(b"?")[0] in PROBES
         if is_full and not is_probe:
-            _log.warning(_TURNED_AWAY, len(self.connections))
+            _log.warning(_REFUSED, len(self.connections))
             self.scope["state"][OVERLOADED] = True
         elif self._is_crowded() and not is_probe:
-            _log.warning(_ADDRESS_TURNED_AWAY, self._counted)
+            _log.warning(_ADDRESS_REFUSED, self._counted)
             self.scope["state"][CROWDED] = True
         self.scope["state"][BREAK_OFF] = self.transport.abort
         super().on_headers_complete()

@@ -41,7 +41,7 @@ HEADERS = (
 """For answers that say nothing of these themselves."""
 
 CROWDED = "crowded"
-"""Set in a request's state by a server that has too many connections from its address."""
+"""Set in a request's state if its address has too many connections."""
 OVERLOADED = "overloaded"
 """Set in a request's state by a server that has too many of them."""
 IS_WHOLE = "is_whole"
@@ -82,7 +82,7 @@ class Envelope:
         given = headers.get(b"x-request-id", b"")
         own_id = given.decode() if _GOOD_ID.fullmatch(given) else new_id()
         method = scope["method"]
-        # a copy: the server goes by its own, and an application that this one is mounted in keeps its own state
+        # a copy: the server and a host application keep their own scope and state
         scope = {**scope, "state": {**scope.get("state", {}), "request_id": own_id}}
         if method == "HEAD":  # a GET whose body is not sent
             scope["method"] = "GET"
@@ -94,7 +94,7 @@ class Envelope:
             if scope["state"].get(OVERLOADED):
                 raise Overloaded("more connections are open than this server takes; come back in a moment")
             if scope["state"].get(CROWDED):
-                raise TooMany("too many connections come from your address; close some of them", 1)
+                raise TooMany("too many connections are open from your address; close some of them", 1)
             self._hosts.check(scope["headers"])
             _check_no_token_in_address(scope)
             _keep_segments_apart(scope)
@@ -255,7 +255,7 @@ def _keep_segments_apart(scope: Scope) -> None:
 
 
 def _root_as_sent(path: str, root: str) -> str:
-    """The part of the path that is the mount's, escaped as it was sent; a proxy may have removed it."""
+    """The path of the mount, escaped as it was sent; a proxy may have removed it."""
     end = -1
     for _ in range(root.rstrip("/").count("/") + 1):
         end = path.find("/", end + 1)

@@ -1,4 +1,4 @@
-"""What the body of a request holds, counted while it arrives: what is too much is refused before it is parsed."""
+"""Counts the body of a request while it arrives, and refuses too large a body before it is parsed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from longshore.core.payload import DEEPEST
 from longshore.server.refusals import Overloaded, TooLarge
 
 MOST_LEVELS = 2 * DEEPEST
-"""Levels of lists and objects in a large body; a payload may have half of them."""
+"""The most levels of lists and objects in a large body; a payload may have half as many."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)(\\?)', re.DOTALL)
-"""Also one that goes on in the next chunk: nothing is tried twice, so that no text takes longer than another."""
+"""Also an unterminated one, which continues in the next chunk. The pattern never backtracks, so its time is linear."""
 _OPEN, _OPEN_AND_ESCAPED = b"'", b"'\\"
 _NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -26,7 +26,7 @@ _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 class ValueCounter:
     """Counts the values and keys of a JSON text and its levels, chunk by chunk, without parsing it.
 
-    It is exact as long as the text is JSON. Where it is not, a parser stops, and no earlier than the count went wrong.
+    The count is exact for valid JSON. For other text a parser stops before the count goes wrong.
     """
 
     def __init__(self, most_values: int, most_levels: int = MOST_LEVELS) -> None:
@@ -36,14 +36,14 @@ class ValueCounter:
         self._most_levels = most_levels
         self._level = 0
         self._begun = b""
-        """What stands for a string that has begun and not ended."""
+        """The start of a string that continues in the next chunk."""
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Counts the next chunk; TooLarge or InvalidArgument as soon as there are too many values or levels."""
+        """Counts the next chunk; raises TooLarge or InvalidArgument at the first value or level too many."""
         outside = self._without_strings(chunk)
         lists, objects = outside.count(b"["), outside.count(b"{")
-        joined = self._last + outside  # so that an empty list is seen although its two brackets came apart
+        joined = self._last + outside  # to detect an empty list whose brackets are in two chunks
         empty = joined.count(b"[]") + joined.count(b"{}")
         self._last = outside[-1:] or self._last
         self.containers += lists + objects
@@ -51,8 +51,8 @@ class ValueCounter:
         maybe_empty = self._last in (b"[", b"{")
         if self.values - maybe_empty > self._most_values:
             raise TooLarge(
-                f"the body has more than {self._most_values:,} values and keys, and this server takes no more; "
-                "send it in parts, or the data as one text"
+                f"the body has more than {self._most_values:,} values and keys, the limit of this server; "
+                "send it in parts, or the data as one string"
             )
         if self._level + lists + objects > self._most_levels:
             steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKET))
@@ -61,7 +61,7 @@ class ValueCounter:
         self._level += lists + objects - outside.count(b"]") - outside.count(b"}")
 
     def _without_strings(self, chunk: bytes) -> bytes:
-        """The chunk with two marks for each string in it."""
+        """The chunk with every string replaced by two marks."""
         outside = _STRING.sub(rb"'\1\2", self._begun + chunk)
         if outside.endswith(_OPEN_AND_ESCAPED):
             self._begun = b'"\\'
@@ -113,7 +113,7 @@ class BodyMemory:
             async with asyncio.timeout(patience):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():  # it came in the same moment
+            if turn.done() and not turn.cancelled():  # granted at the same moment
                 self.give_back(amount, small=small)
             elif (amount, turn) in waiting:
                 waiting.remove((amount, turn))
@@ -123,7 +123,7 @@ class BodyMemory:
             raise
 
     def take_more(self, held: int, amount: int, *, small: bool = False) -> None:
-        """More for a body that holds so much already, without waiting; Overloaded if others take the rest."""
+        """Takes more for a body that holds `held`, without waiting; raises Overloaded if there is too little."""
         if self._held[small] > held and self.held + amount > self._most[small]:
             raise Overloaded(_SPENT)
         self._hold(amount, small)
@@ -161,7 +161,7 @@ PER_BYTE = 6
 """Bytes of memory for each byte of a body: as sent, as text, as values, and as written for the store."""
 PER_VALUE = 64
 PER_CONTAINER = 240
-"""Bytes of memory for a value, and for a list or an object: what the interpreter takes for each."""
+"""Bytes of memory that the interpreter uses for a value, and for a list or an object."""
 
 
 def most_for_values(text: bytes) -> int:
@@ -229,7 +229,7 @@ class Meter:
         self._give_back_beyond(PER_BYTE * self._size + self._for_values)
 
     def close(self) -> None:
-        """Gives back all that it took."""
+        """Frees all memory that it reserved."""
         self._give_back_beyond(0)
 
     def _give_back_beyond(self, needed: int) -> None:

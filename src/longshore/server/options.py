@@ -23,19 +23,19 @@ class ServerOptions:
     max_body: int = 32 * MEGABYTE
     """Bytes: twice the largest payload, for a JSON string may be written longer than what it says."""
     max_values: int = 1_000_000
-    """Values and keys in the JSON of a large body: each takes up to 240 bytes of memory once it is parsed."""
+    """Values and keys in the JSON of a large body: each uses up to 240 bytes of memory after parsing."""
     max_body_memory: int = 512 * MEGABYTE
     """Bytes for all bodies in flight: an estimate, see `metering.py`; the next one waits."""
     body_patience: float = 30.0
-    """Seconds a body may take, and one more for every 64 KiB it is announced to have; and as long for memory."""
+    """Seconds a body may take, plus one for every announced 64 KiB; and the seconds it may wait for memory."""
     max_streams: int = 200
     """Live streams and waiting calls at once; each holds a connection and a little memory."""
     max_connections: int = 1_000
     """Beyond these a request is answered with 503 at once."""
     max_connections_per_address: int = 250
-    """Of one address (of IPv6, one /64): beyond these a request is answered with 429, beyond twice as many none is."""
+    """Per address (for IPv6, per /64). Above it a request is answered with 429; above twice as many it is closed."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies: what they say of a caller's address and scheme is believed, without a cap."""
+    """Addresses and networks of proxies whose X-Forwarded headers are trusted; their connections are not counted."""
     heartbeat: float = 15.0
     """Seconds after which a silent stream says that it is alive; proxies cut a silent connection after 60."""
     longest_wait: float = 60.0

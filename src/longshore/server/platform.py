@@ -67,12 +67,12 @@ class Platform:
         await self.tail.open()
 
     async def begin(self) -> None:
-        """Starts if nothing else did: a mounted application gets no lifespan. The store is its host's to close."""
+        """Starts if no lifespan did, as in a mounted application. The host closes the store."""
         started_here = self._loop is asyncio.get_running_loop() and self.backend is self._present_backend()
         if started_here and (self.closing or not self.tail.ended):
             return
         await self._start()
-        for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, whatever is open here
+        for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, even if these are open
             dock_of(self.backend).closed(queue)
 
     @asynccontextmanager

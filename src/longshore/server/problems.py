@@ -57,7 +57,7 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     refusals.TooMany: Kind(429, "too-many", "Too many"),
     errors.BackendUnavailable: Kind(503, "store-unavailable", "The store cannot be used now"),
     errors.QueueClosed: Kind(503, "closed", "The server is closing"),
-    refusals.Overloaded: Kind(503, "overloaded", "More than this server takes now"),
+    refusals.Overloaded: Kind(503, "overloaded", "The server is overloaded"),
     refusals.ShuttingDown: Kind(503, "closed", "The server is closing"),
     LongshoreError: Kind(500, "internal", "Something went wrong here"),
 }

@@ -1,4 +1,4 @@
-"""Log lines that a flood would repeat: the first is written, and then how many more came in each interval."""
+"""Rate-limits repeated log lines: logs the first one, then the number of the others once per interval."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from time import monotonic
 
 INTERVAL = 60.0
-"""Seconds in which one line is written once."""
+"""Seconds in which a message is logged once."""
 _MOST_KNOWN = 100
-"""Messages: one that is written with its arguments filled in already is another each time."""
+"""The most messages that are tracked: a preformatted message differs each time."""
 _SUMMARY = "summary_of_repeated_lines"
 
 
-def _on_the_loop(seconds: float, told: Callable[[], None]) -> None:
+def _on_the_loop(seconds: float, call: Callable[[], None]) -> None:
     try:
-        asyncio.get_running_loop().call_later(seconds, told)
-    except RuntimeError:  # no loop runs in this thread: the next line after the interval is written
+        asyncio.get_running_loop().call_later(seconds, call)
+    except RuntimeError:  # no loop runs in this thread: the next line after the interval is logged
         return
 
 
 class RepeatedLines(logging.Filter):
-    """Lets a warning through once in an interval, and counts the rest."""
+    """Logs a warning once per interval, and counts the rest."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RepeatedLines(logging.Filter):
         clock: Callable[[], float] = monotonic,
         later: Callable[[float, Callable[[], None]], None] = _on_the_loop,
     ) -> None:
-        """`only` are the messages it heeds, before their arguments are filled in; None is every warning."""
+        """`only` are the messages to limit, before formatting; None limits every warning."""
         super().__init__()
         self._logger = logger
         self._only = only
@@ -43,7 +43,7 @@ class RepeatedLines(logging.Filter):
         self._left_out: dict[str, tuple[int, str]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Whether the line is logged."""
         message = str(record.msg)
         if record.levelno != logging.WARNING or hasattr(record, _SUMMARY):
             return True
@@ -70,13 +70,13 @@ class RepeatedLines(logging.Filter):
             self._written.pop(message, None)
             return
         self._begin_interval(message)
-        text = "%s more lines like this came in %.0f seconds: %s"
+        text = "repeated %s more times in %.0f seconds: %s"
         self._logger.warning(text, f"{number:,}", INTERVAL, last, extra={_SUMMARY: True})
 
 
 @contextmanager
 def without_repetition(name: str, only: Collection[str] | None = None) -> Iterator[None]:
-    """Inside, the warnings of this logger are written so."""
+    """Rate-limits the warnings of this logger inside the context."""
     logger = logging.getLogger(name)
     found = RepeatedLines(logger, only)
     logger.addFilter(found)

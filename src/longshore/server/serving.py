@@ -53,13 +53,13 @@ _LARGE_BLOCK = 256 * 1024
 
 
 def return_large_blocks(app: FastAPI) -> None:
-    """Has the C library give large blocks back to the system as soon as they are free; for a process that only serves.
+    """Makes the C library return large free blocks to the system at once; for a process that only serves.
 
-    glibc would keep them for the next one: after a flood of large bodies 160 MB more than before, now 50.
+    By default glibc keeps them: after a flood of large bodies the process held 160 MB more, now 50 MB.
     """
     try:
         mallopt, trim = ctypes.CDLL(None).mallopt, ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # another C library, which has its own ways
+    except (OSError, AttributeError, TypeError):  # another C library
         return
     mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
     mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BLOCK)
@@ -128,7 +128,7 @@ class ApiServer:
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE,
             limit_concurrency=options.max_connections,
-            proxy_headers=bool(proxies),  # uvicorn would believe every caller on this machine
+            proxy_headers=bool(proxies),  # uvicorn would trust every caller on this machine
             forwarded_allow_ips=[str(network) for network in proxies],
             timeout_graceful_shutdown=max(1, round(options.grace)),
             ssl_certfile=certificate,

@@ -19,7 +19,7 @@ _MOST_ENDED = 10_000
 
 
 def cookie_name(*, secure: bool, root: str) -> str:
-    """The name of the cookie: `__Host-` demands the path `/`, which a mounted application shares with its host."""
+    """The cookie's name: `__Host-` requires the path `/`, which a mounted application shares with its host."""
     if not secure:
         return PLAIN
     return SECURE_MOUNTED if root else SECURE

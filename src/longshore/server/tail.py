@@ -65,7 +65,7 @@ class Tail:
 
     @property
     def ended(self) -> bool:
-        """Whether it follows no more, because the store was closed or its event loop is over."""
+        """Whether it has stopped, because the store or its event loop was closed."""
         return self._work is None or self._work.done()
 
     async def open(self) -> None:

@@ -115,7 +115,7 @@ class PostgresBackend(ArchivingBackend):
         holds = args[-1].queues if verb is dequeue_jobs and isinstance(args[-1], ClaimTerms) else ()
         return await self._write_in(
             self._threads,
-            # the log is named once there is a connection: it may be another one by then
+            # the log is named after connecting: a restored copy has another one
             lambda abandoned: perform(lambda tx: verb(tx, *self._named(verb, args), **kwargs), abandoned, holds),
         )
 
@@ -271,7 +271,7 @@ class PostgresBackend(ArchivingBackend):
         return enter(self._server, self.schema, self._sql)
 
     def moving_out(self) -> contextlib.AbstractContextManager[LeftSchema]:
-        """The schema as it is now, for `longshore.backends.moving.move`."""
+        """A snapshot of the schema, as the source of `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return leave(self._server, self.schema, self._sql, self._clock)
 

@@ -45,11 +45,11 @@ class Server:
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
         self.log: str | None = None
-        """The event log that this process works with; a restored copy begins another."""
+        """The event log that this process uses; a restored copy starts a new one."""
         self.table = 0
         """The oid of the table with the log's name; a dump restored in place makes another table."""
         self.committed = 0
-        """The number of a transaction that this process committed: the server's counter goes back to it in no crash."""
+        """A transaction id that this process committed. A crash never sets the server's counter back to it."""
 
     def connect(self) -> Connection:
         """A new connection in autocommit mode; raises what `explain` knows words for."""
@@ -99,9 +99,9 @@ def _name(given: dict[str, Any]) -> str:
 
 
 def _refuse_unescaped(url: str) -> None:
-    """An unescaped `/` or `@` in a password moves its rest into the host or the name of the database.
+    """Refuses an unescaped `/` or `@` in a password, which moves the rest of it into the host or database name.
 
-    PostgreSQL's library ends the user name and password at the first `@` if no `/` stands before it.
+    PostgreSQL's library ends the user name and password at the first `@` if no `/` comes before it.
     """
     rest = url.partition("://")[2]
     userinfo, at, place = rest.partition("@")
@@ -109,7 +109,7 @@ def _refuse_unescaped(url: str) -> None:
         place = rest
     if "@" in place.partition("?")[0]:
         raise InvalidArgument(
-            "url", "has a `/` or `@` in its user name or password; write them percent-encoded, as %2F and %40"
+            "url", "has a `/` or `@` in its user name or password; percent-encode them as %2F and %40"
         )
 
 
@@ -117,13 +117,13 @@ _USER = re.compile(r"(?:user|role) (\"[^\"]*\"|'[^']*')")
 
 
 def hide_user(text: str) -> str:
-    """PostgreSQL's messages name the user they refuse."""
+    """Removes the user name from a message of PostgreSQL."""
     return _USER.sub("this user", text)
 
 
 @contextmanager
 def without_user() -> Iterator[None]:
-    """Within this a refusal to connect does not name the user."""
+    """A context in which connection errors do not contain the user name."""
     try:
         yield
     except psycopg.OperationalError as error:

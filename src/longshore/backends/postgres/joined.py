@@ -76,7 +76,7 @@ class JoinedEnqueue(Generic[R]):
             return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
         taken = self._performer.perform(lambda tx: tx.ids_taken(fresh))
-        if taken:  # besides those that the caller's own transaction stored, which only its session sees
+        if taken:  # in addition to jobs of the caller's transaction, which only its session sees
             taken |= {job_id for (job_id,) in session.rows(self._sql.ids_taken, (array_text(fresh), array_text([])))}
             raise DuplicateJob([job_id for job_id in dict.fromkeys(fresh) if job_id in taken])
         return False

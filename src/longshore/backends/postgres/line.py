@@ -200,7 +200,7 @@ class PostgresLine(PostgresView, SQLLine):
     def _claim_from(
         self, queue: str, limit: int, lease: tuple[str, str, int | None], types: Sequence[str] | None
     ) -> list[Row] | None:
-        """Marks hold for these types only: those who claim other types have come less far, or further."""
+        """Marks are kept for each set of types: claims of other types have reached other positions."""
         values: tuple[Any, ...] = (queue, self.now, limit, *lease)
         statement, further = self._sql.claim_in_line, self._sql.claim_further_on
         if types is not None:

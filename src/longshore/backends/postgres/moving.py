@@ -1,4 +1,4 @@
-"""Moving into a schema, which stays closed to others until all agrees; and out of one, from one snapshot of it."""
+"""Moves data into a schema, which stays closed until both sides agree, and out of one, from one snapshot."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class EnteredSchema(SQLHouse):
 
 @contextmanager
 def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[LeftSchema]:
-    """The schema at this moment; two connections of its own, closed when done with."""
+    """Opens a snapshot of the schema on two connections, and closes them at the end."""
     watchdog = Watchdog(_PATIENCE)
     try:
         with server.explained(), ExitStack() as stack:
@@ -140,7 +140,7 @@ def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> 
 
 
 class LeftSchema(SQLHouse):
-    """A schema that is moved out of: all is read in one transaction, and a second connection sees what is new."""
+    """The schema to move from: one transaction reads everything, and a second connection sees new events."""
 
     def __init__(
         self, name: str, session: OwnSession, glance: OwnSession, sql: Statements, clock: Clock | None
@@ -185,7 +185,7 @@ class LeftSchema(SQLHouse):
         return signs_of(heard, self._rows(self._sql.leases_in_force, now), now)
 
     def rows(self, table: str, block: range) -> Iterator[Row]:
-        """Read as they are asked for: a block of the largest payloads is not held in memory."""
+        """Streams the rows, so that a block of large payloads is not held in memory."""
         with psycopg.RawServerCursor(self._session.connection, "longshore_moving") as cursor:
             cursor.itersize = 100
             yield from cursor.execute(self._named("rows_of", table), self._bounds(table, block), binary=True)
@@ -195,7 +195,7 @@ class LeftSchema(SQLHouse):
         if undecided:
             raise MoveRefused(
                 f"{self.name} has {undecided} dependencies that are not decided yet; run a worker or a scheduler on it "
-                "for a moment, and then this again"
+                "briefly, then run this again"
             )
         return Settings(
             self._rows(self._sql.queues),

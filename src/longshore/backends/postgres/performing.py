@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
 _NUMBERED_EVERY = 1.0
-"""Seconds between two questions for the number of a transaction, by which a restored copy is noticed."""
+"""Seconds between two queries of the transaction id, which detects a restored copy."""
 MOST_TRIES = 20
 """How often a transaction that met another one is tried again before its caller hears of it."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -66,7 +66,7 @@ class Performer:
         # which may take hours; said in each transaction, for behind a pooler no session is ours
         self._not_for_ever = (
             f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}; "
-            "SET LOCAL jit = off"  # our statements are short: to compile one takes longer than to run it
+            "SET LOCAL jit = off"  # our statements are short: compiling one takes longer than running it
         )
         self._marks = Marks()
         self._limited: set[str] = set()
@@ -146,9 +146,9 @@ class Performer:
         return answer
 
     def _number(self, session: OwnSession) -> int:
-        """The transaction's number, asked for once a second; 0 if it has none or was not asked for.
+        """The transaction id, queried once a second; 0 if there is none or it was not queried.
 
-        A dump that is restored in place ends no connection. So the event log is compared, too.
+        Restoring a dump in place closes no connection, so the event log is compared, too.
         """
         if monotonic() < self._numbered_next:
             return 0

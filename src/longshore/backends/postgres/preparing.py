@@ -25,7 +25,7 @@ _HOME = """
         CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
     FROM pg_control_system()
 """
-"""What tells an incarnation of the jobs from a copy: server and database, the table, and the server's timeline."""
+"""Identifies an incarnation of the store: server and database, jobs table, and the server's timeline."""
 
 _log = logging.getLogger("longshore.postgres")
 
@@ -157,10 +157,10 @@ def _lock(connection: Connection, schema: str) -> None:
 
 
 def _at_home(connection: Connection, server: Server, schema: str) -> str:
-    """The event log's name. A log that was restored, in another database or in place, begins anew here.
+    """The event log's name. A store that was restored, in another database or in place, gets a new log.
 
-    Transactions are numbered by the database they run in: beside the old numbers the new ones mean nothing. A copy of
-    the server's files has the old identity; it is known by a transaction counter below what this process committed.
+    Transaction ids of two databases cannot be compared, so a restored store cannot continue its log. A copy of the
+    server's files has the old identity; it is recognised by a transaction counter below what this process committed.
     """
     name = quoted(schema)
     with server.watching(connection):
@@ -169,10 +169,9 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
     if timeline is None:  # a standby cannot be written, and may lag behind
         return log
     home = f"{database}/{table}/{timeline}"
-    replaced = known not in (home, database, "")
     set_back = log == server.log and following <= server.committed
     if known != home or set_back:
-        with connection.transaction():  # not watched: a long log takes its time
+        with connection.transaction():  # without a timeout: rewriting a long log takes time
             _lock(connection, schema)
             found_table, log, known, following = _found(connection, server, schema)
             replaced = known not in (home, database, "")  # "" is new; an older release kept the database alone
@@ -183,8 +182,8 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
             _, log, _, _ = _found(connection, server, schema)
     if server.log not in (None, log):
         _log.error(
-            "PostgreSQL at %s was replaced by an older copy%s. A new event log %s begins: older cursors "
-            "and leases given after the copy was made are refused, and what was stored after that is gone",
+            "PostgreSQL at %s was replaced by an older copy%s. A new event log %s was started: older cursors, and "
+            "leases given after the copy was made, are refused. Data stored after that is gone. Run longshore doctor",
             server.name,
             f" (this process committed transaction {server.committed}; the next one is {following})"
             if following <= server.committed
@@ -197,7 +196,7 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
 
 
 def _found(connection: Connection, server: Server, schema: str) -> tuple[int, str, str, int]:
-    """The oid of the table of the log's name, that name, where it was written, and the next transaction's number."""
+    """The oid of the meta table, the log's name, the incarnation it was written in, and the next transaction id."""
     row = connection.execute(
         "SELECT tableoid::bigint, log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint "
         f"FROM {quoted(schema)}.meta"

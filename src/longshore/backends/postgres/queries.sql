@@ -344,7 +344,7 @@ chosen AS MATERIALIZED (
 {eligible} AND parked::int = 0
 
 -- name: lines_of_types
--- Every type that is wanted with each priority that any job of it has, due or not: one step in the index each.
+-- Every wanted type with each priority of its jobs, due or not: one index seek each.
 SELECT wanted.type, (
     SELECT first.priority FROM {schema}.jobs AS first
     WHERE first.queue = $1 AND first.type = wanted.type AND {waits_in_line} ORDER BY first.priority LIMIT 1
@@ -363,8 +363,8 @@ due.type = lines.type AND due.priority = lines.priority AND due.place <= $2 AND 
 AND {waits_in_line}
 
 -- name: claim_of_types
--- Jobs of some types ($7). The first of all of them are found, then of each type and priority as many are locked as are
--- among those.
+-- Jobs of some types ($7). Finds the first jobs of all these types without locks, then locks as many of each type and
+-- priority as it found.
 WITH RECURSIVE lines AS (
 {lines_of_types}
 ),
@@ -390,7 +390,7 @@ chosen AS MATERIALIZED (
 {claiming}
 
 -- name: claim_of_types_further_on
--- The same, from marks that were reached before.
+-- The same, starting from low-water marks.
 WITH lines AS MATERIALIZED (
     SELECT wanted.type, mark.* FROM unnest($7::text[]) AS wanted (type)
     CROSS JOIN unnest($8::bigint[], $9::bigint[], $10::bigint[]) AS mark (priority, place, uid)
@@ -419,7 +419,7 @@ chosen AS MATERIALIZED (
 {claiming}
 
 -- name: heads_of_types
--- The first jobs of some types in several queues ($1), to tell how many of each queue are among the first of all.
+-- The first jobs of some types in several queues ($1), to count how many of the first jobs are in each queue.
 WITH RECURSIVE lines AS (
     SELECT line.queue, wanted.type, (
         SELECT first.priority FROM {schema}.jobs AS first
@@ -1620,7 +1620,7 @@ FROM {schema}.job_events WHERE {in_block_of_events}
 SELECT {job_columns} FROM {schema}.jobs WHERE uid >= $1 AND uid < $2 ORDER BY uid
 
 -- name: rows_of_job_dependencies
--- None is unsure: a move with such edges is refused.
+-- Every edge is decided: a move with undecided edges is refused.
 SELECT {edge_columns}, 0 FROM {schema}.job_dependencies WHERE dependent_uid >= $1 AND dependent_uid < $2
 
 -- name: rows_of_job_logs
@@ -1643,7 +1643,7 @@ SELECT {schedule_fields} FROM {schema}.schedules
 SELECT count(*) FROM {schema}.job_dependencies WHERE unsure
 
 -- name: leaving
--- The name of the log, the numbers to go on from, and the snapshot that is moved.
+-- The log's name, the next numbers, and the snapshot that is moved.
 SELECT log, uids.last_value + uids.is_called::integer, events.last_value + events.is_called::integer,
     pg_current_snapshot()::text
 FROM {schema}.meta, {schema}.job_uids AS uids, {schema}.job_events_n_seq AS events

@@ -428,6 +428,6 @@ def _claim(
     lease: Duration | None,
     types: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """What a claim asks for; the types only where there are any, for servers that do not know them."""
+    """The arguments of a claim; `types` only if given, because older servers refuse it."""
     claim = {"assignee_id": assignee_id, "tags": tags, "queues": queues, "lease": lease}
     return claim if types is None else {**claim, "types": types}

@@ -163,7 +163,7 @@ class SQLLine(SQLTransaction):
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
     ) -> Iterator[InLine]:
-        """Jobs of these types, read from the index of types: other types at the head of the queue cost nothing."""
+        """Jobs of these types, from the index of types: jobs of other types are never read."""
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:
         """Those that anybody in line with this tag has."""

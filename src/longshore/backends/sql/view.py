@@ -119,7 +119,7 @@ class SQLView(SQLTokenView, ABC):
         """The store's clock, in microseconds."""
 
     def clock_step(self) -> ClockStep | None:
-        """None, unless the store lives by the machine's own clock and looks for steps of it."""
+        """None, unless the store uses the machine's clock and detects steps of it."""
         return None
 
     @abstractmethod

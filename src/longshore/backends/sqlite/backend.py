@@ -110,7 +110,7 @@ class SQLiteBackend(ArchivingBackend):
                     check_read_only(self.path, busy_seconds=self._busy_seconds)
                 elif prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
                     self._report_lost_log()
-                if self._vfs is None:  # a file system of the caller's own has no such files
+                if self._vfs is None:  # a custom VFS has no such files
                     self._in_place.begin()
                 self._prepared = True
         self._in_place.check()
@@ -148,8 +148,8 @@ class SQLiteBackend(ArchivingBackend):
 
     def _report_lost_log(self) -> None:
         _log.warning(
-            "%s-wal is missing although the store was not closed: the commits since the last checkpoint are lost. "
-            "Restore a backup if they matter. If another program, like sqlite3, closed the store, nothing is lost",
+            "%s-wal is missing although the store was not closed cleanly: commits since the last checkpoint are lost. "
+            "Restore a backup if you need them. If another program, such as sqlite3, closed the store, no data is lost",
             self.path,
         )
         connection = open_connection(self.path, busy_seconds=self._busy_seconds)
@@ -164,20 +164,22 @@ class SQLiteBackend(ArchivingBackend):
         return _MOVED if self._in_place.moved else ""
 
     def _clock_of(self, transaction: SQLiteTransaction) -> Callable[[], int]:
-        """The clock for a transaction that has begun. A step of the machine's clock shows in the next transaction only,
-        and what it moves was moved before anything else happens there."""
+        """The clock for a transaction that has begun.
+
+        A step of the machine's clock takes effect in the next transaction, which first shifts the stored times.
+        """
         if self._boot_id is None:
             return self._clock
         self._started_at = self._compared(transaction, self._boot_id).started_at
         return self._since_boot.micros
 
     def _compared(self, transaction: SQLiteTransaction, boot_id: str) -> Reading:
-        """The machine's clocks now, after the transaction has moved what a step of them moves."""
+        """The machine's clocks now, after the transaction has shifted the stored times by a step of them."""
         reading = read_machine(boot_id)
         step = transaction.compare_clocks(reading)
         if step:
             _log.warning(
-                "the machine's clock was set %s by %.1f seconds; leases and relative retries were moved with it",
+                "the machine's clock was set %s by %.1f seconds; leases and relative retries were shifted with it",
                 "forward" if step > 0 else "back",
                 abs(step) / SECOND,
             )
@@ -218,7 +220,7 @@ class SQLiteBackend(ArchivingBackend):
         connection: apsw.Connection | None = getattr(self._connections, "mine", None)
         if connection is None:
             connection = self._open()
-            if not self._read_only:  # else SQLite takes the file for unchanging: the next look opens it again
+            if not self._read_only:  # else SQLite assumes that the file never changes: the next read opens it again
                 self._connections.mine = connection
                 self._opened.append(connection)
         with explained(self.path, connection):
@@ -349,7 +351,7 @@ class SQLiteBackend(ArchivingBackend):
         return leave(self.path, self._open, self._clock)
 
     def moving_in(self) -> AbstractContextManager[EnteredFile]:
-        """A file that is made at this path, for `longshore.backends.moving.move`."""
+        """A new file at this path, as the target of `longshore.backends.moving.move`."""
         self._refuse_if_closed()
         return enter(self.path)
 

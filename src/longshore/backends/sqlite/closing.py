@@ -1,8 +1,8 @@
-"""Evidence of an unclean close: a mark in the store from the first write of any process to the last clean close.
+"""Detects an unclean close by a mark, set at the first write of any process and removed at the last clean close.
 
 The mark is checkpointed into the store itself before anything is acknowledged. It is removed only under an exclusive
 lock, together with the log. Other connections never remove the log when they close. So a marked store without a log was
-not closed, and the commits of its log are lost. The mark begins with the file's inode: a copy is not marked.
+not closed cleanly, and the commits of its log are lost. The mark begins with the file's inode: a copy is not marked.
 
 A marked store has `<inode> <inode of the log> <salt of the log> <token>`, a closed one `closed <token>`, one that was
 never written ''. Each clean close writes a new token. So the mark also tells whether a log belongs to the file.
@@ -34,17 +34,17 @@ _WITHOUT_LOG: dict[tuple[int, int], apsw.Connection] = {}
 
 
 def keep_log(connection: apsw.Connection, keep: bool = True) -> None:
-    """Whether the log stays when this connection is the last one to close."""
+    """Sets whether the log stays when this connection is the last one to close."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(keep))
 
 
 def log_is_missing(path: Path) -> bool:
-    """Whether there is a store without a log; asked before the first connection, which makes an empty one."""
+    """Whether a store has no log. Call it before the first connection, which creates an empty log."""
     return identity(path) is not None and identity(beside(path, "-wal")) is None
 
 
 def was_left_open(connection: apsw.Connection, path: Path) -> bool:
-    """Whether a store whose log was missing is marked; not if another process has begun to write it since."""
+    """Whether a store whose log was missing is marked, and no other process has written to it since."""
     try:
         if not _is_marked(connection, path):
             return False
@@ -55,7 +55,7 @@ def was_left_open(connection: apsw.Connection, path: Path) -> bool:
 
 
 def mark_open(connection: apsw.Connection, path: Path) -> None:
-    """Marks the store, durably in the file itself; of no cost if another process did so."""
+    """Marks the store in the file itself, unless another process did so."""
     if not _is_marked(connection, path):
         ((before, _),) = connection.execute(SQL.opening)
         token = before.split()[-1] if before else secrets.token_hex(8)
@@ -67,11 +67,11 @@ def mark_open(connection: apsw.Connection, path: Path) -> None:
 
 
 def checkpoint(connection: apsw.Connection) -> None:
-    """Copies the log into the store as far as readers allow; an error must not hide another."""
+    """Copies the log into the store as far as readers allow. Errors are ignored: the log keeps what is left."""
     for _ in range(_ATTEMPTS):
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:  # another checkpoint is under way, and SQLite asks no busy handler here
+        except apsw.BusyError:  # another checkpoint runs, and SQLite calls no busy handler here
             threading.Event().wait(0.005)
         except apsw.Error:
             return
@@ -80,9 +80,9 @@ def checkpoint(connection: apsw.Connection) -> None:
 
 
 def close_last(connection: apsw.Connection) -> None:
-    """Closes it; if no other process or connection has the store open, the mark and the log go with it."""
+    """Closes the connection, and removes the mark and the log if it was the last one to the store."""
     try:
-        with contextlib.suppress(apsw.Error):  # another has it open, or it cannot be written: the log stays
+        with contextlib.suppress(apsw.Error):  # another connection is open, or the store is read-only: the log stays
             connection.set_busy_handler(None)
             ((mark, _),) = connection.execute(SQL.opening)
             connection.pragma("locking_mode", "EXCLUSIVE")

@@ -52,9 +52,9 @@ def open_connection(
 
 
 def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
-    """A connection that only reads, for a store that we may not write.
+    """A read-only connection, for a store that this process may not write.
 
-    Without a log nobody writes the store, and SQLite can read it without the files that it would make beside it.
+    Without a log no process writes to the store, and SQLite can read it without creating other files.
     """
     log, index = beside(path, "-wal"), beside(path, "-shm")
     at_rest = not log.exists() or (log.stat().st_size == 0 and not index.exists())
@@ -70,7 +70,7 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
             close_quietly(connection)
             raise BackendUnavailable(
                 f"{path} cannot be read here: its log {log.name} holds commits, and reading them needs write access. "
-                f"Copy {path.name} and {log.name} together to a folder that you may write to"
+                f"Copy {path.name} and {log.name} together to a writable folder"
             ) from error
         except BaseException:
             close_quietly(connection)
@@ -79,7 +79,7 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
 
 
 def check_read_only(path: Path, *, busy_seconds: float) -> None:
-    """Refuses a file that is not a store of this version; its schema cannot be brought up to date here."""
+    """Refuses a file that is not a store of this version, because a read-only store cannot be migrated."""
     _refuse_odd_places(path)
     refuse_foreign_log(path)
     with explained(path):
@@ -88,7 +88,7 @@ def check_read_only(path: Path, *, busy_seconds: float) -> None:
             _refuse_foreign(connection, path)
             if int(connection.pragma("user_version")) < len(MIGRATIONS):
                 raise BackendUnavailable(
-                    f"{path} has an older schema and cannot be written here: run longshore migrate where it can be"
+                    f"{path} has an older schema and is read-only here; run longshore migrate where it is writable"
                 )
         finally:
             close_quietly(connection)
@@ -114,7 +114,7 @@ def _patience(seconds: float) -> Callable[[int], bool]:
 def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> bool:
     """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm.
 
-    True if the store was not closed and its log is missing: what the log held is lost.
+    Returns True if the store was not closed cleanly and its log is missing: the commits in the log are lost.
     """
     _refuse_odd_places(path)
     if not create and not path.exists():
@@ -124,7 +124,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     with explained(path):
         log_missing = vfs is None and log_is_missing(path)
         if vfs is None:
-            make_private(path)  # SQLite would make it readable for everybody; its log gets the same permissions
+            make_private(path)  # SQLite would make it readable for all users; its log gets the same permissions
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
@@ -191,7 +191,7 @@ def _refuse_odd_places(path: Path) -> None:
         raise BackendUnavailable(
             f"the move into {path} was not finished; run longshore migrate-data again, and it goes on"
         )
-    # the file is looked for again at the end: another process may be making the store, which makes the file first
+    # look again at the end: another process may be creating the store, and creates the file first
     if log.exists() and (not there or (path.stat().st_size == 0 and log.stat().st_size > 0)):
         if path.exists() and path.stat().st_size > 0:
             return
@@ -202,7 +202,7 @@ def _refuse_odd_places(path: Path) -> None:
     if not there and listening(Path(f"{path}-wake")) and not path.exists():
         raise BackendUnavailable(
             f"{path} is gone while another process uses it: stop that process, then restore the file from a backup, "
-            "or make a new store"
+            "or create a new store"
         )
 
 
@@ -235,7 +235,7 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.PermissionsError, "cannot be written: permission denied"),
 )
 
-_WORDS_OF_THE_SYSTEM = {
+_SYSTEM_ERRORS = {
     errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; make room and go on",
     errno.EROFS: "cannot be written: the file or its folder is read-only",
     errno.EIO: "cannot be read or written: the disk reports an error",
@@ -268,7 +268,7 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
             words = "was read in this transaction before somebody else wrote; begin it with BEGIN IMMEDIATE"
         return BackendUnavailable(f"{path} {words} ({error})")
     if isinstance(error, OSError):
-        words = _WORDS_OF_THE_SYSTEM.get(error.errno or 0, "cannot be opened: look at its path and permissions")
+        words = _SYSTEM_ERRORS.get(error.errno or 0, "cannot be opened: look at its path and permissions")
         return BackendUnavailable(f"{path} {words} ({error.strerror})")
     if isinstance(error, _UNREADABLE) or (connection is not None and not _is_sound(connection)):
         return BackendUnavailable(f"{path} {_DAMAGED} ({error})")

@@ -1,4 +1,4 @@
-"""The file system under a store: which one it is, and what can go wrong on it."""
+"""The file system of a store, and its risks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from longshore.core.errors import BackendUnavailable
 
 REFUSED = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p"})
-"""Other machines may use the file as well, and its locks or its shared memory do not hold between them."""
+"""Other machines may use the file too, and its locks and shared memory do not work between them."""
 _NETWORK = frozenset({*REFUSED, "afs", "ceph", "glusterfs", "lustre", "gfs2", "ocfs2", "virtiofs", "vboxsf", "prl_fs"})
 _LAYERED = frozenset({"overlay", "aufs", "unionfs"})
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -25,13 +25,13 @@ def file_system_of(place: str, mounts: str) -> str | None:
             continue
         mount = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
         inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= longest:  # of two on one another the later one is on top
+        if inside and len(mount) >= longest:  # of two mounts at one path the later one is on top
             longest, found = len(mount), right.split()[0]
     return found
 
 
 def mountinfo() -> str:
-    """What the system says of its mounts; empty where it does not say it this way."""
+    """The text of /proc/self/mountinfo; empty on other systems."""
     try:
         return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -39,12 +39,12 @@ def mountinfo() -> str:
 
 
 def file_system_under(path: Path) -> str | None:
-    """The type of the file system that holds a store; None where that cannot be seen."""
+    """The type of the file system that holds a store; None if it cannot be determined."""
     return file_system_of(os.path.dirname(os.path.realpath(path)), mountinfo())  # noqa: PTH120 - of what realpath gives
 
 
 def risk_of(file_system: str | None) -> str:
-    """What can go wrong with a store on it; empty if nothing is known."""
+    """The risk of a store on this file system; empty if none is known."""
     if file_system in _LAYERED:
         return "a layer of a container: the store is lost when the container is removed"
     if file_system in _NETWORK:
@@ -55,7 +55,7 @@ def risk_of(file_system: str | None) -> str:
 
 
 def refuse_network(path: Path, file_system: str | None, *, allowed: bool) -> None:
-    """Refuses a store on NFS, SMB or 9p, unless that was asked for."""
+    """Refuses a store on NFS, SMB or 9p, unless the caller allows it."""
     if file_system in REFUSED and not allowed:
         raise BackendUnavailable(
             f"{path} is on {file_system}, {risk_of(file_system)}. Put it on a local disk, or use PostgreSQL. "

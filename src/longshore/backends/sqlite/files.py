@@ -1,4 +1,4 @@
-"""The files of a store: made private, and used only if no other user can have put them there."""
+"""The files of a store: created private, and used only if no other user can have created them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOCKET_NAME = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file that SQLite keeps beside the store, like its `-wal`; SQLite follows a symlink to the store first."""
+    """A file that SQLite keeps next to the store, such as its `-wal`; SQLite resolves a symlink to the store first."""
     return Path(f"{os.path.realpath(path)}{suffix}")
 
 
@@ -33,7 +33,7 @@ def identity(file: Path | str) -> tuple[int, int] | None:
 
 
 class InPlace:
-    """Whether the store and its log are still the files at their paths: what is written elsewhere is lost.
+    """Checks that the store and its log are still the files at their paths: writes to removed files are lost.
 
     Once the store was removed or replaced, the process refuses to use another file in its place until it is restarted.
     """
@@ -46,7 +46,7 @@ class InPlace:
         self._log_was_lost = False
 
     def begin(self) -> None:
-        """Remembers the file, once it is there."""
+        """Remembers the identity of the file."""
         self._log = str(beside(self._path, "-wal"))
         self._store = identity(self._path)
         if self._store is None:
@@ -58,14 +58,14 @@ class InPlace:
         return self._log_was_lost or (self._store is not None and identity(self._path) != self._store)
 
     def check(self) -> None:
-        """Refuses to go on if the file is another one, or gone."""
+        """Raises BackendUnavailable if the file was removed or replaced."""
         if self._log_was_lost:
             raise BackendUnavailable(f"{self._log} {_MOVED}")
         if self.moved:
             raise BackendUnavailable(f"{self._path} {_MOVED}")
 
     def check_commit(self, connection: apsw.Connection) -> None:
-        """After a commit of the writer: refuses to acknowledge what is not in the files at their paths."""
+        """Call it after a commit: raises BackendUnavailable if the commit is not in the files at their paths."""
         self.check()
         if self._store is None:
             return
@@ -73,7 +73,7 @@ class InPlace:
         writer, before = self._log_of_writer
         if log is None or (writer is connection and before != log):
             self._log_was_lost = True
-            with contextlib.suppress(apsw.Error):  # this process can still read it: keep its commits
+            with contextlib.suppress(apsw.Error):  # this process can still read the log: keep its commits
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             raise BackendUnavailable(f"{self._log} {_MOVED}")
         self._log_of_writer = (connection, log)
@@ -87,7 +87,7 @@ _MOVED = (
 
 
 def make_private(path: Path) -> None:
-    """Makes an empty file that only its owner may read; an existing file is left as it is.
+    """Creates an empty file that only its owner may read; an existing file is not changed.
 
     No descriptor is opened where that can be avoided: closing one would drop SQLite's locks on the same file.
     """
@@ -103,23 +103,23 @@ def make_private(path: Path) -> None:
 
 
 def make_unfinished(destination: Path) -> Path:
-    """A new private file beside the destination, under a name that nobody can predict."""
+    """A new private file next to the destination, with an unpredictable name."""
     descriptor, name = tempfile.mkstemp(".unfinished", f"{destination.name}.", destination.parent)
     os.close(descriptor)
     return Path(name)
 
 
 def refuse_planted(path: Path) -> None:
-    """Refuses a file or symlink of another user in a folder like /tmp, where everybody may put one."""
+    """Refuses a file or symlink of another user in a shared folder such as /tmp."""
     try:
         folder, entry = path.parent.stat(), path.lstat()
-    except OSError:  # there is none, or opening it will say what is wrong
+    except OSError:  # it does not exist, or opening it reports the error
         return
     shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
     if hasattr(os, "geteuid") and shared and entry.st_uid not in (os.geteuid(), folder.st_uid):
         raise BackendUnavailable(
-            f"{path} belongs to another user, in a folder that everybody may write to. It was left as it is; "
-            "put the store into a folder of your own, or work as the owner of the file"
+            f"{path} belongs to another user, in a folder that all users may write to. It was not changed; "
+            "put the store into your own folder, or run as the owner of the file"
         )
 
 
@@ -150,11 +150,11 @@ def permissions_of_others(path: Path) -> dict[str, int]:
 
 
 class UntrustedFolder(Exception):
-    """The wake folder is not one that only we can write to; its text says why."""
+    """Other users can write to the wake folder, or it is not a folder; the message says why."""
 
 
 def open_folder(folder: Path) -> int:
-    """A descriptor of our wake folder. Raises OSError if there is none, and UntrustedFolder if it is not ours."""
+    """Opens the wake folder. Raises OSError if it does not exist, and UntrustedFolder if it is not ours."""
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise UntrustedFolder("it is a symlink")
@@ -174,12 +174,12 @@ def open_folder(folder: Path) -> int:
 
 
 def make_folder(folder: Path) -> int:
-    """A descriptor of our wake folder, which is made if there is none; nobody else may enter it."""
+    """Opens the wake folder, and creates it if it does not exist; only its owner may enter it."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
     descriptor = open_folder(folder)
     try:
-        os.fchmod(descriptor, 0o700)  # an older release made it wider
+        os.fchmod(descriptor, 0o700)  # older releases created it with wider permissions
     except OSError:
         os.close(descriptor)
         raise
@@ -200,7 +200,7 @@ def _is_our_socket(name: str, folder: int) -> bool:
 
 
 def remove_socket(folder: Path, name: str) -> None:
-    """Removes one of our own sockets; whatever else has this name is left alone."""
+    """Removes one of our own sockets; any other file with this name is not touched."""
     try:
         descriptor = open_folder(folder)
     except (OSError, UntrustedFolder):
@@ -208,7 +208,7 @@ def remove_socket(folder: Path, name: str) -> None:
     try:
         if _SOCKET_NAME.fullmatch(name) and _is_our_socket(name, descriptor):
             os.unlink(name, dir_fd=descriptor)
-    except OSError:  # another process was quicker
+    except OSError:  # another process removed it first
         return
     finally:
         os.close(descriptor)

@@ -20,7 +20,7 @@ from longshore.core.job import Job
 from longshore.core.lifecycle import JobStatus
 
 _LEAST_PASSED = 20
-"""Jobs of other types that even the smallest claim passes over before it reads the index of types."""
+"""Jobs of other types that even the smallest claim skips before it uses the index of types."""
 
 
 class SQLiteLine(SQLiteView, SQLLine):
@@ -96,12 +96,12 @@ class SQLiteLine(SQLiteView, SQLLine):
         return list(islice(self._merged(queues, limit), limit))
 
     def _merged(self, queues: Sequence[str], limit: int) -> Iterator[Row]:
-        """The lines of these queues as one; of each priority of each queue so many at most."""
+        """The claimable jobs of these queues merged in order, up to a limit for each priority of each queue."""
         lines = [self._line_of(queue, limit) for queue in queues]
         return lines[0] if len(lines) == 1 else heapq.merge(*lines, key=in_standing_order)
 
     def _first_of_types(self, queues: Sequence[str], limit: int, types: Sequence[str]) -> list[Row]:
-        """Mostly all jobs are of these types, and the line itself is read; else the index of types."""
+        """Reads the plain order, because most jobs usually have these types; falls back to the index of types."""
         known = frozenset(types)
         most_passed = max(limit // 2, _LEAST_PASSED)
         found: list[Row] = []
@@ -121,7 +121,7 @@ class SQLiteLine(SQLiteView, SQLLine):
         return list(islice(heapq.merge(*lines, key=in_standing_order), limit))
 
     def _lines_of_types(self, queue: str, types: Sequence[str], statement: str, limit: int) -> list[Iterator[Row]]:
-        """One line for each of these types of which any job waits."""
+        """One ordered source for each of these types that has a waiting job."""
         first = list(self._rows(SQL.first_priorities_of_types, queue, self._listed(types)))
         return [
             self._line_of_type(queue, job_type, priority, statement, limit)

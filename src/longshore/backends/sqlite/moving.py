@@ -1,4 +1,4 @@
-"""Moving out of a file, from one snapshot of it; and into a new one, which gets its name when all agrees."""
+"""Moves data out of a file, from one snapshot, and into a new file, which gets its name when both sides agree."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _BUSY_SECONDS = 30.0
 
 @contextmanager
 def enter(path: Path) -> Iterator[EnteredFile]:
-    """A new file at this path; it is made under another name, which only a move opens."""
+    """A new file at this path, created under a temporary name that only a move opens."""
     file = EnteredFile(path)
     with explained(path):
         try:
@@ -101,7 +101,7 @@ def enter(path: Path) -> Iterator[EnteredFile]:
 
 
 class EnteredFile(SQLHouse):
-    """A file that is moved into. Every transaction makes sure that no later run has taken the move over."""
+    """The file to move into. Every transaction checks that no later run has taken over the move."""
 
     _sql = SQL
 
@@ -138,7 +138,7 @@ class EnteredFile(SQLHouse):
 
     @contextmanager
     def _transaction(self) -> Iterator[dict[str, Any] | None]:
-        """Gives what is known of a move into this file."""
+        """Opens a transaction, and gives the stored state of a move into this file."""
         assert self._connection is not None  # as above
         self._run("BEGIN IMMEDIATE")
         try:
@@ -172,7 +172,7 @@ class EnteredFile(SQLHouse):
                 raise MoveRefused(
                     f"{self._unfinished} is an unfinished move from {known['from']}; remove it, or name another file"
                 )
-            # a run that is not really dead must not write beside this one
+            # an earlier run that is still alive must not write at the same time
             self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
             return Begun.FRESH if known is None else Begun.RESUMED
 
@@ -180,7 +180,7 @@ class EnteredFile(SQLHouse):
         self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
         try:
             known = self._known()
-        except apsw.SQLError:  # nothing was ever moved into it
+        except apsw.SQLError:  # no move into it was ever started
             known = None
         if known is None or known["log"] != old.log or not known.get("finished"):
             raise MoveRefused(f"{self.name} exists already; name a file that does not exist")
@@ -222,13 +222,13 @@ class EnteredFile(SQLHouse):
         self._give_its_name()
 
     def _give_its_name(self) -> None:
-        """Killed between these steps, the next run finds all that is needed to go on."""
+        """If it is killed between these steps, the next run can continue."""
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
         self.close()
         try:
             os.link(self._unfinished, self._path)  # unlike a rename, it never replaces a file
         except FileExistsError:
-            raise MoveRefused(f"{self.name} was made while the move went on; remove one of the two files") from None
+            raise MoveRefused(f"{self.name} was created during the move; remove one of the two files") from None
         self._remove_unfinished()
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:

@@ -87,7 +87,7 @@ class Notice:
         if isinstance(error, UntrustedFolder) and not self._warned:
             self._warned = True
             _log.warning(
-                "%s is not used: %s. Stop the processes that use the store and remove it; until then processes look "
+                "%s is not used: %s. Stop the processes that use the store and remove it; until then processes poll "
                 "for changes every %d ms instead",
                 self._folder,
                 error,

@@ -6,7 +6,7 @@ finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token,
 announce_at, cancel_asked_at, result, error_message, progress, checkpoint, relative
 
 -- name: moved_columns
--- The columns that other stores have, too, in the same order.
+-- The columns that every store has, in the same order.
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
 status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
@@ -87,7 +87,7 @@ AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 
 FROM jobs INDEXED BY jobs_of_type
 
 -- name: first_priorities_of_types
--- Of each type the first priority that any job in line has, due or not: one step in the index each.
+-- The first priority of each type, due or not: one index seek each.
 SELECT wanted.value, (
     SELECT priority {of_type} WHERE queue = ?1 AND type = wanted.value
     AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 ORDER BY priority LIMIT 1
@@ -786,7 +786,7 @@ FROM jobs WHERE {shifted}
 UPDATE jobs SET job_seq = job_seq + 1 WHERE {shifted}
 
 -- name: came_at
--- When it came to the queue; what came while the clock was ahead of ?2 keeps its order.
+-- When the job was enqueued; jobs enqueued while the clock was ahead of ?2 keep their order.
 min(coalesce(last_retry_at, created_at)
     + CASE WHEN coalesce(last_retry_at, created_at) > ?2 THEN min(?1, 0) ELSE 0 END, ?2)
 
@@ -794,7 +794,7 @@ min(coalesce(last_retry_at, created_at)
 coalesce(max(run_at, {came_at}), {came_at})
 
 -- name: shift_places
--- The places of those whose times were shifted, and of those that came while the clock was ahead.
+-- The places of jobs whose times were shifted, and of jobs enqueued while the clock was ahead.
 UPDATE jobs SET eligible_at = {eligible_after_step}, place = CASE lifo WHEN 1 THEN place ELSE {eligible_after_step} END
 WHERE uid IN ({uids_in_line}) AND ((relative = 1 AND run_at IS NOT NULL) OR eligible_at > ?2)
 

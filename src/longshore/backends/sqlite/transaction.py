@@ -56,7 +56,7 @@ class SQLiteTransaction(SQLiteLine):
         self._next_event = 0
         self._first_of_both = (0, 0)
         self._compared: Reading | None = None
-        """The machine's clocks as whoever saw a step or a reboot first has stored them."""
+        """The machine's clocks as stored after the last step or reboot."""
         self.news = False
 
     def begin(self) -> None:
@@ -72,7 +72,7 @@ class SQLiteTransaction(SQLiteLine):
     def compare_clocks(self, reading: Reading) -> int:
         """How far the wall clock was set since the clocks were stored, in microseconds; 0 if by at most two seconds.
 
-        Whatever counts a duration is moved with it. After a reboot nobody knows how long it took: only a clock behind
+        Shifts every time that came from a duration. After a reboot the time that passed is unknown: only a clock behind
         the newest event was certainly set.
         """
         stored = self._compared
@@ -170,7 +170,7 @@ class SQLiteTransaction(SQLiteLine):
         raise DuplicateJob([record.id for record in records if record.id in taken])
 
     def ids_taken(self, job_ids: Sequence[str], before: int | None = None) -> set[str]:
-        """Those of these ids that stored jobs have, with uids below `before` if it is given."""
+        """The ids among these that stored jobs have, with uids below `before` if it is given."""
         names, first_uid = self._listed(job_ids), self._next_uid if before is None else before
         return {job_id for (job_id,) in self._rows(SQL.ids_taken, names, first_uid)}
 

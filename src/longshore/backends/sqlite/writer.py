@@ -52,7 +52,7 @@ class Writer:
         on_commit: Callable[[], None],
         check_commit: Callable[[apsw.Connection], None] = lambda _: None,
     ) -> None:
-        """`clock` is called at the start of each transaction, and gives the time for what is done in it."""
+        """`clock` is called at the start of each transaction, and returns the time for its operations."""
         self._path = path
         self._open = open_writing
         self._clock = clock
@@ -108,7 +108,7 @@ class Writer:
             if self._news:  # a claim that found nothing, or a renewal, must not wake whoever waits to claim
                 self._news = False
                 self._on_commit()
-        if self._connection is not None:  # what only this process can still read, should the log be gone, is kept
+        if self._connection is not None:  # if the log was removed, only this process can read it: keep its commits
             checkpoint(self._connection)
         self._close_connection()
 

@@ -149,13 +149,13 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
 
 
 def _refuse_twins(tx: Transaction, records: Sequence[Record]) -> None:
-    """Refuses a batch in which an id comes twice. Without one, `insert` finds the ids that are stored."""
+    """Refuses a batch with a repeated id. Stored ids are found by `insert`."""
     if len({record.id for record in records}) != len(records):
         raise DuplicateJob(_ids_in_the_way(tx, records))
 
 
 def _ids_in_the_way(tx: Transaction, records: Sequence[Record]) -> list[str]:
-    """The ids that come twice in the batch or that stored jobs have, each once, in input order."""
+    """The ids that are repeated in the batch or that stored jobs have, each once, in input order."""
     times = Counter(record.id for record in records)
     stored = tx.ids_taken(list(times))
     return [job_id for job_id, count in times.items() if count > 1 or job_id in stored]

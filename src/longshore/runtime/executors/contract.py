@@ -64,7 +64,7 @@ class Executor(ABC):
 
     @property
     def types(self) -> Sequence[str] | None:
-        """The types of the jobs that it can run, which its worker claims; None is all."""
+        """The job types that it can run, which its worker claims; None means all."""
         return None
 
     @abstractmethod

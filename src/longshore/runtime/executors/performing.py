@@ -94,7 +94,7 @@ class Performer:
                 task.cancel()
         value = await work
         if value is None:
-            job.heed()  # it could not miss the CancelledError that was raised in it
+            job.heed()  # the CancelledError was raised in it
         return value
 
 

@@ -46,7 +46,7 @@ def event_view(event: JobEvent) -> EventView:
 
 
 def _shown(event: JobEvent) -> dict[str, Any]:
-    """The details as JSON: a time as all others are (the log keeps microseconds), and a job as elsewhere in the API."""
+    """The details as JSON: a time instead of the log's microseconds, and a job as elsewhere in the API."""
     if event.event == "job.delayed" and "until" in event.detail:
         return {**event.detail, "until": from_micros(event.detail["until"])}
     if "job" in event.detail:

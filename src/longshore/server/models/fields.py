@@ -29,7 +29,7 @@ _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 
 
 def in_words_of_the_sdk(check: Callable[[str, Any], Any]) -> BeforeValidator:
-    """Refuses what `check` refuses, with its words."""
+    """Refuses what `check` refuses, with the same message."""
 
     def checked(value: Any) -> Any:
         try:

@@ -24,7 +24,7 @@ PROBES = frozenset({b"/healthz", b"/readyz"})
 
 
 _FIRST_LOOK = 1.0
-"""Seconds that a probe waits for the first answer of the store."""
+"""Seconds that a probe waits for the store's first answer."""
 
 
 class Health(BaseModel):
@@ -58,7 +58,9 @@ async def health() -> Health:
 async def readiness(here: Here) -> Response:
     """Only if its store answered a moment ago, and it is not about to stop."""
     reason = ""
-    if here.tail.cursor is None and not here.closing:  # it has just started: a mounted one, with this very request
+    if (
+        here.tail.cursor is None and not here.closing
+    ):  # it has just started; a mounted application starts with its first request
         with suppress(LongshoreError, TimeoutError):
             async with asyncio.timeout(_FIRST_LOOK):
                 await here.tail.catch_up()

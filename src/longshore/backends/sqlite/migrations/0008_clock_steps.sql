@@ -1,5 +1,5 @@
--- The machine's clocks as they were last compared, and the last step of the wall clock. A job whose run_at was given as a
--- duration is moved with such a step; one whose run_at is a time of the wall clock is not.
+-- The machine's clocks as they were last compared, and the last step of the wall clock. A run_at that was given as a
+-- duration is shifted by such a step; a run_at that was given as a time is not.
 ALTER TABLE meta ADD COLUMN boot_id TEXT;
 ALTER TABLE meta ADD COLUMN clock_wall INTEGER;
 ALTER TABLE meta ADD COLUMN clock_since_boot INTEGER;
