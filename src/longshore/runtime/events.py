@@ -74,9 +74,11 @@ SHOWN_JOB = 64 * 1024
 """The largest payload and result, in bytes, of a job that an event carries to a listener."""
 _LOADED_AT_ONCE = 20
 """Jobs loaded in one call: they may be large."""
-_GRACE = 0.02
-"""Seconds that the other listeners wait for a busy one, so that all are called in log order. After a longer call they
-do not wait for it until it is fast again."""
+_GRACE = 1.0
+"""Seconds that the other listeners wait for a call, so that all listeners are called in log order."""
+_FAST, _SLOW_CALLS = 0.02, 3
+"""After three calls in a row over these seconds the others do not wait for a listener until it is fast again. A single
+long call, as on a busy machine, does not change the order."""
 _AT_ONCE = 200
 """Events read by one look: few enough that a plain function called for each does not hold up the loop for long."""
 _PATIENCE = 1.0
@@ -286,7 +288,7 @@ class Listener:
         self._behind: str | None = None
         """The cursor from which it reads the log after its buffer was full."""
         self._warned = False
-        self._slow = False
+        self._slow_calls = 0
         self._telling = False
         self._work: asyncio.Task[None] | None = None
 
@@ -307,7 +309,7 @@ class Listener:
             return None
         work = self._follower.loop.create_task(self._go_on(answer, event), context=self._context)
         self._work = work
-        return None if self._slow else work
+        return work if self._slow_calls < _SLOW_CALLS else None
 
     def go_on_after(self, place: str) -> None:
         """The log went back or was pruned: its own place, if that lies beyond the log's end, is of no use any more."""
@@ -371,7 +373,8 @@ class Listener:
                     _log.warning("a listener for %s missed events and continues with new ones: %s", self.event, error)
                     self._behind = None
                 except Exception as error:
-                    _log.warning("the events cannot be read now, trying again: %s", error)
+                    known = isinstance(error, LongshoreError)
+                    _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
@@ -411,7 +414,7 @@ class Listener:
             self._tell_of_failure(event)
         finally:
             self._telling = False
-            self._slow = monotonic() - began > _GRACE
+            self._slow_calls = self._slow_calls + 1 if monotonic() - began > _FAST else 0
 
     def _tell_of_cancellation(self, event: JobEvent) -> None:
         _log.warning("a listener for %s was cancelled by what it awaited, on %s", self.event, _name(event))
