@@ -67,7 +67,7 @@ def postgres_waiting(databases: Databases) -> list[Finding]:
 
 
 def postgres_types(databases: Databases) -> list[Finding]:
-    """A claim by type with 10,000 jobs of another type at the head, beside a plain claim."""
+    """A claim by type with 10,000 jobs of another type at the head, compared with a plain claim."""
     with quiet_line(databases.postgres) as few, quiet_line(databases.postgres) as behind:
         return [claims_by_type(databases, few, behind)]
 

@@ -114,7 +114,7 @@ def waiting(databases: Databases) -> list[Finding]:
 
 
 def types(databases: Databases) -> list[Finding]:
-    """A claim by type with 10,000 jobs of another type at the head, beside a plain claim from a thousand jobs."""
+    """A claim by type with 10,000 jobs of another type at the head, compared with a plain claim from 1,000 jobs."""
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         behind = stack.enter_context(product_line(stack.enter_context(databases.few())))
@@ -122,7 +122,7 @@ def types(databases: Databases) -> list[Finding]:
 
 
 def claims_by_type(databases: Databases, few: ProductLine, behind: ProductLine) -> Finding:
-    """Of the second line, which gets 10,000 jobs of another type at its head."""
+    """For the second row, with 10,000 jobs of another type at the head."""
     others = [new_job(n).replace(type="other", priority=-1) for n in range(_OTHERS)]
     behind.runner.run(behind.backend.enqueue_jobs(others))
     known = (new_job(1).type,)

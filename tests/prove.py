@@ -30,7 +30,7 @@ PARTS = {
 }
 """The folders of tests whose proofs are summed up on one page."""
 VERSIONS = (14, 16, 17)
-"""Of PostgreSQL: each runs the tests of plans, claims and limits. `make test` runs them on 15, and all tests on 18."""
+"""PostgreSQL versions that run the tests of plans, claims and limits. `make test` runs them on 15, and all on 18."""
 ALL = (*PARTS, "versions")
 _MOST_FORMS = 30
 

@@ -49,7 +49,7 @@ async def test_a_tasks_memory_limit_holds(yard: Harbor) -> None:
         await handle.result()
 
 
-async def test_a_harbors_worker_leaves_types_it_does_not_know_to_others(stored_harbor: Harbor) -> None:
+async def test_a_harbor_worker_does_not_claim_unknown_types(stored_harbor: Harbor) -> None:
     # S5
     ran = []
 
@@ -76,7 +76,7 @@ async def test_a_harbor_without_tasks_claims_nothing(stored_harbor: Harbor) -> N
     assert (await stored_harbor.queue().get_job(added.id)).status is JobStatus.INITIAL_PENDING
 
 
-async def test_a_worker_tells_which_types_it_claims(stored_harbor: Harbor) -> None:
+async def test_a_worker_reports_the_types_it_claims(stored_harbor: Harbor) -> None:
     # S5
     @stored_harbor.task
     def resize() -> None: ...
@@ -92,7 +92,7 @@ async def test_a_worker_tells_which_types_it_claims(stored_harbor: Harbor) -> No
     assert "resize" in (told["of the harbor"] or ())
 
 
-async def test_a_worker_does_not_look_again_and_again_while_only_other_types_wait(stored_harbor: Harbor) -> None:
+async def test_a_worker_does_not_poll_in_a_loop_while_only_other_types_wait(stored_harbor: Harbor) -> None:
     # S5
     @stored_harbor.task
     def known() -> None: ...

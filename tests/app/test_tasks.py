@@ -494,7 +494,7 @@ async def test_only_the_outermost_entry_closes_a_harbor() -> None:
         await work.enqueue()
 
 
-async def test_a_harbor_that_was_given_a_backend_cannot_open_that_again_and_says_what_to_do() -> None:
+async def test_a_harbor_created_with_a_backend_cannot_be_opened_again_and_says_what_to_do() -> None:
     # S3
     harbor = Harbor(connect("memory://"))
     await harbor.close()

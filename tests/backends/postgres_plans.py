@@ -125,7 +125,7 @@ def plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[o
 def explained(
     connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
 ) -> dict[str, Any]:
-    """The plan as PostgreSQL tells it, with its cost and whether it would be compiled."""
+    """The plan that PostgreSQL reports, with its cost and whether it would be compiled."""
     mode = "force_generic_plan" if values is None else "force_custom_plan"
     count = max(map(int, re.findall(r"\$(\d+)", statement)), default=0)
     given = ["NULL"] * count if values is None else [_literal(value) for value in values]

@@ -517,7 +517,7 @@ def test_the_stores_are_houses(file: SQLiteBackend, database: PostgresBackend) -
     assert houses[0].name.endswith("jobs.db")
 
 
-def test_what_was_moved_to_a_database_comes_back_to_a_file(
+def test_a_store_moved_to_a_database_can_be_moved_back_to_a_file(
     file: SQLiteBackend,
     database: PostgresBackend,
     clock: HeldClock,
@@ -541,7 +541,7 @@ def test_what_was_moved_to_a_database_comes_back_to_a_file(
     assert "log" not in caplog.text  # an emptied log is no lost one
 
 
-def test_a_move_to_a_file_that_was_interrupted_goes_on_and_brings_what_came_meanwhile(
+def test_an_interrupted_move_to_a_file_continues_and_includes_later_changes(
     file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, small_blocks: None
 ) -> None:
     filled(file, 40)
@@ -567,7 +567,7 @@ def test_a_move_to_a_file_that_was_interrupted_goes_on_and_brings_what_came_mean
     asyncio.run(back.close())
 
 
-def test_a_file_that_is_made_while_a_move_goes_on_is_not_replaced(
+def test_a_file_created_during_a_move_is_not_replaced(
     file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path
 ) -> None:
     filled(file, 10)
@@ -582,7 +582,7 @@ def test_a_file_that_is_made_while_a_move_goes_on_is_not_replaced(
     assert path.stat().st_size == 0
 
 
-def test_of_two_moves_into_one_file_the_later_goes_on(
+def test_of_two_moves_into_one_file_the_later_one_continues(
     file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, small_blocks: None
 ) -> None:
     filled(file, 30)
@@ -600,9 +600,7 @@ def test_of_two_moves_into_one_file_the_later_goes_on(
     assert asyncio.run(picture(SQLiteBackend(path, clock=clock))) == asyncio.run(picture(database))
 
 
-def test_a_database_with_workers_alive_is_not_moved(
-    database: PostgresBackend, clock: HeldClock, tmp_path: Path
-) -> None:
+def test_a_database_with_live_workers_is_not_moved(database: PostgresBackend, clock: HeldClock, tmp_path: Path) -> None:
     async def work() -> None:
         await database.enqueue_job(Job(type="t"))
         await database.dequeue_jobs("w", lease=30)

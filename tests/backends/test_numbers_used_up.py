@@ -1,4 +1,4 @@
-"""A store whose numbers for jobs or events are used up says so in the same words, whichever store it is."""
+"""A store without numbers left for jobs or events reports it with the same message on every backend."""
 
 from pathlib import Path
 

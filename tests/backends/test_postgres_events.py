@@ -611,7 +611,9 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
         assert [finding.level for finding in found] == ["warning"]
 
 
-async def test_a_crash_of_the_server_is_no_older_copy(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crash_of_the_server_is_not_reported_as_an_older_copy(
+    own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     url = own_server.create_database("crashed")
     async with connect(url, wait_seconds=20) as backend:
         await backend.enqueue_job(new_job("j", queue="work"))

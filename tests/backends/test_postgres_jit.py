@@ -1,4 +1,4 @@
-"""PostgreSQL compiles a plan whose estimated cost is high: no claim has such a plan, so none waits for a compiler."""
+"""PostgreSQL compiles plans with a high estimated cost: no claim has such a plan."""
 
 # issue 17: PostgreSQL before 18
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def test_a_queue_with_limits_drains_without_compiling_any_statement(types:
         assert server.log.count("JIT:") == 0
 
 
-async def test_our_transactions_ask_for_no_compilation_and_leave_the_session_as_it_was() -> None:
+async def test_our_transactions_turn_jit_off_and_do_not_change_the_session() -> None:
     """Through a transaction pooler another client has the session next."""
     with Server({**TELLING, "log_statement": "all"}, version=DEBIAN) as server:
         async with connect(server.create_database("harbour")) as backend:

@@ -120,7 +120,7 @@ CLAIMS = [
     *("any_parked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
     *("candidates_of_types", "claim_types_within_keys"),
 ]
-"""What a claim runs, in a transaction that may read no table whole."""
+"""The statements of a claim, in a transaction without sequential scans."""
 
 MOVING = "moving house looks at everything once"
 WALKED = {
@@ -198,10 +198,10 @@ def test_the_guard_would_notice_if_the_index_were_gone(name: str, schemas: Schem
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", CLAIMS)
-def test_no_statement_of_a_claim_is_so_costly_that_postgres_compiles_it(
+def test_no_statement_of_a_claim_costs_enough_for_postgres_to_compile_it(
     name: str, state: str, schemas: Schemas
 ) -> None:
-    """Issue 17, PostgreSQL before 18: where it may not read a table whole, one without an index has a cost of 1e10."""
+    """Issue 17, PostgreSQL before 18: without sequential scans, a table without an index has a cost of 1e10."""
     connection, sql = schemas[state]
     with connection.transaction(force_rollback=True):
         connection.execute("SET LOCAL enable_seqscan = off")

@@ -654,7 +654,7 @@ async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, sto
         await until(lambda: told == ["a"])
 
 
-async def test_a_listener_over_http_hears_the_job_and_its_result(remote: Backend, store: Backend) -> None:
+async def test_a_listener_over_http_gets_the_job_and_its_result(remote: Backend, store: Backend) -> None:
     # M3 M6 M-EV-02 M-EV-04
     heard: list[JobEvent] = []
     queue, removed = Queue(remote), Queue(store)

@@ -1,4 +1,4 @@
-"""The machine's clock is set while jobs wait and run: nothing runs twice, nothing waits for the clock to catch up."""
+"""The machine's clock is set while jobs wait and run: no job runs twice, and none waits for the clock to catch up."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def claim(backend: Backend, **terms: object) -> list[str]:
 async def test_a_running_job_keeps_what_is_left_of_its_lease(
     backend: Backend, machine: HeldMachine, step: float
 ) -> None:
-    # R2 X-61: +1 h must not run it again, -1 h must not keep the sweep from it
+    # R2 X-61: +1 h must not run it again, -1 h must not stall the sweep
     await backend.enqueue_jobs([Job(id="j", type="x")])
     (job,) = await backend.dequeue_jobs("w", lease=30)
     machine.step(step)
@@ -72,7 +72,7 @@ async def test_a_running_job_keeps_what_is_left_of_its_lease(
 
 
 @BOTH_WAYS
-async def test_a_job_without_a_time_may_be_claimed_at_once_and_the_order_stays(
+async def test_a_job_without_a_run_at_stays_claimable_in_the_same_order(
     backend: Backend, machine: HeldMachine, step: float
 ) -> None:
     # R2
@@ -92,9 +92,7 @@ async def test_a_job_without_a_time_may_be_claimed_at_once_and_the_order_stays(
 
 
 @BOTH_WAYS
-async def test_what_was_given_as_a_duration_still_takes_as_long(
-    backend: Backend, machine: HeldMachine, step: float
-) -> None:
+async def test_durations_are_not_changed_by_a_step(backend: Backend, machine: HeldMachine, step: float) -> None:
     # R2
     crashing = Job(id="crashed", type="x", options={"backoff": {"type": "fixed", "delay": 600}})
     await backend.enqueue_jobs([Job(id=name, type="x") for name in ("failed", "settled", "released")] + [crashing])
@@ -116,7 +114,7 @@ async def test_what_was_given_as_a_duration_still_takes_as_long(
 
 
 @BOTH_WAYS
-async def test_a_retry_that_was_due_already_is_still_due(backend: Backend, machine: HeldMachine, step: float) -> None:
+async def test_a_retry_that_was_due_is_still_due(backend: Backend, machine: HeldMachine, step: float) -> None:
     # R2
     await backend.enqueue_jobs([Job(id="j", type="x")])
     await backend.dequeue_jobs("w")
@@ -127,10 +125,8 @@ async def test_a_retry_that_was_due_already_is_still_due(backend: Backend, machi
 
 
 @BOTH_WAYS
-async def test_a_time_given_by_the_caller_is_a_time_of_the_wall_clock(
-    backend: Backend, machine: HeldMachine, step: float
-) -> None:
-    # R2: an absolute run_at or retry_at stays
+async def test_an_absolute_time_is_not_shifted(backend: Backend, machine: HeldMachine, step: float) -> None:
+    # R2: an absolute run_at or retry_at does not change
     at = await backend.now() + timedelta(minutes=30)
     await backend.enqueue_jobs([Job(id="planned", type="x", run_at=at), Job(id="failed", type="x")])
     await backend.dequeue_jobs("w")
@@ -156,7 +152,7 @@ async def test_a_cancellation_is_not_timed_out_by_a_step(backend: Backend, machi
 
 
 @BOTH_WAYS
-async def test_the_first_process_that_writes_shifts_and_it_is_done_once(
+async def test_the_first_process_that_writes_shifts_the_times_once(
     backend: Backend, machine: HeldMachine, path: Path, step: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     # R2
@@ -173,20 +169,20 @@ async def test_the_first_process_that_writes_shifts_and_it_is_done_once(
         assert lease_of(job).expires_at == await other.now() + timedelta(seconds=30)
 
 
-async def test_small_steps_and_a_suspended_machine_shift_nothing(backend: Backend, machine: HeldMachine) -> None:
-    # R2: CLOCK_BOOTTIME goes on while a machine is suspended
+async def test_small_steps_and_a_suspended_machine_do_not_shift_times(backend: Backend, machine: HeldMachine) -> None:
+    # R2: CLOCK_BOOTTIME includes the time a machine is suspended
     await backend.enqueue_jobs([Job(id="j", type="x")])
     (job,) = await backend.dequeue_jobs("w", lease=30)
     machine.step(2)
     assert await backend.reclaim_expired_leases() == []
     machine.step(-2)
     assert lease_of(await backend.get_job("j")).expires_at == lease_of(job).expires_at
-    machine.passes(8 * HOUR)  # its lid was closed
+    machine.passes(8 * HOUR)  # suspended
     assert [job.id for job in await backend.reclaim_expired_leases()] == ["j"]
     assert (await backend.condition()).clock_step is None  # type: ignore[attr-defined]  # of this store only
 
 
-async def test_after_a_reboot_the_store_goes_on_from_the_new_time(path: Path, machine: HeldMachine) -> None:
+async def test_after_a_reboot_the_store_continues_from_the_new_time(path: Path, machine: HeldMachine) -> None:
     # R2
     async with connect(f"sqlite:///{path}") as before:
         await before.enqueue_jobs([Job(id="j", type="x"), Job(id="k", type="x", run_at=2 * HOUR)])
@@ -201,10 +197,10 @@ async def test_after_a_reboot_the_store_goes_on_from_the_new_time(path: Path, ma
         assert list(await backend.extend_leases({"j": lease_of(job)}, 30)) == ["j"]
 
 
-async def test_after_a_reboot_with_a_clock_that_is_behind_nothing_waits_for_it(
+async def test_after_a_reboot_with_a_clock_that_is_behind_jobs_do_not_wait_for_it(
     path: Path, machine: HeldMachine
 ) -> None:
-    # R2: a machine without a battery for its clock
+    # R2: a machine without a clock battery
     async with connect(f"sqlite:///{path}") as before:
         await before.enqueue_jobs([Job(id="j", type="x"), Job(id="k", type="x")])
         await before.dequeue_jobs("w", lease=30)
@@ -215,7 +211,7 @@ async def test_after_a_reboot_with_a_clock_that_is_behind_nothing_waits_for_it(
         assert {job.id for job in await backend.reclaim_expired_leases()} == {"j", "k"}
 
 
-async def test_with_a_clock_of_the_callers_nothing_is_shifted(path: Path, machine: HeldMachine) -> None:
+async def test_with_a_callers_clock_no_time_is_shifted(path: Path, machine: HeldMachine) -> None:
     # R2
     held = HeldClock()
     async with connect(f"sqlite:///{path}", clock=held) as backend:
@@ -229,7 +225,7 @@ async def test_with_a_clock_of_the_callers_nothing_is_shifted(path: Path, machin
         assert connection.execute("SELECT boot_id FROM meta").fetchone() == (None,)
 
 
-async def test_where_the_machine_tells_no_boot_the_wall_clock_alone_counts(path: Path, machine: HeldMachine) -> None:
+async def test_without_a_boot_id_only_the_wall_clock_is_used(path: Path, machine: HeldMachine) -> None:
     # R2
     machine.boot = None
     async with connect(f"sqlite:///{path}") as backend:
@@ -240,7 +236,7 @@ async def test_where_the_machine_tells_no_boot_the_wall_clock_alone_counts(path:
 
 
 @pytest.mark.parametrize(("step", "words"), [(HOUR, "forward by 60 min"), (-HOUR, "back by 60 min")])
-async def test_doctor_and_explain_name_the_step(
+async def test_doctor_and_explain_report_the_step(
     backend: Backend, machine: HeldMachine, step: float, words: str
 ) -> None:
     # R2

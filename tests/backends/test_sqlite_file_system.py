@@ -1,4 +1,4 @@
-"""The file system under a store is named, and one that cannot keep a store is refused."""
+"""The file system of a store is reported, and network file systems are refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_local_disks_have_no_known_risk_and_the_others_have_one() -> None:
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Says that the test's folder is on such a file system."""
+    """Reports the test's folder as being on this file system."""
 
     def pretending(kind: str) -> None:
         text = f"{MOUNTS}99 27 0:99 / {tmp_path} rw - {kind} source rw\n"
@@ -68,7 +68,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p"])
-async def test_a_store_on_a_network_file_system_is_refused_unless_that_was_asked_for(
+async def test_a_store_on_a_network_file_system_is_refused_unless_allowed(
     kind: str, tmp_path: Path, pretend: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     # R5
@@ -102,7 +102,7 @@ def test_the_environment_allows_a_network_file_system_for_the_command_line(
 
 
 @pytest.mark.parametrize(("kind", "risk"), [("overlay", "a layer of a container"), ("fuse.sshfs", "user space")])
-def test_doctor_and_the_first_open_name_a_file_system_with_a_risk(
+def test_doctor_and_the_first_open_report_a_file_system_with_a_risk(
     kind: str, risk: str, tmp_path: Path, pretend: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     # R5

@@ -43,7 +43,7 @@ def check_hidden(text: str) -> None:
 
 
 def use(url: str) -> str:
-    """All that a caller of the SDK can see: the errors with their causes, and the repr of what was made."""
+    """Everything a caller of the SDK can see: the errors with their causes, and the repr of each object."""
 
     async def tried() -> str:
         backend = connect(url, wait_seconds=0.01)
@@ -62,7 +62,7 @@ def use(url: str) -> str:
 
 @pytest.mark.parametrize("password", PASSWORDS)
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "https", "sqlite", "mysql"])
-def test_the_sdk_shows_no_part_of_it(password: str, scheme: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_sdk_shows_no_part_of_the_password(password: str, scheme: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG"):
         check_hidden(use(address(password, scheme)))
     check_hidden(caplog.text)
@@ -78,7 +78,7 @@ def test_an_address_without_its_scheme_is_not_repeated_where_it_may_hold_a_passw
 
 @given(st.lists(st.sampled_from(["xhunter", "xsesame", "5432", *"/@#?%:=&,[]+;'\"\\ ~℀\n"]), min_size=1, max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_the_password_is_made_of_no_part_of_it_is_shown(pieces: list[str]) -> None:
+def test_no_part_of_any_password_is_shown(pieces: list[str]) -> None:
     url = address("".join(pieces))
     check_hidden(shown_address(url))
     check_hidden(f"{Store(url)!r}{Address(url, {})!r}")
@@ -87,7 +87,7 @@ def test_whatever_the_password_is_made_of_no_part_of_it_is_shown(pieces: list[st
 
 @pytest.mark.parametrize("password", PASSWORDS)
 @pytest.mark.parametrize("command", [["stats"], ["doctor"], ["migrate"], ["enqueue", "t"], ["events"]])
-def test_commands_show_no_part_of_it(command: list[str], password: str) -> None:
+def test_commands_show_no_part_of_the_password(command: list[str], password: str) -> None:
     done = longshore("--traceback", *command, "--url", address(password))
     assert done.code not in (0, 70)
     assert "that is a defect" not in done.err
@@ -104,7 +104,7 @@ def test_a_process_that_cannot_use_the_address_says_so_at_its_start(command: str
 
 
 @pytest.mark.parametrize("password", ["xhunter#xsesame", "xhunter%2Fxsesame", "xhunter?xsesame"])
-def test_a_server_started_on_a_store_that_does_not_answer_shows_no_part_of_it(password: str, tmp_path: Path) -> None:
+def test_a_server_on_an_unreachable_store_shows_no_part_of_the_password(password: str, tmp_path: Path) -> None:
     command = [*PROGRAM, "serve", "--port", "0", "--url", address(password)]
     with (tmp_path / "told").open("w+") as told:
         process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, text=True)

@@ -115,7 +115,7 @@ def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> 
     assert "Of its queue mail 1 may run at once and do: k (by other). Wait" in text
     assert "Of its concurrency key tenant 2 may run at once and 3 do: k (by other) and 2 more." in text
     assert "Of its queue mail 5 may start every 60 s, and as many have: the next may at 2026-01-01 12:01:00 UTC" in text
-    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker for it:" in text
+    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker with a harbor" in text
 
 
 def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote_it() -> None:
@@ -177,14 +177,14 @@ def test_the_start_is_estimated_as_a_range_from_recent_completions() -> None:
     assert "10 jobs a minute" in found.text
 
 
-def test_too_few_completions_give_no_estimate_and_that_is_said() -> None:
+def test_too_few_completions_give_no_estimate_and_the_text_says_so() -> None:
     # M7
     [found] = explained(ahead=20, recent_ends=(NOON - timedelta(seconds=1),) * 9).reasons
     assert found.details["estimated_start"] is None
     assert "cannot be estimated: fewer than 10 jobs of its queue completed recently" in found.text
 
 
-def test_a_position_beyond_the_count_is_more_than_so_many() -> None:
+def test_a_position_beyond_the_count_is_more_than_1000() -> None:
     # M7
     ends = tuple(NOON - timedelta(seconds=n) for n in range(1, 101))
     [found] = explained(ahead=1_000, recent_ends=ends).reasons

@@ -98,7 +98,7 @@ def test_every_example_is_run_here_and_has_a_page_that_names_its_program() -> No
         assert "See that:" in page
 
 
-def test_the_fastapi_application_is_tested_as_fastapi_applications_are(tmp_path: Path) -> None:
+def test_the_fastapi_example_works_with_the_fastapi_test_client(tmp_path: Path) -> None:
     # S3
     example = Example("fastapi_app", tmp_path)
     (example.folder / "test_app.py").write_text(FASTAPI_TESTS, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The worker of `workhand` on a machine whose wall clock a file steps: its last argument names that file."""
+"""The worker of `workhand` on a machine whose wall clock a file sets; the last argument is the file."""
 
 from __future__ import annotations
 

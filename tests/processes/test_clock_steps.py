@@ -1,4 +1,4 @@
-"""The machine's clock is set under workers in real processes that share a file: each job runs once, none waits."""
+"""The machine's clock is set while worker processes share a file: each job runs once, and no job waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
-def test_doctor_finds_a_store_whose_clock_is_behind_what_it_last_saw(url: str) -> None:
+def test_doctor_reports_a_store_clock_behind_the_newest_event(url: str) -> None:
     # R2: the clock of PostgreSQL's server was set back; no test can set it, so another clock writes the newest event
     async def look() -> list[Finding]:
         async with Queue(connect(url)) as queue:
@@ -49,7 +49,7 @@ def test_doctor_finds_a_store_whose_clock_is_behind_what_it_last_saw(url: str) -
 
 
 @pytest.mark.parametrize("step", [3600, -3600])
-def test_a_step_of_the_clock_runs_no_job_twice_and_stalls_none(
+def test_a_step_of_the_clock_runs_no_job_twice_and_stalls_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float
 ) -> None:
     # R2
@@ -74,7 +74,7 @@ def test_a_step_of_the_clock_runs_no_job_twice_and_stalls_none(
     assert set(started.values()) == {1}
 
 
-def test_a_worker_that_died_before_the_clock_was_set_back_is_swept_in_its_time(
+def test_the_jobs_of_a_dead_worker_are_swept_on_time_after_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # R2: the sweep is not stalled

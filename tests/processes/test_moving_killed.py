@@ -99,7 +99,7 @@ def test_a_move_killed_at_any_step_goes_on_when_it_is_started_again(
 
 
 @pytest.mark.prove
-def test_a_move_out_of_a_database_killed_at_any_step_goes_on_when_it_is_started_again(
+def test_a_move_out_of_a_database_killed_at_any_step_continues_when_restarted(
     source: str, postgres_url: str, tmp_path: Path, seed: int, proving: bool
 ) -> None:
     """PostgreSQL to SQLite."""

@@ -1,4 +1,4 @@
-"""A server as a process under a flood of hostile requests on loopback: its memory is bounded, and given back."""
+"""A server process under a flood of hostile requests on loopback: its memory is bounded, and returned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resident(process: subprocess.Popen[bytes]) -> int:
 
 
 def hostile() -> list[bytes]:
-    """Bodies, each of which once took much memory or long."""
+    """Bodies that once used much memory or took long."""
     return [
         b'{"type":"t","data":[' + b"[]," * (10 * MEGABYTE - 20) + b"0]}",
         b'{"type":"t","data":"' + b"\\u00e9" * (30 * MEGABYTE // 6) + b'"}',
@@ -59,9 +59,7 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.prove
 @pytest.mark.timeout(300)
-async def test_a_server_gives_back_the_memory_that_a_flood_took(
-    server: subprocess.Popen[bytes], proving: bool
-) -> None:  # X5
+async def test_a_server_returns_the_memory_of_a_flood(server: subprocess.Popen[bytes], proving: bool) -> None:  # X5
     assert server.stdout is not None
     address = json.loads(server.stdout.readline())["address"]
     async with httpx.AsyncClient(base_url=address, timeout=120) as client:

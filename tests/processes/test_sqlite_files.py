@@ -1,4 +1,4 @@
-"""Files beside a SQLite store: other people's survive us, ours are private, and a store that vanishes is noticed."""
+"""Files next to a SQLite store: files of other users are kept, ours are private, and a removed store is detected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ numbers = count()
 
 
 def findings(path: Path, check: str) -> list[dict[str, str]]:
-    """What `longshore doctor` finds under this name."""
+    """The findings of `longshore doctor` for this check."""
     told = json.loads(longshore("doctor", "--json", "--url", f"sqlite:///{path}").out)
     return [one for one in told["findings"] if one["check"] == check]
 
@@ -100,7 +100,7 @@ def test_files_in_a_planted_wake_folder_survive_every_command(
     warnings = [record.getMessage() for record in caplog.records if "-wake" in record.getMessage()]
     assert len(warnings) == (0 if plant == "our own folder" else 1), warnings
     if warnings:
-        assert "processes look for changes every 25 ms instead" in warnings[0]
+        assert "processes poll for changes every 25 ms instead" in warnings[0]
 
 
 async def test_a_socket_of_a_killed_process_is_removed_and_one_of_another_owner_or_name_is_not(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_file_planted_where_a_backup_is_written_survives(tmp_path: Path)
 
 @pytest.fixture
 def shared_folder(tmp_path: Path) -> Path:
-    """A folder like /tmp: writable by everybody, and sticky."""
+    """A folder like /tmp: writable by all users, and sticky."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -171,7 +171,7 @@ async def test_a_store_of_our_own_in_a_shared_folder_works(shared_folder: Path) 
     await use_as_a_worker_does(shared_folder / "jobs.db")
 
 
-# -- X2: private whatever the umask
+# -- X2: private regardless of the umask
 
 
 @pytest.fixture(params=[0, 0o022], ids=["umask 0", "umask 022"])
@@ -222,7 +222,7 @@ async def test_no_file_is_readable_by_others_at_any_moment_while_a_store_and_its
     assert not {(name, oct(mode)) for name, mode in seen if mode & 0o077}
 
 
-def test_an_existing_store_that_others_may_read_works_and_doctor_says_so(tmp_path: Path) -> None:
+def test_an_existing_store_that_others_may_read_works_and_doctor_reports_it(tmp_path: Path) -> None:
     # X2
     path = tmp_path / "jobs.db"
     asyncio.run(use_as_a_worker_does(path))
@@ -236,7 +236,7 @@ def test_an_existing_store_that_others_may_read_works_and_doctor_says_so(tmp_pat
     assert not findings(path, "permissions")
 
 
-# -- R1: a file that vanishes under living processes
+# -- R1: a file that is removed under live processes
 
 
 def remove_store(path: Path, *, how: str = "removed") -> None:
@@ -250,7 +250,7 @@ def remove_store(path: Path, *, how: str = "removed") -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced by a copy"])
-async def test_nothing_is_acknowledged_once_the_file_is_not_the_one_at_its_path(how: str, tmp_path: Path) -> None:
+async def test_no_write_is_acknowledged_after_the_file_was_removed_or_replaced(how: str, tmp_path: Path) -> None:
     # R1
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
@@ -273,7 +273,7 @@ async def test_nothing_is_acknowledged_once_the_file_is_not_the_one_at_its_path(
         assert "jobs.db" not in modes(tmp_path)
 
 
-async def test_a_log_that_is_removed_under_a_living_writer_is_noticed_and_its_commits_are_kept(tmp_path: Path) -> None:
+async def test_a_log_removed_under_a_live_writer_is_detected_and_its_commits_are_kept(tmp_path: Path) -> None:
     # R1, R7
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
@@ -285,7 +285,7 @@ async def test_a_log_that_is_removed_under_a_living_writer_is_noticed_and_its_co
         assert (await backend.get_job("first")).id == "first"
 
 
-async def test_a_store_is_not_made_anew_while_a_living_process_uses_the_one_that_was_removed(tmp_path: Path) -> None:
+async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_path: Path) -> None:
     # R1
     path = tmp_path / "jobs.db"
     with Crew(path) as crew:
@@ -297,13 +297,13 @@ async def test_a_store_is_not_made_anew_while_a_living_process_uses_the_one_that
                 await backend.enqueue_job(Job(type="t"))
         assert set(modes(tmp_path)) == {"jobs.db-wake"}
         await asyncio.to_thread(waiter.kill)
-    async with SQLiteBackend(path) as backend:  # only a living listener counts
+    async with SQLiteBackend(path) as backend:  # only a live listener counts
         await backend.enqueue_job(Job(id="new", type="t"))
     assert "jobs.db" in modes(tmp_path)
 
 
 @pytest.mark.parametrize("log", [b"", b"what was not yet in the file"], ids=["empty", "with commits"])
-async def test_a_store_is_not_made_anew_beside_a_log(log: bytes, tmp_path: Path) -> None:
+async def test_no_new_store_is_created_next_to_a_log(log: bytes, tmp_path: Path) -> None:
     # R1
     path = tmp_path / "jobs.db"
     (tmp_path / "jobs.db-wal").write_bytes(log)
@@ -313,8 +313,8 @@ async def test_a_store_is_not_made_anew_beside_a_log(log: bytes, tmp_path: Path)
     assert set(modes(tmp_path)) == {"jobs.db-wal"}
 
 
-async def test_a_server_whose_file_was_removed_accepts_nothing_and_is_not_ready(tmp_path: Path) -> None:
-    # R1: `rm jobs.db*` under a living server
+async def test_a_server_whose_file_was_removed_accepts_no_job_and_is_not_ready(tmp_path: Path) -> None:
+    # R1: `rm jobs.db*` under a live server
     path = tmp_path / "jobs.db"
     process = await start(f"sqlite:///{path}", port := free_port(), "")
     try:
@@ -381,7 +381,7 @@ def test_a_log_that_was_removed_after_a_kill_is_reported_by_the_first_open_and_b
     assert len(lost_logs(caplog)) == (first == "doctor")
 
 
-def test_a_kill_with_an_intact_log_raises_no_alarm_however_the_store_is_opened_next(
+def test_a_kill_with_an_intact_log_causes_no_warning_in_any_open(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # R7
@@ -400,7 +400,7 @@ def test_a_kill_with_an_intact_log_raises_no_alarm_however_the_store_is_opened_n
     assert not findings(path, "lost log")
 
 
-async def test_stores_closed_in_any_order_and_copies_raise_no_alarm(
+async def test_stores_closed_in_any_order_and_copies_cause_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # R7
@@ -419,7 +419,7 @@ async def test_stores_closed_in_any_order_and_copies_raise_no_alarm(
     assert not lost_logs(caplog)
 
 
-async def test_a_copy_of_a_store_in_use_made_by_another_program_raises_no_alarm(
+async def test_a_copy_made_by_another_program_causes_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # R7
@@ -538,7 +538,7 @@ def loaded(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("forbidden", ["file", "folder", "both"])
-def test_a_store_that_may_not_be_written_can_be_looked_at(forbidden: str, lent_folder: Path) -> None:
+def test_a_read_only_store_can_be_inspected(forbidden: str, lent_folder: Path) -> None:
     # R6
     path = lent_folder / "jobs.db"
     url = f"sqlite:///{path}"

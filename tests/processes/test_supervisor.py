@@ -368,7 +368,7 @@ async def test_the_leases_of_a_killed_worker_end_at_once_and_it_is_no_longer_sho
         assert parent.exit_code() == 0
 
 
-async def test_a_store_that_cannot_be_reached_when_a_worker_dies_leaves_the_rest_to_the_lease(
+async def test_if_the_store_is_unreachable_the_leases_of_a_dead_worker_expire(
     parents: list[Parent], tmp_path: Path
 ) -> None:
     # A2

@@ -161,9 +161,9 @@ def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_
         frozen = crew.hire("loop", "frozen", "1", str(lease), "30", program="workhand")
         hear(crew, lambda _, what: what == "started")
         hire(crew, "awake")  # it sweeps, and would run the job again
-        threading.Event().wait(0.4 * lease)  # half of a lease after the claim would be the first renewal
+        threading.Event().wait(0.4 * lease)  # before half of the lease, when the first renewal used to be
         freeze(frozen, url)
-        threading.Event().wait(0.7 * lease)  # the fault itself: the process stands still so long
+        threading.Event().wait(0.7 * lease)  # the fault itself: the process is frozen this long
         frozen.signal(signal.SIGCONT)
         until_all_are(url, {JobStatus.COMPLETED})
     stored, _ = checked(url)

@@ -65,7 +65,7 @@ async def until_held(queue: Queue, stream: JobStream, *job_ids: str) -> None:
 
 async def until_lease_vanished(stream: JobStream, job_id: str) -> None:
     """Waits until the stream has noticed that the store holds no lease of this job for it."""
-    await eventually(lambda: not stream._keeper.keeps(job_id), within=8)  # the next renewal comes after ten seconds
+    await eventually(lambda: not stream._keeper.keeps(job_id), within=8)  # the next renewal is after ten seconds
 
 
 async def others_get(queue: Queue, *job_ids: str) -> None:

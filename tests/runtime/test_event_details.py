@@ -22,7 +22,7 @@ LARGE = b'"' + b"x" * 9_000 + b'"'
 
 
 def table() -> dict[str, set[str]]:
-    """Every event on the page, with the details that the log keeps."""
+    """Every event on the page, with the details that the log stores."""
     rows = re.findall(r"^\| `([a-z_.]+)` \|[^|]*\|([^|]*)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return {event: {name for name, loaded in LOADED.findall(details) if not loaded} for event, details in rows}
 

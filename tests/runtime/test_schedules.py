@@ -69,7 +69,7 @@ async def test_a_schedule_is_run_at_once_when_it_is_registered_by_running_it(que
     assert anchored.next_run_at == clock.now(), "an interval that starts now runs now"
 
 
-async def test_an_immediate_schedule_without_an_id_is_the_same_one_as_before(queue: Queue, clock: HeldClock) -> None:
+async def test_an_immediate_schedule_without_an_id_is_not_stored_twice(queue: Queue, clock: HeldClock) -> None:
     # M8 M-OPT-15
     plain = await queue.add("report", repeat=Repeat(every=60))
     assert plain.id == "repeat-9ab79a27d61f5ba935d3fea64ce9af52"

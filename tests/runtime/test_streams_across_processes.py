@@ -128,7 +128,7 @@ DECLARED_OVER: dict[str, Callable[[Queue], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("declare", DECLARED_OVER.values(), ids=DECLARED_OVER.keys())
-async def test_the_slot_of_a_disowned_job_comes_back_when_another_process_declares_its_worker_over(
+async def test_the_slot_of_a_disowned_job_is_freed_when_another_process_declares_its_worker_unresponsive(
     queue: Queue, elsewhere: Queue, declare: Callable[[Queue], Awaitable[None]]
 ) -> None:
     # M1 Q-ACK-03 Q-MWU-02 Q-RST-03 X-03

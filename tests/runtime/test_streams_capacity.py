@@ -240,7 +240,7 @@ async def test_the_slot_of_a_disowned_job_comes_back_when_its_worker_is_declared
 async def test_the_slot_stays_taken_even_if_the_lost_lease_is_noticed_before_the_acknowledgement_returns(
     queue: Queue, backend: Backend
 ) -> None:
-    # M1 Q-ACK-03 X-03: the store has committed, and the Queue has not told its streams yet
+    # M1 Q-ACK-03 X-03: the store has committed, and the Queue has not notified its streams yet
     await add(queue, "a", "b")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
         assert await receive_ids(stream) == ["a"]
@@ -254,7 +254,7 @@ async def test_the_slot_stays_taken_even_if_the_lost_lease_is_noticed_before_the
         assert await receive_ids(stream) == ["c"]
 
 
-async def test_the_slot_of_a_job_that_ended_otherwise_in_the_same_status_comes_back(
+async def test_the_slot_of_a_job_that_ended_otherwise_in_the_same_status_is_freed(
     queue: Queue, backend: Backend
 ) -> None:
     # M1 Q-ACK-03 X-03: UNKNOWN_STOPPED alone does not decide, the mark in the event does
@@ -278,7 +278,9 @@ async def test_the_slot_of_a_disowned_job_stays_taken_after_the_job_was_removed(
         await others_get(queue, "b")
 
 
-async def test_a_stream_may_ask_for_the_slots_of_disowned_jobs_at_once(backend: Backend, queue: Queue) -> None:
+async def test_a_stream_with_free_disowned_frees_the_slots_of_disowned_jobs_at_once(
+    backend: Backend, queue: Queue
+) -> None:
     # M8 X-03
     await add(queue, "a", "b", "c")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1, free_disowned=True) as stream:
@@ -287,7 +289,7 @@ async def test_a_stream_may_ask_for_the_slots_of_disowned_jobs_at_once(backend: 
         await queue.acknowledge_cancellation("a", False)
         assert await receive_ids(stream) == ["b"]
         await queue.cancel_jobs(job_ids=["b"])
-        await backend.acknowledge_cancellation("b", False)  # as another process does it
+        await backend.acknowledge_cancellation("b", False)  # as another process would do
         assert await receive_ids(stream) == ["c"]
     with pytest.raises(InvalidArgument, match="free_disowned: must be True or False"):
         queue.stream_jobs("worker-1", free_disowned=1)  # type: ignore[arg-type]  # a wrong type is the point

@@ -1,4 +1,4 @@
-"""A job that learns that it should end, and what its return means then: on the loop, in a thread, in a process."""
+"""A job that should end, and the outcome of each way in which it returns: on the loop, in a thread, in a process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pages(job: RunningJob) -> Any:
 
 
 async def pages_on_loop(job: RunningJob) -> Any:
-    """The same as an `async def`, to which the request comes as CancelledError, too."""
+    """The same as an `async def`, which also gets a CancelledError."""
     await asyncio.to_thread(Path(job.data["begun"]).touch)
     how = job.data["how"]
     with suppress(asyncio.CancelledError):
@@ -92,7 +92,7 @@ async def begun(queue: Queue, tmp_path: Path, how: str, **options: Any) -> Path:
         ("blind", S.COMPLETED, b'"some of it"'),
     ],
 )
-async def test_a_cancelled_job_that_saw_it_and_returns_is_stopped_unless_it_says_that_it_is_complete(
+async def test_a_job_that_read_cancelled_as_true_and_returns_is_stopped_unless_it_calls_complete(
     backend: Backend, queue: Queue, process: Processor, tmp_path: Path, how: str, status: S, result: bytes | None
 ) -> None:
     # S1, B-COMP-03
@@ -114,7 +114,7 @@ async def test_a_cancelled_job_that_saw_it_and_returns_is_stopped_unless_it_says
         ("blind", S.COMPLETED),
     ],
 )
-async def test_at_a_shutdown_a_job_that_saw_it_and_returns_goes_back_uncounted(
+async def test_at_shutdown_a_job_that_read_cancelled_and_returns_is_released_uncounted(
     backend: Backend, queue: Queue, process: Processor, tmp_path: Path, how: str, status: S
 ) -> None:
     # S1, M-WRK-18
@@ -141,7 +141,7 @@ async def test_a_job_that_sees_its_timeout_and_returns_fails_as_a_timeout(
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "completes"])
-async def test_a_job_that_has_lost_its_lease_writes_nothing_however_it_ends(
+async def test_a_job_that_lost_its_lease_writes_no_outcome(
     backend: Backend, queue: Queue, process: Processor, tmp_path: Path, how: str
 ) -> None:
     # S1, X-61
@@ -190,7 +190,7 @@ async def test_a_job_that_read_cancelled_as_false_or_only_after_it_had_returned_
     await worker.close()
 
 
-async def test_middleware_sees_an_interruption_as_the_cancellation_that_it_is(backend: Backend, queue: Queue) -> None:
+async def test_middleware_gets_an_interruption_as_a_cancellation(backend: Backend, queue: Queue) -> None:
     # S1
     harbor = Harbor(backend)
     seen: list[BaseException | None] = []
@@ -221,7 +221,7 @@ async def test_middleware_sees_an_interruption_as_the_cancellation_that_it_is(ba
     assert isinstance(error, asyncio.CancelledError)
 
 
-async def test_the_result_of_complete_is_the_task_s_own_type_and_is_checked_where_it_is_given() -> None:
+async def test_the_result_of_complete_has_the_tasks_type_and_is_checked_at_the_call() -> None:
     # S1
     async with Harbor("memory://") as harbor:
 
@@ -253,7 +253,7 @@ async def _result(harbor: Harbor, task: Any) -> Any:
     return await handle.result(timeout=20)
 
 
-async def test_a_job_that_said_complete_is_completed_though_the_cancellation_reaches_it_afterwards(
+async def test_a_job_that_called_complete_is_completed_even_if_it_is_cancelled_afterwards(
     backend: Backend, queue: Queue
 ) -> None:
     # S1
@@ -273,7 +273,7 @@ async def test_a_job_that_said_complete_is_completed_though_the_cancellation_rea
     assert (job.status, job.result) == (S.COMPLETED, b'"all of it"')
 
 
-async def test_one_that_fails_after_it_said_complete_has_failed(backend: Backend, queue: Queue) -> None:
+async def test_a_job_that_raises_after_complete_fails(backend: Backend, queue: Queue) -> None:
     # S1
     async def fails(job: RunningJob) -> None:
         job.complete("all of it")

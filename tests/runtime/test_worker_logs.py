@@ -1,4 +1,4 @@
-"""What a worker logs of its jobs: one line for each end, the exception of a final failure, nothing unprintable."""
+"""The log lines of a worker: one for each job that ends, the exception of a final failure, no unprintable text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("info_logged")
 
 @pytest.fixture
 def info_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """All that a worker tells at INFO and above."""
+    """Everything that a worker logs at INFO and above."""
     caplog.set_level(logging.INFO, "longshore.worker")
 
 
 def lines(caplog: pytest.LogCaptureFixture, job_id: str) -> list[logging.LogRecord]:
-    """What was logged of this job."""
+    """The records logged for this job."""
     return [record for record in caplog.records if f"[{job_id}]" in record.getMessage()]
 
 

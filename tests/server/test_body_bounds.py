@@ -118,9 +118,9 @@ def test_values_and_levels_are_counted_exactly_wherever_a_chunk_ends(seed: int) 
                 tight[1].feed(text)
 
 
-def test_text_with_many_escapes_is_passed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:  # X3
+def test_text_with_many_escapes_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:  # X3
     counted = ValueCounter(10)
-    counted.feed(b'["' + b'\\"' * 500_000)  # tried again from each quotation mark, this would take hours
+    counted.feed(b'["' + b'\\"' * 500_000)  # with a retry from each quotation mark this would take hours
     counted.feed(b"[," * 100_000)
     counted.feed(b"\\")
     counted.feed(b'"]')
@@ -157,9 +157,7 @@ async def test_a_body_of_many_values_is_refused_as_soon_as_there_are_too_many(
     assert parsed == [], "and not parsed at all"
 
 
-async def test_a_server_takes_a_million_values_unless_it_is_told_otherwise(
-    quick: httpx.AsyncClient, parsed: list[int]
-) -> None:  # X3
+async def test_a_server_accepts_a_million_values_by_default(quick: httpx.AsyncClient, parsed: list[int]) -> None:  # X3
     body = Sent(b'{"type":"t","data":[', b"[],", b"0]}", 6 * MEGABYTE)
     answer = await quick.post("/v1/jobs", content=body, headers=JSON)
     assert (answer.status_code, parsed) == (413, [])
@@ -196,7 +194,7 @@ async def test_a_form_is_read_no_further_than_a_form_may_be_long(memory: Backend
     assert (answer.status_code, body.read <= 2 * CHUNK) == (413, True)
 
 
-async def test_one_long_text_of_thirty_megabytes_is_taken_as_before(quick: httpx.AsyncClient, memory: Backend) -> None:
+async def test_one_string_of_thirty_megabytes_is_accepted(quick: httpx.AsyncClient, memory: Backend) -> None:
     # X3
     text = "\\u00e9" * (30 * MEGABYTE // 6 - 1_000) + '\\",[{' * 1_000
     body = f'{{"type":"t","id":"j","data":"{text}"}}'.encode()
@@ -207,7 +205,7 @@ async def test_one_long_text_of_thirty_megabytes_is_taken_as_before(quick: httpx
 
 
 async def test_a_large_body_in_another_encoding_than_utf_8_is_refused(quick: httpx.AsyncClient) -> None:  # X3
-    # in UTF-16 half of a letter may look like a quotation mark, and hide all that follows from the count
+    # in UTF-16 half of a character may look like a quotation mark, and hide the rest from the count
     body = json.dumps({"assignee_id": "w", "tags": ["\u2200"] * LARGE}, ensure_ascii=False).encode("utf-16-le")
     answer = await quick.post("/v1/work/claim", content=body, headers=JSON)
     assert (answer.status_code, "UTF-8" in answer.json()["detail"]) == (400, True)
@@ -349,7 +347,7 @@ def test_free_memory_is_returned_after_much_was_held_and_not_after_each_small_bo
     assert returned == [10_000]
 
 
-async def test_a_large_body_for_which_there_is_no_memory_is_to_come_again(memory: Backend, serve: Serve) -> None:  # X3
+async def test_a_large_body_without_memory_gets_503_with_retry_after(memory: Backend, serve: Serve) -> None:  # X3
     client = await serve(memory, options=ServerOptions(body_patience=0.02))
     await memory_of(client).take(512 * MEGABYTE, 1)
     answer = await client.post("/v1/jobs", json={"type": "t", "data": "a" * LARGE})
@@ -359,7 +357,7 @@ async def test_a_large_body_for_which_there_is_no_memory_is_to_come_again(memory
     assert (await client.post("/v1/jobs", json={"type": "t", "data": "a" * LARGE})).status_code == 202
 
 
-async def test_memory_is_given_in_the_order_in_which_it_is_asked_for() -> None:  # X3
+async def test_memory_is_granted_in_the_order_of_requests() -> None:  # X3
     held = BodyMemory(114)  # 14 of which are for small bodies
     await held.take(90, 1)
     first = asyncio.ensure_future(held.take(50, 10))
@@ -376,7 +374,7 @@ async def test_memory_is_given_in_the_order_in_which_it_is_asked_for() -> None: 
     await second
     assert held.held == 100
     held.give_back(100)
-    await held.take(1_000, 1)  # one is always let in: what it may have is bounded elsewhere
+    await held.take(1_000, 1)  # a single body is always accepted: max_body limits its size
     held.take_more(1_000, 1_000)
     assert held.held == 2_000
 

@@ -1,4 +1,4 @@
-"""A flood from one address: which address that is, how many connections it may have, and what is logged of it."""
+"""A flood from one address: how the address is determined, how many connections it may have, and what is logged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRONG = {"authorization": f"Bearer lsk_{'0' * 12}_{'0' * 64}"}
 
 
 async def _guesses(address: str, times: int) -> list[int]:
-    """The answers to wrong tokens, each of which claims to come from another address."""
+    """The answers to wrong tokens, each with another claimed address."""
     async with httpx.AsyncClient(base_url=address) as client:
         sent = [WRONG | {"x-forwarded-for": f"192.0.2.{number}"} for number in range(times)]
         return [(await client.get("/v1/jobs", headers=headers)).status_code for headers in sent]
@@ -31,7 +31,7 @@ async def test_a_caller_on_this_machine_gets_no_new_budget_for_each_address_it_c
         assert await _guesses(server.address, 12) == [401] * 10 + [429] * 2
 
 
-async def test_the_address_that_a_trusted_proxy_names_is_believed(memory: Backend) -> None:  # X5
+async def test_the_address_that_a_trusted_proxy_sends_is_used(memory: Backend) -> None:  # X5
     async with served(memory, TokenGate(memory), trusted_proxies=("127.0.0.0/8",)) as server:
         assert await _guesses(server.address, 12) == [401] * 12
     async with served(memory, TokenGate(memory), trusted_proxies=("192.0.2.0/24", "::1")) as server:
@@ -41,7 +41,7 @@ async def test_the_address_that_a_trusted_proxy_names_is_believed(memory: Backen
 @pytest.mark.parametrize(
     ("trusted", "cookie"), [((), "longshore_session"), (("127.0.0.1",), "__Host-longshore_session")]
 )
-async def test_the_scheme_that_a_proxy_names_is_believed_of_trusted_ones_only(
+async def test_the_scheme_that_a_proxy_sends_is_used_only_if_it_is_trusted(
     memory: Backend, trusted: tuple[str, ...], cookie: str
 ) -> None:  # X5
     gate = TokenGate(memory)
@@ -54,12 +54,12 @@ async def test_the_scheme_that_a_proxy_names_is_believed_of_trusted_ones_only(
 
 
 @pytest.mark.parametrize("given", ["jobs.example.org", "10.0.0.1/24", "*", ""])
-def test_a_proxy_that_is_no_address_and_no_network_is_refused(given: str) -> None:  # X5
+def test_a_proxy_that_is_neither_an_address_nor_a_network_is_refused(given: str) -> None:  # X5
     with pytest.raises(InvalidArgument, match="trusted_proxy: must be an address or a network"):
         ServerOptions(trusted_proxies=(given,))
 
 
-async def test_one_address_has_so_many_connections_and_no_more(
+async def test_the_connections_of_one_address_are_limited(
     memory: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:  # X5
     async with served(memory, max_connections_per_address=3) as server, AsyncExitStack() as held:
@@ -99,7 +99,7 @@ async def test_a_trusted_proxy_may_have_more_connections(memory: Backend) -> Non
             writer.close()
 
 
-async def test_a_flood_of_requests_that_are_turned_away_is_logged_once(
+async def test_a_flood_of_refused_requests_is_logged_once(
     memory: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:  # X5
     async with served(memory, max_connections=1) as server:

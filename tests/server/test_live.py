@@ -111,7 +111,7 @@ async def test_a_stream_tells_only_what_was_asked_for(memory: Backend) -> None:
                 assert {json.loads(one["data"])["job_id"] for one in told} == {"mine"}
 
 
-async def test_a_stream_that_asks_for_jobs_gets_them_and_their_results(backend: Backend) -> None:
+async def test_a_stream_that_requests_jobs_gets_them_and_their_results(backend: Backend) -> None:
     # M3 M-EV-02 M-EV-03 M-EV-04
     async with (
         served(backend) as serving,

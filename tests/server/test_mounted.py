@@ -140,7 +140,7 @@ async def test_a_session_belongs_to_the_mount_alone(
     _, secret = await memory.issue_token("ada", ["read"])
     app = host(create_app(memory, gate=TokenGate(memory)), PLACE)
     async with served(app) as address, httpx.AsyncClient(base_url=address, timeout=10) as browser:
-        # a plain uvicorn believes this header on loopback: the host application decides that, not the mounted one
+        # a plain uvicorn trusts this header on loopback: the host decides that, not the mounted application
         browser.headers.update({"x-forwarded-proto": scheme, "accept": "text/html", "origin": address})
         form = await browser.get(f"{PLACE}/")
         assert (form.status_code, f'action="{PLACE}/sign-in"' in form.text) == (401, True)
@@ -168,7 +168,7 @@ async def test_a_mount_path_with_escapes_is_found_and_written_escaped(memory: Ba
         assert (await client.get(made.headers["location"])).status_code == 200
 
 
-async def test_links_honour_the_prefix_that_a_proxy_took_away(memory: Backend, serve: Serve) -> None:  # S2
+async def test_links_use_the_prefix_that_a_proxy_removed(memory: Backend, serve: Serve) -> None:  # S2
     app = create_app(memory)
 
     async def behind_a_proxy(scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,7 +179,7 @@ async def test_links_honour_the_prefix_that_a_proxy_took_away(memory: Backend, s
         assert (made.status_code, made.headers["location"]) == (202, "/jobs/v1/jobs/j")
 
 
-async def test_a_mounted_application_leaves_the_store_and_its_end_to_the_host(tmp_path: Path) -> None:  # S2
+async def test_a_mounted_application_does_not_close_the_store_of_its_host(tmp_path: Path) -> None:  # S2
     harbor = Harbor(f"sqlite:///{tmp_path}/jobs.db")
 
     @asynccontextmanager
@@ -192,7 +192,7 @@ async def test_a_mounted_application_leaves_the_store_and_its_end_to_the_host(tm
     app.mount(PLACE, jobs)
     async with served(app) as address, httpx.AsyncClient(base_url=f"{address}{PLACE}") as client:
         assert (await client.post("/v1/jobs", json={"type": "t"})).status_code == 202
-    with pytest.raises(QueueClosed):  # the host's own end closed it: the mounted application did not keep it open
+    with pytest.raises(QueueClosed):  # the host closed it: the mounted application did not keep it open
         await harbor.backend.list_queues()
     assert not [task for task in asyncio.all_tasks() if "_follow" in repr(task)]
 
@@ -253,7 +253,7 @@ async def test_a_host_may_give_the_mounted_application_its_lifespan(memory: Back
     assert jobs.state.platform.closing
 
 
-async def test_what_the_host_keeps_in_the_state_of_a_request_is_left_alone(memory: Backend) -> None:  # S2
+async def test_the_hosts_request_state_is_not_changed(memory: Backend) -> None:  # S2
     seen: list[dict[str, Any]] = []
     jobs = create_app(memory)
 

@@ -1,4 +1,4 @@
-"""Log lines that a flood repeats are written once in an interval, with a count of the rest."""
+"""Repeated log lines are logged once per interval, with a count of the rest."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Log:
 
 @pytest.fixture
 def log() -> Log:
-    """One that heeds every warning."""
+    """One that limits every warning."""
     return Log(None)
 
 
-def test_the_first_line_is_written_and_then_a_count_for_each_interval(log: Log) -> None:  # X5
+def test_the_first_line_is_logged_and_then_a_count_for_each_interval(log: Log) -> None:  # X5
     for number in range(3_491):
         log.logger.warning("refused: %d connections", number)
     assert log.lines == ["refused: 0 connections"]
@@ -52,21 +52,21 @@ def test_the_first_line_is_written_and_then_a_count_for_each_interval(log: Log) 
     log.interval_passes()
     assert log.lines[2:] == ["repeated 1 more times in 60 seconds: refused: 7 connections"]
     log.interval_passes()
-    assert (len(log.lines), log.timers) == (3, []), "a flood that is over says nothing more"
+    assert (len(log.lines), log.timers) == (3, []), "no line after the flood has ended"
     log.logger.warning("refused: %d connections", 8)
     assert log.lines[3:] == ["refused: 8 connections"]
 
 
-def test_other_lines_are_written_meanwhile(log: Log) -> None:  # X5
+def test_other_lines_are_logged_meanwhile(log: Log) -> None:  # X5
     for _ in range(2):
         log.logger.warning("one")
         log.logger.warning("another")
         log.logger.error("one")
         log.logger.info("one")
-    assert log.lines == ["one", "another", "one", "one", "one", "one"], "errors and notes are no warnings"
+    assert log.lines == ["one", "another", "one", "one", "one", "one"], "only warnings are limited"
 
 
-def test_lines_that_it_was_not_told_of_are_written_each_time() -> None:  # X5
+def test_other_messages_are_logged_each_time() -> None:  # X5
     log = Log(frozenset({"flood"}))
     for _ in range(3):
         log.logger.warning("flood")
@@ -74,7 +74,7 @@ def test_lines_that_it_was_not_told_of_are_written_each_time() -> None:  # X5
     assert log.lines == ["flood"] + ["the store cannot be read"] * 3
 
 
-def test_a_count_that_no_timer_wrote_comes_with_the_next_line(log: Log) -> None:  # X5
+def test_a_count_that_no_timer_logged_comes_with_the_next_line(log: Log) -> None:  # X5
     log.logger.warning("flood")
     log.logger.warning("flood")
     log.timers.clear()  # as when an event loop ends before they are due

@@ -1,4 +1,4 @@
-"""A value that is out of bounds is refused over HTTP with the words of the SDK."""
+"""A value that is out of bounds is refused over HTTP with the same message as in the SDK."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ OF_JOBS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", OF_JOBS, ids=lambda fields: str(fields)[:60])
-async def test_a_job_is_refused_with_the_same_words(
+async def test_a_job_is_refused_with_the_same_message(
     quick: httpx.AsyncClient, memory: Backend, fields: dict[str, Any]
 ) -> None:
     # R8
@@ -41,7 +41,7 @@ async def test_a_job_is_refused_with_the_same_words(
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**63 - 1])
-async def test_limits_are_refused_with_the_same_words(quick: httpx.AsyncClient, memory: Backend, value: int) -> None:
+async def test_limits_are_refused_with_the_same_message(quick: httpx.AsyncClient, memory: Backend, value: int) -> None:
     # R8
     for name in ("running", "per_key"):
         given: dict[str, Any] = {name: value}
@@ -59,13 +59,13 @@ async def test_limits_are_refused_with_the_same_words(quick: httpx.AsyncClient, 
     assert refused.json()["detail"] == str(told.value)
 
 
-async def test_as_many_tags_and_dependencies_as_allowed_are_taken(quick: httpx.AsyncClient) -> None:
+async def test_the_maximum_of_tags_and_dependencies_is_accepted(quick: httpx.AsyncClient) -> None:
     # R8
     body = {"type": "t", "tags": [f"t{n}" for n in range(MOST_TAGS)], "depends_on": [f"j{n}" for n in range(2_000)]}
     assert (await quick.post("/v1/jobs", json=body)).status_code == 202
 
 
-async def test_an_integer_beyond_64_bits_is_refused_wherever_it_stands(quick: httpx.AsyncClient) -> None:
+async def test_an_integer_beyond_64_bits_is_refused_anywhere_in_a_body(quick: httpx.AsyncClient) -> None:
     # R8
     for fields, field in (({"priority": 2**63}, "priority"), ({"data": {"n": -(2**63) - 1}}, "data.n")):
         refused = await quick.post("/v1/jobs", json={"type": "t", **fields})
@@ -73,7 +73,7 @@ async def test_an_integer_beyond_64_bits_is_refused_wherever_it_stands(quick: ht
         assert "is an integer beyond 64 bits" in refused.json()["detail"]
 
 
-async def test_an_immediate_schedule_is_due_when_it_is_put(quick: httpx.AsyncClient) -> None:
+async def test_an_immediate_schedule_is_due_when_it_is_stored(quick: httpx.AsyncClient) -> None:
     # M8 M-OPT-15
     body = {"job": {"type": "t"}, "repeat": {"cron": "0 0 1 1 *", "immediate": True}}
     put = (await quick.put("/v1/schedules/s", json=body)).json()

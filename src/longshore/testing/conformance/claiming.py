@@ -104,7 +104,7 @@ class TestClaiming:
         assert [job.id for job in claimed] == ["mail 0", "x 0", "mail 1"]
         assert await claimable(backend) == ["pdf 1", "x 1", "mail 2", "pdf 2", "x 2"]
 
-    async def test_no_types_claim_nothing_and_none_claims_all(self, backend: Backend) -> None:
+    async def test_an_empty_list_of_types_claims_nothing_and_none_claims_all(self, backend: Backend) -> None:
         # S5
         await enqueue(backend, "j1")
         async with nothing_changes(backend):
@@ -112,7 +112,7 @@ class TestClaiming:
         assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=None)] == ["j1"]
 
     @pytest.mark.parametrize("limit", [1, 7, 100])
-    async def test_types_keep_the_order_behind_a_crowd_of_other_types(
+    async def test_a_claim_by_type_keeps_the_order_behind_many_jobs_of_other_types(
         self, backend: Backend, clock: HeldClock, limit: int
     ) -> None:
         # S5, B-DEQ-05 B-DEQ-06
@@ -164,11 +164,9 @@ class TestClaiming:
         await backend.resume_queue("default")
         assert [job.id for job in await backend.dequeue_jobs("w", limit=10, types=["mine"])] == ["k1"]
         others = await backend.dequeue_jobs("w", limit=10, types=["other"])
-        assert len(others) == min(crowd, 2)  # five may run, and three of the other type do
+        assert len(others) == min(crowd, 2)  # five may run, and three jobs of type "mine" do
 
-    async def test_a_claim_by_type_ends_jobs_of_its_types_that_are_past_their_time(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_claim_by_type_ends_expired_jobs_of_its_types(self, backend: Backend, clock: HeldClock) -> None:
         # S5
         await enqueue(backend, "old", type="mine", expires_at=5)
         await enqueue(backend, "good", type="mine")
@@ -177,7 +175,7 @@ class TestClaiming:
         assert [job.id for job in await backend.dequeue_jobs("w", limit=5, types=["mine"])] == ["good"]
         assert (await backend.get_job("old")).status is S.UNSCHEDULED
 
-    async def test_a_turn_settles_whatever_the_types_of_its_claim_are(self, backend: Backend) -> None:
+    async def test_settle_and_dequeue_settles_jobs_of_any_type(self, backend: Backend) -> None:
         # S5
         await enqueue(backend, "j1", type="a")
         await enqueue(backend, "j2", type="b")

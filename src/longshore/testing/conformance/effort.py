@@ -106,7 +106,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
         _other_types,
         lambda b: b.dequeue_jobs("w", limit=5, types=["mine", "mine too"]),
     ),
-    "dequeue_jobs of a type that nobody enqueued": (
+    "dequeue_jobs of a type without jobs": (
         _other_types,
         lambda b: b.dequeue_jobs("w", limit=5, types=["unheard of"]),
     ),

@@ -223,7 +223,7 @@ class TestExplaining:
         assert [await backend.get_job(f"k {number}") for number in range(3)] == before
         assert await backend.read_events() == events
 
-    async def test_all_reasons_are_told_with_the_position_and_an_estimated_start(
+    async def test_explain_gives_all_reasons_the_position_and_an_estimated_start(
         self, backend: Backend, clock: HeldClock
     ) -> None:
         # M7

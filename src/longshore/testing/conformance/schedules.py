@@ -105,7 +105,7 @@ class TestSchedules:
         again = await backend.put_schedule(schedule(every=60))
         assert again.next_run_at == stored.next_run_at
 
-    async def test_an_immediate_schedule_makes_its_first_job_at_once_and_only_when_it_is_new(
+    async def test_an_immediate_schedule_creates_its_first_job_at_once_only_when_new(
         self, open_backend: OpenBackend, backend: Backend, clock: HeldClock
     ) -> None:
         # M8 M-OPT-15
@@ -126,7 +126,7 @@ class TestSchedules:
         assert (await backend.get_schedule("by interval")).next_run_at == began + seconds(60)
         assert (await backend.get_schedule("by cron")).next_run_at == NOON + timedelta(hours=12)
         clock.advance(30)
-        for name, times in at_once.items():  # as every start of a program does
+        for name, times in at_once.items():  # as a program does at every start
             again = await backend.put_schedule(schedule(name, immediate=True, **times))
             assert again.run_count == 1
         assert await backend.fire_due_schedules() == []
@@ -134,9 +134,7 @@ class TestSchedules:
         assert len(await backend.fire_due_schedules()) == 1
         assert (await backend.get_schedule("by interval")).next_run_at is None
 
-    async def test_an_immediate_schedule_keeps_to_its_start_and_its_end(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_an_immediate_schedule_respects_its_start_and_end(self, backend: Backend, clock: HeldClock) -> None:
         # M8 M-OPT-15
         later, past = clock.now() + seconds(90), clock.now() - seconds(1)
         waits = await backend.put_schedule(schedule("waits", cron="0 0 1 1 *", start=later, immediate=True))

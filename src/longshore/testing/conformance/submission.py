@@ -181,7 +181,7 @@ class TestSubmission:
             await backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"])
         assert list(caught.value.job_ids) == ["a", "c"]
 
-    async def test_every_id_in_the_way_of_a_batch_is_named_once_in_input_order(self, backend: Backend) -> None:
+    async def test_every_duplicate_id_of_a_batch_is_named_once_in_input_order(self, backend: Backend) -> None:
         # M5 B-ENQS-03 B-ENQS-04 B-ENQS-10
         await backend.enqueue_jobs([new_job("a"), new_job("c"), new_job("keyed", idempotency_key="known")])
         gone = await job_in(backend, S.COMPLETED, "gone")
@@ -200,7 +200,7 @@ class TestSubmission:
             await backend.add_jobs(others, same_only=True)
         assert caught.value.job_ids == ["c", "a"]
 
-    async def test_a_large_batch_names_every_id_in_the_way_and_its_message_stays_short(self, backend: Backend) -> None:
+    async def test_a_large_batch_names_every_duplicate_id_and_its_message_stays_short(self, backend: Backend) -> None:
         # M5 B-ENQS-10
         ids = [f"{number:03}".rjust(255, "x") for number in range(300)]
         await backend.enqueue_jobs([new_job(job_id) for job_id in ids[100:]])
