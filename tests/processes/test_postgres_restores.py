@@ -1,4 +1,4 @@
-"""An older copy of PostgreSQL is restored under live workers: they report it, continue, and each job has one outcome."""
+"""An older copy of PostgreSQL is restored under live workers: they report it, and each job has one outcome."""
 
 # R4, F32
 from __future__ import annotations
