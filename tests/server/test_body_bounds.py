@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -384,3 +385,31 @@ async def test_a_body_of_unknown_length_takes_memory_as_it_grows(memory: Backend
     body = Sent(b'{"type":"t","data":"', b"a", b'"}', 4 * MEGABYTE)
     assert (await client.post("/v1/jobs", content=body, headers=JSON)).status_code == 202
     assert PER_BYTE * body.length <= memory_of(client).peak < 2 * PER_BYTE * body.length
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is released must be gone at once: a server seldom has full collections."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/batch", "/v1/store/get_job"])
+async def test_a_body_that_is_refused_while_it_is_read_is_released_with_the_answer(
+    memory: Backend, serve: Serve, path: str
+) -> None:  # X5
+    client = await serve(memory, options=ServerOptions(max_values=100_000))
+    piece = b"[1]," * CHUNK
+    pieces = [b'{"data":[', piece, b"0]}"]
+    before = sys.getrefcount(piece)
+
+    async def sent() -> AsyncIterator[bytes]:
+        while pieces:
+            yield pieces.pop(0)
+
+    answer = await client.post(path, content=sent(), headers=JSON)
+    assert answer.status_code == 413, answer.text
+    assert sys.getrefcount(piece) == before, "the list does not refer to it any more, the client does, the server not"

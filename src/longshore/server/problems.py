@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from traceback import clear_frames
 from typing import Any, NamedTuple, get_args
 
 from fastapi import Request
@@ -204,6 +205,7 @@ def _model_in(asked: Any) -> type[BaseModel] | None:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """For an unknown address or method, and for what went wrong while the body was read."""
     assert isinstance(error, HTTPException)
+    _release_frames(error)
     if isinstance(error.__cause__, LongshoreError):
         return problem(error.__cause__, request_id_of(request))
     status = HTTPStatus(error.status_code)
@@ -213,6 +215,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         headers["Allow"] = ", ".join(_methods_at(request))
     detail = _DETAILS[status].format(root=root_of(request)) if status in _DETAILS else str(error.detail)
     return _response(status, name, status.phrase, detail, request_id_of(request), headers=headers)
+
+
+def _release_frames(error: Exception) -> None:
+    """Clears what an error passed: a frame of the framework refers to it, and a full collection may be hours away.
+
+    Until then the body, as far as it was read, would stay in memory.
+    """
+    clear_frames(error.__traceback__)
+    if error.__cause__ is not None:
+        clear_frames(error.__cause__.__traceback__)
 
 
 def _methods_at(request: Request) -> Sequence[str]:
