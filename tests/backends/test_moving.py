@@ -577,7 +577,7 @@ def test_a_file_created_during_a_move_is_not_replaced(
     def plant(_step: Step) -> None:
         path.write_bytes(b"")
 
-    with pytest.raises(MoveRefused, match="was made while the move went on"):
+    with pytest.raises(MoveRefused, match="was created during the move"):
         move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=plant)
     assert path.stat().st_size == 0
 
