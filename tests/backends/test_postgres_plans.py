@@ -72,7 +72,7 @@ GUARDS = {
     ),
     "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
     "waiting_with_tag": Guard("job_tags_claimable", "tag", ("x", 16)),
-    "unpark_first": Guard("jobs_parked", "queue concurrency_key", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
+    "unpark_first": Guard("jobs_parked", "queue concurrency_key type", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
     "any_parked": Guard("jobs_parked", "queue", ("q1",)),
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),

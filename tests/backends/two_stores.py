@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 # Few distinct values, so that everything collides with everything.
 IDS = tuple("abcdefghij")
+KEYED_IDS = tuple("pqrstu")
 QUEUES = ("north", "south")
 TAGS = ("x", "y")
 WORKERS = ("w1", "w2")
@@ -497,6 +498,31 @@ class TwoStores:
                 self.check_key((job.queue, job.idempotency_key), job_id)
 
     @step(2)
+    def fill_a_key(self, chance: Random) -> None:
+        """Jobs of several types wait under one key with a limit, and a claim meets those that may not start."""
+        # S5
+        queue, key = chance.choice(QUEUES), chance.choice(("k", "l"))
+        if self.limits[queue]["per_key"] is None and queue not in self.key_rates:
+            self.limit(queue, UNCHANGED, chance.choice((1, 1, 2)))
+        over = [name for name in KEYED_IDS if (known := self.life_of(name)) is not None and known[1].status in FINAL]
+        if over:
+            self.ask("delete_jobs", (), over)
+        free = [name for name in KEYED_IDS if self.life_of(name) is None]
+        jobs = [
+            Job(id=name, type=chance.choice("ttu"), queue=queue, concurrency_key=key, priority=chance.choice((0, 0, 1)))
+            for name in free
+        ]
+        self.ask("enqueue_jobs", jobs)
+        for _ in range(3):
+            self.take(chance, [], [queue], chance.randint(1, 2), None)
+            held = [claim for claim in self.claims if claim.job_id in KEYED_IDS and self.stale(claim) is None]
+            if held:
+                claim = chance.choice(held)
+                name, args, kwargs = chance.choice(ENDINGS[:2])("", LONG)
+                self.fenced(claim, name, claim.job_id, *args, lease=claim, **kwargs)
+            self.take(chance, [], [queue], chance.randint(1, 2), chance.choice((["t"], ["u"])))
+
+    @step(2)
     def add(self, chance: Random) -> None:
         jobs = [new_job(chance) for _ in range(chance.randint(1, 4))]
         answer = self.ask("add_jobs", jobs)
@@ -522,8 +548,18 @@ class TwoStores:
     def dequeue(self, chance: Random) -> None:
         wanted = some(chance, TAGS, 2) if chance.randrange(2) else []
         among = some(chance, QUEUES, 2) or None if rarely(chance) else None
-        limit, worker, lease = chance.randint(1, 4), chance.choice(WORKERS), chance.choice((10, 30, 30, None))
         types = chance.choice((None, None, ["t"], ["u", "unheard of"], ["t", "u"], []))  # S5
+        self.take(chance, wanted, among, chance.randint(1, 4), types)
+
+    def take(
+        self,
+        chance: Random,
+        wanted: Sequence[str],
+        among: Sequence[str] | None,
+        limit: int,
+        types: Sequence[str] | None,
+    ) -> None:
+        worker, lease = chance.choice(WORKERS), chance.choice((10, 30, 30, None))
         expected = self.claimable_now(wanted, among, types)
         jobs = self.ask("dequeue_jobs", worker, wanted, limit, queues=among, lease=lease, types=types)
         if expected is not None:

@@ -47,7 +47,7 @@ OF_THEIR_OWN = {
     "sqlite": {
         "one by one costs nothing in the same process": (
             "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_parked job_behind_key job_by_uid"
-            " first_parked keys_with_parked next_owner tombstone_behind_key uid_with_room"
+            " first_parked types_with_parked next_owner tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"

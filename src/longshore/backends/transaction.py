@@ -406,7 +406,10 @@ class Transaction(Protocol):
         ...
 
     def unpark(self, queue: str, room: Mapping[str, int], /) -> None:
-        """Puts parked jobs back into line, the first of each key, as many as it has room for."""
+        """Puts parked jobs back into line: of each key the first of every type, as many of each as it has room for.
+
+        A claim may name any type, so each type must have that many; the claim checks the key again.
+        """
         ...
 
     def keys_waking(self, queue: QueueState, /) -> list[KeyState]:

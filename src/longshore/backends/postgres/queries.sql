@@ -1004,7 +1004,7 @@ SELECT {entries_of_line}, ({now}),
     ) END,
     CASE WHEN EXISTS (SELECT FROM given_back WHERE given_back.queue = known.name) AND (
         SELECT 1 FROM {schema}.jobs WHERE jobs.queue = known.name AND parked
-        ORDER BY concurrency_key, priority, place, uid LIMIT 1
+        ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
     ) IS NOT NULL THEN (
         SELECT json_agg(json_build_array(key, holding - jobs, window_start, window_count))
         FROM given_back WHERE given_back.queue = known.name
@@ -1124,10 +1124,23 @@ UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
 
 -- name: unpark_first
 -- Whoever is locked just now is waited for: passed over, nobody would think of them again.
-WITH stepping AS MATERIALIZED (
-    SELECT first.uid FROM unnest($2::text[], $3::bigint[]) AS roomy (key, room) CROSS JOIN LATERAL (
+-- Of each key the first of every type, as a claim may name any of them: one step in the index finds the next type.
+WITH RECURSIVE roomy AS (
+    SELECT given.key, given.room, (
+        SELECT parked.type FROM {schema}.jobs AS parked
+        WHERE parked.queue = $1 AND parked.concurrency_key = given.key AND parked.parked ORDER BY parked.type LIMIT 1
+    ) AS type FROM unnest($2::text[], $3::bigint[]) AS given (key, room)
+    UNION ALL
+    SELECT roomy.key, roomy.room, (
+        SELECT parked.type FROM {schema}.jobs AS parked
+        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.type > roomy.type AND parked.parked
+        ORDER BY parked.type LIMIT 1
+    ) FROM roomy WHERE roomy.type IS NOT NULL
+),
+stepping AS MATERIALIZED (
+    SELECT first.uid FROM roomy CROSS JOIN LATERAL (
         SELECT parked.uid FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.parked
+        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.type = roomy.type AND parked.parked
         ORDER BY parked.priority, parked.place, parked.uid LIMIT roomy.room FOR NO KEY UPDATE
     ) AS first
 )
@@ -1138,7 +1151,7 @@ UPDATE {schema}.jobs SET parked = false WHERE uid = ANY($1::bigint[])
 
 -- name: any_parked
 -- The first in order is asked for: then no planner thinks that reading the table would find one soon.
-SELECT 1 FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY concurrency_key, priority, place, uid LIMIT 1
+SELECT 1 FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
 
 -- name: all_parked
 SELECT uid FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY uid FOR UPDATE

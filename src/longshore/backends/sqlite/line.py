@@ -175,8 +175,8 @@ class SQLiteLine(SQLiteView, SQLLine):
 
     def unpark(self, queue: str, room: Mapping[str, int]) -> None:
         parked: list[int] = []
-        for (key,) in list(self._rows(SQL.keys_with_parked, queue, self._listed(room))):
-            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, room[key])]
+        for key, job_type in list(self._rows(SQL.types_with_parked, queue, self._listed(room))):
+            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, job_type, room[key])]
         self._unpark(parked)
 
 

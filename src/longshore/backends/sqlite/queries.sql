@@ -555,15 +555,24 @@ WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROU
 -- name: park
 UPDATE jobs SET parked = 1 WHERE uid IN (SELECT value FROM json_each(?))
 
--- name: keys_with_parked
--- One step in the index for each.
-SELECT given.value FROM json_each(?2) AS given WHERE EXISTS (
-    SELECT 1 FROM jobs INDEXED BY jobs_parked WHERE queue = ?1 AND concurrency_key = given.value AND parked = 1
+-- name: types_with_parked
+-- Of these keys (?2), each type that has parked jobs: one step in the index for each type, and one more for each key.
+WITH RECURSIVE found (key, type) AS (
+    SELECT given.value, (
+        SELECT type FROM jobs INDEXED BY jobs_parked
+        WHERE queue = ?1 AND concurrency_key = given.value AND parked = 1 ORDER BY type LIMIT 1
+    ) FROM json_each(?2) AS given
+    UNION ALL
+    SELECT found.key, (
+        SELECT type FROM jobs INDEXED BY jobs_parked
+        WHERE queue = ?1 AND concurrency_key = found.key AND type > found.type AND parked = 1 ORDER BY type LIMIT 1
+    ) FROM found WHERE found.type IS NOT NULL
 )
+SELECT key, type FROM found WHERE type IS NOT NULL
 
 -- name: first_parked
 SELECT uid FROM jobs INDEXED BY jobs_parked
-WHERE queue = ? AND concurrency_key = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
+WHERE queue = ? AND concurrency_key = ? AND type = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
 
 -- name: unpark
 UPDATE jobs SET parked = 0 WHERE uid IN (SELECT value FROM json_each(?))

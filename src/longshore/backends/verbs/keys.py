@@ -53,10 +53,10 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
 
 
 def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> None:
-    """Unparks as many jobs of each key as it has room for, and stores the keys.
+    """Unparks as many jobs of each key and type as the key has room for, and stores the keys.
 
-    A key's unparked jobs must never be fewer than its room while it has parked ones; one too many does no harm, for
-    the claim that meets it parks it again.
+    While a key has parked jobs of a type, its unparked jobs of that type must never be fewer than its room, because a
+    claim may name that type only. Too many do no harm: the claim that meets them parks them again.
     """
     kept = list(states)
     if tx.any_parked(queue.name):

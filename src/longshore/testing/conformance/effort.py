@@ -72,6 +72,20 @@ async def _full_keys(backend: Backend, clock: HeldClock, count: int) -> None:
     await _waiting(backend, clock, 10)
 
 
+async def _types_of_a_full_key(backend: Backend, clock: HeldClock, count: int) -> None:
+    await backend.set_limits("default", per_key=1)
+    await job_in(backend, S.RUNNING, "running", concurrency_key="key")
+    kinds = ("other", "third", "mine")
+    await backend.enqueue_jobs([new_job(type=kinds[n * 3 // count], concurrency_key="key") for n in range(count)])
+    clock.advance(1)
+    assert await backend.dequeue_jobs("w", limit=5) == []
+
+
+async def _complete_and_claim_a_type(backend: Backend) -> None:
+    await backend.complete_job("running")
+    assert len(await backend.dequeue_jobs("w", limit=5, types=["mine"])) == 1
+
+
 async def _fan_in(backend: Backend, clock: HeldClock, count: int) -> None:
     names = tuple(f"p{number}" for number in range(count))
     await backend.enqueue_jobs([*(new_job(name) for name in names), new_job("fan-in", depends_on=names)])
@@ -114,6 +128,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
         _other_types_with_keys,
         lambda b: b.dequeue_jobs("w", limit=5, types=["mine"]),
     ),
+    "dequeue_jobs of a type whose key has room again": (_types_of_a_full_key, _complete_and_claim_a_type),
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
     "facts_about behind the finished": (_finished, lambda b: b.facts_about("rare 4")),

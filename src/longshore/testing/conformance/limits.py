@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -262,6 +263,65 @@ class TestLimits:
         await backend.complete_job("a 1")
         await backend.complete_job("a 2")
         assert await take(backend) == ["a 3", "a 4"]
+
+    # -- keys and types
+
+    @pytest.mark.parametrize("limit", [1, 100])
+    @pytest.mark.parametrize(
+        "limits",
+        [{"per_key": 1}, {"per_key": 3}, {"rate_per_key": Rate(1, 3600)}, {"rate_per_key": Rate(3, 3600)}],
+        ids=["1 per key", "3 per key", "1 per hour", "3 per hour"],
+    )
+    async def test_a_key_with_room_again_starts_jobs_of_any_type(
+        self, backend: Backend, clock: HeldClock, limits: dict[str, Any], limit: int
+    ) -> None:
+        # S5, B-DEQ-09: jobs of other types come first in the order of the same key
+        count = limits["per_key"] if "per_key" in limits else limits["rate_per_key"].count
+        started = min(limit, count)
+
+        async def give_room() -> None:
+            if "per_key" in limits:
+                for job in (await backend.list_jobs(JobFilter(statuses=[S.RUNNING]))).items:
+                    await backend.complete_job(job.id)
+            else:
+                clock.advance(3600)
+
+        await backend.set_limits("default", **limits)
+        await enqueue(backend, "retried", type="mine", concurrency_key="k")
+        assert await take(backend) == ["retried"]
+        await backend.fail_job("retried", "later", retry_at=3610)
+        clock.advance(3600)
+        await fill(backend, count, "k", type="mine")
+        assert len(await take(backend, lease=None)) == count
+        await backend.enqueue_jobs([new_job(f"other {n}", type="other", concurrency_key="k") for n in range(150)])
+        clock.advance(10)
+        await backend.enqueue_jobs([new_job(f"third {n}", type="third", concurrency_key="k") for n in range(4)])
+        await backend.enqueue_jobs([new_job(f"mine {n}", type="mine", concurrency_key="k") for n in range(4)])
+        for types in (None, ["mine"], None, ["third", "mine"], None):
+            assert await take(backend, limit=limit, types=types) == []
+        for types, expected in (
+            (["mine"], ["retried", "mine 0", "mine 1"]),
+            (["third"], ["third 0", "third 1", "third 2"]),
+            (None, ["other 0", "other 1", "other 2"]),
+            (["other", "unheard of"], [f"other {started + n}" for n in range(3)]),
+        ):
+            await give_room()
+            assert await take(backend, limit=limit, types=types, lease=None) == expected[:started]
+
+    @pytest.mark.parametrize("give_room", GIVES_ROOM.values(), ids=GIVES_ROOM.keys())
+    async def test_every_ending_gives_its_room_to_jobs_of_any_type(
+        self, backend: Backend, give_room: Callable[[Backend, Job], Awaitable[object]]
+    ) -> None:
+        # S5, B-ACK-05
+        await backend.set_limits("default", per_key=1)
+        await fill(backend, 1, "k")
+        first = await claim(backend)
+        await backend.enqueue_jobs([new_job(type="other", concurrency_key="k") for _ in range(30)])
+        await backend.enqueue_jobs([new_job(f"mine {n}", type="mine", concurrency_key="k") for n in range(3)])
+        assert await take(backend, limit=1) == []
+        await give_room(backend, first)
+        assert await backend.cancel_jobs(job_ids=["mine 0"]) == (["mine 0"], [])
+        assert await take(backend, types=["mine"]) == ["mine 1"]
 
     # -- limits that change
 
