@@ -285,6 +285,59 @@ async def test_a_log_removed_under_a_live_writer_is_detected_and_its_commits_are
         assert (await backend.get_job("first")).id == "first"
 
 
+async def test_no_job_is_lost_when_the_index_of_the_log_is_removed_under_living_processes(tmp_path: Path) -> None:
+    # R1, R7: a second index would let two processes write over each other's commits
+    path = tmp_path / "jobs.db"
+    url = f"sqlite:///{path}"
+    async with SQLiteBackend(path) as backend:
+        for number in range(20):
+            await backend.enqueue_job(Job(id=f"a{number}", type="t"))
+        os.unlink(f"{path}-shm")  # noqa: PTH108 - Path.unlink is refused in a coroutine
+        done = await asyncio.to_thread(run_longshore, "enqueue", "--url", url, "t")
+        assert done.returncode != 0
+        assert "jobs.db-shm is missing while another process uses the store" in done.stderr
+        assert "jobs.db-shm" not in modes(tmp_path)
+        with pytest.raises(BackendUnavailable, match=r"jobs.db-shm was removed or replaced while it was in use"):
+            await backend.enqueue_job(Job(id="refused", type="t"))
+        with pytest.raises(BackendUnavailable, match=r"jobs.db-shm was removed or replaced while it was in use"):
+            await backend.get_job("a0")
+        assert "removed or replaced" in backend.unusable_because
+    async with SQLiteBackend(path) as backend:
+        assert sum((await backend.count_jobs()).values()) == 20
+        assert backend.new_connection().execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def test_a_process_whose_index_was_replaced_writes_nothing_over_the_commits_of_others(tmp_path: Path) -> None:
+    # R1, R7: another program, like sqlite3, makes a new index and writes
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        for number in range(20):
+            await backend.enqueue_job(Job(id=f"a{number}", type="t"))
+        os.unlink(f"{path}-shm")  # noqa: PTH108 - Path.unlink is refused in a coroutine
+        program = "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute('CREATE TABLE theirs (n)')"
+        program += "; c.execute('INSERT INTO theirs VALUES (1)'); import os; os._exit(0)"
+        command = [sys.executable, "-c", program, str(path)]
+        assert (await asyncio.to_thread(subprocess.run, command, check=False)).returncode == 0
+        for number in range(3):
+            with pytest.raises(BackendUnavailable, match=r"jobs.db-shm was removed or replaced"):
+                await backend.enqueue_job(Job(id=f"refused{number}", type="t"))
+    async with SQLiteBackend(path) as backend:
+        own = backend.new_connection()
+        assert own.execute("SELECT n FROM theirs").fetchall() == [(1,)]
+        assert own.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        own.close()
+        assert sum((await backend.count_jobs()).values()) == 20
+
+
+def test_an_index_that_was_removed_after_a_kill_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # R1, R7
+    path = tmp_path / "jobs.db"
+    enqueue_and_be_killed(path)
+    Path(f"{path}-shm").unlink()
+    assert longshore("list", "--url", f"sqlite:///{path}").out.count("writer") >= 3
+    assert not lost_logs(caplog)
+
+
 async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_path: Path) -> None:
     # R1
     path = tmp_path / "jobs.db"
@@ -340,7 +393,11 @@ async def test_a_server_whose_file_was_removed_accepts_no_job_and_is_not_ready(t
 
 
 def longshore_as_a_process(*arguments: str) -> int:
-    return subprocess.run([*PROGRAM, *arguments], check=False, capture_output=True, timeout=60).returncode
+    return run_longshore(*arguments).returncode
+
+
+def run_longshore(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], check=False, capture_output=True, text=True, timeout=60)
 
 
 # -- R7: a log that was removed after an unclean close

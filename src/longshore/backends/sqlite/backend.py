@@ -98,6 +98,7 @@ class SQLiteBackend(ArchivingBackend):
             self._clock_of,
             self._committed,
             self._in_place.check_commit,
+            self._in_place.check_index,
         )
 
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:

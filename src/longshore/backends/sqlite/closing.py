@@ -114,6 +114,32 @@ def refuse_foreign_log(path: Path) -> None:
     )
 
 
+def refuse_second_index(path: Path) -> None:
+    """Refuses to make an index of the log if a living process uses one that was removed.
+
+    With two of them, processes would write over each other's commits.
+    """
+    log, index = beside(path, "-wal"), beside(path, "-shm")
+    for _ in range(_ATTEMPTS):
+        if not log.exists() or index.exists():
+            return
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            keep_log(connection)
+            connection.pragma("locking_mode", "EXCLUSIVE")  # needs no index, and fails beside any other connection
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        except apsw.BusyError:  # or another process opens the store at this moment
+            threading.Event().wait(0.005)
+        else:
+            return
+        finally:
+            connection.close(True)
+    raise BackendUnavailable(
+        f"{index} is missing while another process uses the store, and jobs would be lost. Stop all processes that use "
+        "the store, then start them again"
+    )
+
+
 def _log_is_foreign(path: Path) -> bool:
     log, store = identity(beside(path, "-wal")), identity(path)
     if log is None or store is None or next(_pages_in_log(path), None) is None:

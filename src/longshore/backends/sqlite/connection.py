@@ -18,7 +18,14 @@ import apsw
 
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
-from longshore.backends.sqlite.closing import keep_log, log_is_missing, mark_open, refuse_foreign_log, was_left_open
+from longshore.backends.sqlite.closing import (
+    keep_log,
+    log_is_missing,
+    mark_open,
+    refuse_foreign_log,
+    refuse_second_index,
+    was_left_open,
+)
 from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
@@ -124,6 +131,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     with explained(path):
         log_missing = vfs is None and log_is_missing(path)
         if vfs is None:
+            refuse_second_index(path)
             make_private(path)  # SQLite would make it readable for all users; its log gets the same permissions
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)

@@ -9,6 +9,7 @@ import socket
 import stat
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import apsw
 
@@ -40,27 +41,29 @@ class InPlace:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = ""
+        self._log = self._index = ""
         self._store: tuple[int, int] | None = None
         self._log_of_writer: tuple[object, tuple[int, int] | None] = (None, None)
-        self._log_was_lost = False
+        self._index_of_writer: tuple[object, tuple[int, int] | None] = (None, None)
+        self._lost = ""
 
     def begin(self) -> None:
         """Remembers the identity of the file."""
         self._log = str(beside(self._path, "-wal"))
+        self._index = str(beside(self._path, "-shm"))
         self._store = identity(self._path)
         if self._store is None:
             raise BackendUnavailable(f"{self._path} {_MOVED}")
 
     @property
     def moved(self) -> bool:
-        """Whether the file or its log was removed or replaced."""
-        return self._log_was_lost or (self._store is not None and identity(self._path) != self._store)
+        """Whether the file, its log or the log's index was removed or replaced."""
+        return bool(self._lost) or (self._store is not None and identity(self._path) != self._store)
 
     def check(self) -> None:
         """Raises BackendUnavailable if the file was removed or replaced."""
-        if self._log_was_lost:
-            raise BackendUnavailable(f"{self._log} {_MOVED}")
+        if self._lost:
+            raise BackendUnavailable(f"{self._lost} {_MOVED}")
         if self.moved:
             raise BackendUnavailable(f"{self._path} {_MOVED}")
 
@@ -72,11 +75,28 @@ class InPlace:
         log = identity(self._log)
         writer, before = self._log_of_writer
         if log is None or (writer is connection and before != log):
-            self._log_was_lost = True
-            with contextlib.suppress(apsw.Error):  # this process can still read the log: keep its commits
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            raise BackendUnavailable(f"{self._log} {_MOVED}")
+            self._lose(self._log, connection)
         self._log_of_writer = (connection, log)
+
+    def check_index(self, connection: apsw.Connection) -> None:
+        """Before the writer writes: with another index than other processes it would write over their commits."""
+        if self._store is None:
+            return
+        writer, before = self._index_of_writer
+        if writer is not connection:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # from now on the index stays in place
+            before = None if _is_held_deleted(self._index) else identity(self._index)
+            self._index_of_writer = (connection, before)
+        found = identity(self._index)
+        if found is None or found != before:
+            self._lose(self._index, None if found else connection)
+
+    def _lose(self, file: str, connection: apsw.Connection | None) -> NoReturn:
+        self._lost = file
+        if connection is not None:  # only this process can read the log, or its index: keep the commits
+            with contextlib.suppress(apsw.Error):
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        raise BackendUnavailable(f"{file} {_MOVED}")
 
 
 _MOVED = (
@@ -84,6 +104,16 @@ _MOVED = (
     "put the file back or restore a backup, then restart them. Before a backup is restored, move the old file's -wal "
     "and -shm away"
 )
+
+
+def _is_held_deleted(file: str) -> bool:
+    """Whether this process still uses a file of this name that was removed; known on Linux only."""
+    with contextlib.suppress(OSError):
+        for entry in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()) == f"{file} (deleted)":
+                    return True
+    return False
 
 
 def make_private(path: Path) -> None:

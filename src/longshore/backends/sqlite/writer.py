@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import threading
 from collections import defaultdict, deque
@@ -51,13 +52,18 @@ class Writer:
         clock: Callable[[SQLiteTransaction], Callable[[], int]],
         on_commit: Callable[[], None],
         check_commit: Callable[[apsw.Connection], None] = lambda _: None,
+        check_index: Callable[[apsw.Connection], None] = lambda _: None,
     ) -> None:
-        """`clock` is called at the start of each transaction, and returns the time for its operations."""
+        """`clock` is called at the start of each transaction, and returns the time for its operations.
+
+        `check_index` is called before anything is written, `check_commit` before it is acknowledged.
+        """
         self._path = path
         self._open = open_writing
         self._clock = clock
         self._on_commit = on_commit
         self._check_commit = check_commit
+        self._check_index = check_index
         self._urgent: deque[_Request] = deque()
         self._waiting: deque[_Request] = deque()
         self._wake = threading.Condition()
@@ -109,7 +115,9 @@ class Writer:
                 self._news = False
                 self._on_commit()
         if self._connection is not None:  # if the log was removed, only this process can read it: keep its commits
-            checkpoint(self._connection)
+            with contextlib.suppress(BackendUnavailable):
+                self._check_index(self._connection)
+                checkpoint(self._connection)
         self._close_connection()
 
     def _opened(self) -> tuple[apsw.Connection, SQLiteTransaction]:
@@ -141,6 +149,7 @@ class Writer:
     def _commit_batch(self, begun: list[_Request]) -> list[_Outcome]:
         """One commit for what waits; `begun` tells what it took, should it raise."""
         connection, transaction = self._opened()
+        self._check_index(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction.begin()
@@ -152,6 +161,7 @@ class Writer:
                     begun.append(request)
                     outcomes.append(self._perform(transaction, request, clock))
             transaction.finish()
+            self._check_index(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -167,6 +177,7 @@ class Writer:
         """One operation of a batch that failed, in a transaction of its own: only the culprit fails again."""
         try:
             connection, transaction = self._opened()
+            self._check_index(connection)
             connection.execute("BEGIN IMMEDIATE")
             transaction.begin()
             outcome = self._perform(transaction, request, self._clock(transaction))
