@@ -21,6 +21,7 @@ import apsw
 import httpx
 import pytest
 
+from longshore.backends.opening import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
@@ -398,6 +399,24 @@ def longshore_as_a_process(*arguments: str) -> int:
 
 def run_longshore(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROGRAM, *arguments], check=False, capture_output=True, text=True, timeout=60)
+
+
+async def test_a_relative_path_stays_the_same_file_when_the_process_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # R1
+    other = tmp_path / "other"
+    os.mkdir(other)  # noqa: PTH102 - Path.mkdir is refused in a coroutine
+    monkeypatch.chdir(tmp_path)
+    async with connect("sqlite:///jobs.db") as backend, connect("sqlite:///unused.db") as later:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        monkeypatch.chdir(other)
+        await backend.enqueue_job(Job(id="second", type="t"))
+        assert (await backend.get_job("first")).id == "first"
+        await backend.wait_for_change(0)
+        await later.enqueue_job(Job(type="t"))
+        assert not modes(other)
+    assert set(modes(tmp_path)) == {"jobs.db", "unused.db", "other"}
 
 
 # -- R7: a log that was removed after an unclean close

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +72,7 @@ class SQLiteBackend(ArchivingBackend):
         vfs: str | None = None,
     ) -> None:
         super().__init__()
-        self.path = Path(path)
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100 - the process may change its folder; symlinks stay
         self._busy_seconds = check_duration("busy_seconds", busy_seconds, positive=False) / SECOND
         self._create = create
         if not isinstance(allow_network_file_system, bool):
