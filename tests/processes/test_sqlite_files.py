@@ -438,7 +438,7 @@ def lost_logs(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("removed", [["-wal"], ["-wal", "-shm"]], ids=["log", "log and its index"])
+@pytest.mark.parametrize("removed", [["-wal"], ["-wal", "-shm"], []], ids=["log", "log and its index", "emptied"])
 @pytest.mark.parametrize("first", ["worker", "doctor"])
 def test_a_log_that_was_removed_after_a_kill_is_reported_by_the_first_open_and_by_doctor(
     removed: list[str], first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -448,6 +448,8 @@ def test_a_log_that_was_removed_after_a_kill_is_reported_by_the_first_open_and_b
     enqueue_and_be_killed(path)
     for suffix in removed:
         Path(f"{path}{suffix}").unlink()
+    if not removed:  # `: > jobs.db-wal`
+        os.truncate(f"{path}-wal", 0)
     if first == "worker":
         asyncio.run(use_as_a_worker_does(path))
         assert len(lost_logs(caplog)) == 1

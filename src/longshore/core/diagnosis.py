@@ -77,9 +77,13 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield Finding("file system", "ok", f"the store is on {condition.file_system}")
     if condition.log_lost_at is not None:
         when = f"{condition.log_lost_at:%Y-%m-%d %H:%M} UTC"
-        found = f"the log was missing at {when} although the store was not closed cleanly: its last commits are lost"
+        found = (
+            f"the log was missing or empty at {when} although the store was not closed cleanly: "
+            "its last commits are lost"
+        )
         fix = (
-            "restore a backup if you need them; if another program, such as sqlite3, closed the store, no data is lost"
+            "restore a backup if you need them; if another program, such as sqlite3, closed or checkpointed the store, "
+            "no data is lost"
         )
         yield Finding("lost log", "warning", found, fix)
     if condition.open_to_others:

@@ -150,8 +150,9 @@ class SQLiteBackend(ArchivingBackend):
 
     def _report_lost_log(self) -> None:
         _log.warning(
-            "%s-wal is missing although the store was not closed cleanly: commits since the last checkpoint are lost. "
-            "Restore a backup if you need them. If another program, such as sqlite3, closed the store, no data is lost",
+            "%s-wal is missing or empty although the store was not closed cleanly: commits since the last checkpoint "
+            "are lost. Restore a backup if you need them. If another program, such as sqlite3, closed or checkpointed "
+            "the store, no data is lost",
             self.path,
         )
         connection = open_connection(self.path, busy_seconds=self._busy_seconds)

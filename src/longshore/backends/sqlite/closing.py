@@ -39,8 +39,11 @@ def keep_log(connection: apsw.Connection, keep: bool = True) -> None:
 
 
 def log_is_missing(path: Path) -> bool:
-    """Whether a store has no log. Call it before the first connection, which creates an empty log."""
-    return identity(path) is not None and identity(beside(path, "-wal")) is None
+    """Whether a store has no log, or an empty one, which a marked store never has.
+
+    Call it before the first connection, which creates an empty log.
+    """
+    return path.exists() and _log_is_empty(path)
 
 
 def was_left_open(connection: apsw.Connection, path: Path) -> bool:
@@ -50,8 +53,7 @@ def was_left_open(connection: apsw.Connection, path: Path) -> bool:
             return False
     except apsw.SQLError:  # a schema from before the mark
         return False
-    log = beside(path, "-wal")
-    return not log.exists() or log.stat().st_size == 0
+    return _log_is_empty(path)
 
 
 def mark_open(connection: apsw.Connection, path: Path) -> None:
@@ -182,6 +184,13 @@ def _pages_in_log(path: Path) -> Iterator[bytes]:
                 yield frame[_HEADER_OF_FRAME:]
     except OSError:  # another process closed the store
         return
+
+
+def _log_is_empty(path: Path) -> bool:
+    try:
+        return beside(path, "-wal").stat().st_size == 0
+    except FileNotFoundError:
+        return True
 
 
 def _salt_of_log(path: Path) -> int:
