@@ -345,6 +345,7 @@ async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_
     with Crew(path) as crew:
         waiter = crew.hire("waiter", "waiter")
         assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+        await until(lambda: any((tmp_path / "jobs.db-wake").glob("*")))  # it listens
         remove_store(path)
         async with SQLiteBackend(path) as backend:
             with pytest.raises(BackendUnavailable, match="is gone while another process uses it: stop that process"):
