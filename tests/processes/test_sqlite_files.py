@@ -166,6 +166,44 @@ async def test_a_store_that_another_user_planted_in_a_shared_folder_is_refused(p
     assert not (shared_folder.parent / "made-for-them").exists()
 
 
+def plant(file: Path) -> Path:
+    """An empty file of another user, which we may write."""
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o666)
+    os.chown(file, OTHER_UID, OTHER_UID)
+    return file
+
+
+def is_empty(file: Path) -> bool:
+    return file.stat().st_size == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+async def test_a_log_that_another_user_planted_beside_our_store_is_refused(suffix: str, shared_folder: Path) -> None:
+    # X1
+    path = shared_folder / "jobs.db"
+    await use_as_a_worker_does(path)
+    planted = plant(Path(f"{path}{suffix}"))
+    async with SQLiteBackend(path) as backend:
+        with pytest.raises(BackendUnavailable, match=f"{suffix} belongs to another user"):
+            await backend.enqueue_job(Job(type="t"))
+    assert is_empty(planted)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+async def test_a_symlink_of_ours_to_a_store_that_another_user_planted_is_refused(
+    shared_folder: Path, tmp_path: Path
+) -> None:
+    # X1
+    planted = plant(shared_folder / "theirs.db")
+    (tmp_path / "jobs.db").symlink_to(planted)
+    async with SQLiteBackend(tmp_path / "jobs.db") as backend:
+        with pytest.raises(BackendUnavailable, match="belongs to another user"):
+            await backend.enqueue_job(Job(type="t"))
+    assert is_empty(planted)
+
+
 async def test_a_store_of_our_own_in_a_shared_folder_works(shared_folder: Path) -> None:
     # X1
     await use_as_a_worker_does(shared_folder / "jobs.db")

@@ -264,9 +264,7 @@ async def test_a_line_knows_the_job_it_was_written_for(memory: Backend) -> None:
     told = json.loads(lines[0])
     assert (told["job_id"], told["job_type"], told["queue"], told["execution"]) == (handle.id, "speak", "default", 1)
     assert (told["message"], told["extra_field"], told["level"]) == ("hello\nworld", 3, "info")
-    assert lines[1].endswith(
-        f"app: a\\nb\\x1b[31m job_id={other.id} job_type=shout queue=default execution=1 epoch=1"
-    )
+    assert lines[1].endswith(f"app: a\\nb\\x1b[31m job_id={other.id} job_type=shout queue=default execution=1 epoch=1")
     assert "job_id" not in json.loads(JsonLines().format(line("app", "outside")))
 
 

@@ -140,7 +140,12 @@ def make_unfinished(destination: Path) -> Path:
 
 
 def refuse_planted(path: Path) -> None:
-    """Refuses a file or symlink of another user in a shared folder such as /tmp."""
+    """Refuses a store in a shared folder such as /tmp if the file, a symlink to it or its log is of another user."""
+    for file in (path, *(beside(path, suffix) for suffix in ("", "-wal", "-shm"))):
+        _refuse_planted_file(file)
+
+
+def _refuse_planted_file(path: Path) -> None:
     try:
         folder, entry = path.parent.stat(), path.lstat()
     except OSError:  # it does not exist, or opening it reports the error
@@ -149,7 +154,7 @@ def refuse_planted(path: Path) -> None:
     if hasattr(os, "geteuid") and shared and entry.st_uid not in (os.geteuid(), folder.st_uid):
         raise BackendUnavailable(
             f"{path} belongs to another user, in a folder that all users may write to. It was not changed; "
-            "put the store into your own folder, or run as the owner of the file"
+            "put the store into your own folder, or remove the file as its owner"
         )
 
 
