@@ -302,7 +302,7 @@ def test_the_page_has_the_table_of_codes() -> None:
         ("postgresql://nobody@127.0.0.1:1/none", Exit.UNREACHABLE, "cannot be reached"),
         ("http://127.0.0.1:1", Exit.UNREACHABLE, "the server at http://127.0.0.1:1 cannot be used now"),
         ("redis://localhost", Exit.USAGE, "'redis' is not a known backend"),
-        ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "no backend known here"),
+        ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "is not a known backend"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_line_and_its_code(

@@ -142,7 +142,7 @@ def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: 
             2,
             "target: must be like postgresql://user@host/database or sqlite",
         ),
-        ("sqlite:///{}/jobs.db", "\x1b[31mred://", 2, "no backend known here"),
+        ("sqlite:///{}/jobs.db", "\x1b[31mred://", 2, "is not a known backend"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_its_exit_code(

@@ -52,7 +52,7 @@ def test_a_harbor_that_cannot_be_had_is_told_in_one_line(
 @pytest.mark.parametrize("command", ["up", "serve", "worker"])
 @pytest.mark.parametrize(
     ("url", "told"),
-    [("sqlite:///nowhere/jobs.db", "the folder nowhere does not exist"), ("sqlite:///junk.db", "is not a database")],
+    [("sqlite:///nowhere/jobs.db", "nowhere does not exist"), ("sqlite:///junk.db", "is not a database")],
     ids=["folder", "junk"],
 )
 def test_nothing_is_started_on_a_file_that_cannot_be_used(
