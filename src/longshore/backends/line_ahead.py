@@ -69,7 +69,8 @@ def _why_given_back(view: View, record: Record, now: int) -> str:
     for _ in range(_PAGES_READ):
         page = view.events(after, _PAGE, None, record.id)
         for after, event in page:  # noqa: B007 - the last one is where the next page begins
-            if event.event in ("job.released", "job.stalled"):
+            # on PostgreSQL the newest event may not be readable yet: an older one says nothing about this release
+            if event.event in ("job.released", "job.stalled") and event.epoch == record.epoch:
                 detail = json.loads(event.detail or "{}")
                 reason = detail.get("reason", "") if event.event == "job.released" else ""
         if len(page) < _PAGE:
