@@ -16,6 +16,7 @@ from random import Random
 import apsw
 import pytest
 
+from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.sqlite.connection import MIGRATIONS, prepare
 from longshore.core.clock import HeldClock
@@ -432,3 +433,36 @@ def test_flipped_bytes_are_refused_in_plain_words_or_do_no_harm(tmp_path: Path, 
         assert one.stat().st_size >= len(whole) // 2
     print(f"{told} told, seed {seed}")
     assert told
+
+
+async def test_a_store_can_be_opened_while_another_process_migrates_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # R7: SQLite then reports a changed schema instead of a missing table
+    path = tmp_path / "jobs.db"
+    with monkeypatch.context() as older:
+        older.setattr(sqlite_connection, "MIGRATIONS", MIGRATIONS[:3])
+        prepare(path, busy_seconds=1)
+    changes = 0
+
+    def watch(connection: apsw.Connection) -> None:
+        def change_schema(*_: object) -> int:
+            nonlocal changes
+            if not connection.in_transaction and changes < 10:
+                changes += 1
+                other.execute(f"CREATE TABLE change_{changes} (x)")
+            return 0
+
+        connection.authorizer = change_schema  # before a statement is compiled
+        connection.set_progress_handler(change_schema, 20)  # while the schema is read again
+
+    other = apsw.Connection(str(path))
+    apsw.connection_hooks.append(watch)
+    try:
+        prepare(path, busy_seconds=1)
+    finally:
+        apsw.connection_hooks.remove(watch)
+        other.close()
+    assert changes > 0
+    async with SQLiteBackend(path) as backend:
+        assert await backend.schema_version() == len(MIGRATIONS)

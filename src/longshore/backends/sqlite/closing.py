@@ -48,12 +48,12 @@ def log_is_missing(path: Path) -> bool:
 
 def was_left_open(connection: apsw.Connection, path: Path) -> bool:
     """Whether a store whose log was missing is marked, and no other process has written to it since."""
-    try:
-        if not _is_marked(connection, path):
-            return False
-    except apsw.SQLError:  # a schema from before the mark
-        return False
-    return _log_is_empty(path)
+    return has_mark(connection) and _is_marked(connection, path) and _log_is_empty(path)
+
+
+def has_mark(connection: apsw.Connection) -> bool:
+    """Whether the store's schema has the mark; that of an older release, or of a new store, does not have it yet."""
+    return connection.execute(SQL.has_opening).fetchone() is not None
 
 
 def mark_open(connection: apsw.Connection, path: Path) -> None:

@@ -19,6 +19,7 @@ import apsw
 from longshore.backends.migrations import Migration, load_migrations, refuse_newer
 from longshore.backends.sql.columns import DamagedRow
 from longshore.backends.sqlite.closing import (
+    has_mark,
     keep_log,
     log_is_missing,
     mark_open,
@@ -147,9 +148,9 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
                 )
             connection.pragma("synchronous", "FULL")
             log_lost = log_missing and was_left_open(connection, path)
-            if vfs is None and 0 < int(connection.pragma("user_version")) < len(MIGRATIONS):
-                with contextlib.suppress(apsw.SQLError):  # a schema from before the mark
-                    mark_open(connection, path)
+            older = int(connection.pragma("user_version")) < len(MIGRATIONS)
+            if vfs is None and older and has_mark(connection):
+                mark_open(connection, path)
             for migration in MIGRATIONS:
                 _apply(connection, migration)
             return log_lost

@@ -180,7 +180,7 @@ class EnteredFile(SQLHouse):
         self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
         try:
             known = self._known()
-        except apsw.SQLError:  # no move into it was ever started
+        except (apsw.SQLError, apsw.SchemaChangeError):  # no move into it was ever started
             known = None
         if known is None or known["log"] != old.log or not known.get("finished"):
             raise MoveRefused(f"{self.name} exists already; name a file that does not exist")

@@ -923,6 +923,9 @@ SELECT id, seen_at FROM workers WHERE seen_at > ? AND body ->> '$.state' IS NOT 
 SELECT lease_owner, count(*), max(coalesce(lease_expires_at, 9223372036854775807)) FROM jobs INDEXED BY jobs_held
 WHERE lease_token IS NOT NULL AND (lease_expires_at IS NULL OR lease_expires_at > ?) GROUP BY lease_owner
 
+-- name: has_opening
+SELECT 1 FROM sqlite_schema WHERE name = 'opening'
+
 -- name: opening
 SELECT inode, log_lost_at FROM opening
 
