@@ -446,12 +446,12 @@ async def test_a_store_can_be_opened_while_another_process_migrates_it(
     changes = 0
 
     def watch(connection: apsw.Connection) -> None:
-        def change_schema(*_: object) -> int:
+        def change_schema(*_: object) -> bool:
             nonlocal changes
             if not connection.in_transaction and changes < 10:
                 changes += 1
                 other.execute(f"CREATE TABLE change_{changes} (x)")
-            return 0
+            return False  # 0 allows the statement, False lets it run on
 
         connection.authorizer = change_schema  # before a statement is compiled
         connection.set_progress_handler(change_schema, 20)  # while the schema is read again

@@ -57,7 +57,7 @@ OF_THEIR_OWN = {
         ),
         "the one writer keeps its counters itself": "save_counters",
         "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
-        "only a file can lose its log": "mark_open opening record_lost_log",
+        "only a file can lose its log": "has_opening mark_open opening record_lost_log",
         "only this store lives by the machine's clock, and looks for steps of it": (
             "anchor_clock clock_step count_shifted_events counters_and_clock insert_shifted_events newest_event"
             " record_step shift_cancellations shift_leases shift_places shift_relative_times shift_tags"
