@@ -504,12 +504,12 @@ heads AS MATERIALIZED (
     ORDER BY head.priority, head.place, head.uid LIMIT $7
 ),
 line AS MATERIALIZED (
-    SELECT
-    {due_columns}
-    FROM {schema}.jobs AS due
-    WHERE due.uid = ANY (ARRAY(SELECT uid FROM heads)) AND {waits_in_line}
-    AND ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
-    FOR NO KEY UPDATE SKIP LOCKED
+    SELECT line.* FROM heads CROSS JOIN LATERAL (
+        SELECT
+        {due_columns}
+        FROM {schema}.jobs AS due WHERE due.uid = heads.uid AND {waits_in_line} FOR NO KEY UPDATE SKIP LOCKED
+    ) AS line
+    WHERE ({first_outlived} $2 ORDER BY late.expires_at LIMIT 1) IS NULL
 ),
 {within_keys}
 
