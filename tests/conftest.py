@@ -14,6 +14,7 @@ from tests.postgres_run import Clones, PostgresRun, template_from
 DEFAULT_SEED = 20_240_229
 SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))
 PROVING = os.environ.get("LONGSHORE_PROVE", "") == "1"
+WRITE_SNAPSHOTS = os.environ.get("LONGSHORE_WRITE_SNAPSHOTS", "") == "1"
 POSTGRES = os.environ.get("LONGSHORE_TEST_POSTGRES") or None
 POSTGRES_VERSION = int(os.environ.get("LONGSHORE_TEST_POSTGRES_VERSION") or 0) or None
 POSTGRES_RUN = pytest.StashKey[PostgresRun]()
