@@ -176,11 +176,13 @@ async def test_every_metric_keeps_its_name_type_and_labels() -> None:
 
 async def _metrics_with_samples_of(client: httpx.AsyncClient, *names: str) -> str:
     """The server reads the log in the background, so the first answers may have no samples yet."""
-    while True:
+    text = ""
+    for _ in range(500):
         text = (await client.get("/metrics")).text
         if all(f"\n{name}{{" in text for name in names):
-            return text
+            break
         await asyncio.sleep(0.01)
+    return text
 
 
 # -- the command
@@ -223,7 +225,7 @@ def _parameter(parameter: Any) -> str:
 
 def test_the_flags_before_a_command_keep_their_names() -> None:
     told = run_command("--help").out
-    check_frozen("cli_first_flags.txt", sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", told))))
+    check_frozen("cli_first_flags.txt", re.findall(r"^ +(-.*?)(?:  .*)?$", told, re.MULTILINE))
 
 
 def test_every_exit_code_keeps_its_meaning() -> None:
