@@ -65,7 +65,7 @@ prove: $(READY) ## the long forms of the proofs; dated summaries go into docs/pr
 	LONGSHORE_PROVE=1 $(BIN)/python -m tests.prove $(PARTS)
 
 docs: $(READY) ## write the generated pages anew
-	$(BIN)/python -m longshore.core.diagram > docs/.states.md && mv docs/.states.md docs/states.md
+	$(BIN)/python -m longshore.core.status > docs/.states.md && mv docs/.states.md docs/states.md
 
 lock: ## compile the lock anew, keeping its versions where they still fit (UPGRADE=1 takes the newest)
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \

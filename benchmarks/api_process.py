@@ -8,8 +8,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from longshore.backends.opening import connect
+from longshore.core.tokens import Scope
 from longshore.runtime.signals import serve, settle_in
-from longshore.server.access import GuardedRoute, Scope, needs
+from longshore.server.access import GuardedRoute, needs
 from longshore.server.app import create_app
 from longshore.server.serving import OBJECTS_A_ROUND, ApiServer
 

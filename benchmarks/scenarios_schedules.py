@@ -15,10 +15,10 @@ from benchmarks.reporting import Finding, Target
 from benchmarks.workload import QUEUE, new_job
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
+from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
 
 _MINUTE = 60
 _STORED_PER_SECOND = 500

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.measuring import Sample, alternate
 from longshore.backends.bulk import COLUMNS, Kind
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.spark.options import Address
 from longshore.spark.session import session
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.measuring import Sample, alternate
 from benchmarks.postgres_bare_sql import BareQueue, bare_queue
 from benchmarks.workload import QUEUE, TYPE
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.spark.session import session
 from longshore.spark.writing import write_report
 

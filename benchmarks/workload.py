@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from longshore.core.job import Job
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 
 QUEUE = "images"
 TYPE = "resize_image"

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from longshore.core.dependencies import policy_of
+from longshore.core.flows import policy_of
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
-from longshore.core.moments import to_micros
+from longshore.core.status import FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
+from longshore.core.times import to_micros
 
 FIRST_STATUSES = frozenset({JobStatus.INITIAL_PENDING, JobStatus.CREATED, JobStatus.WAITING_CHILDREN})
 _NEW_TIME = frozenset({"job.failed", "job.stalled", "job.released", "job.retried", "job.promoted"})

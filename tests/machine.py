@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longshore.core import clock
-from longshore.core.moments import SECOND
+from longshore.core.times import SECOND
 
 
 class SteppedMachine(clock.Machine):

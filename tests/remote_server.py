@@ -12,7 +12,8 @@ from fastapi import Request
 
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
-from longshore.server.access import EVERYTHING, Caller, Gate
+from longshore.core.tokens import EVERYTHING
+from longshore.server.access import Caller, Gate
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform

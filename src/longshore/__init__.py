@@ -13,23 +13,23 @@ _HOMES = {
     "HeldClock": "longshore.core.clock",
     "Job": "longshore.core.job",
     "JobEvent": "longshore.core.job",
-    "JobFilter": "longshore.core.filtering",
+    "JobFilter": "longshore.core.filters",
     "JobStats": "longshore.core.job",
-    "JobStatus": "longshore.core.lifecycle",
+    "JobStatus": "longshore.core.status",
     "Lease": "longshore.core.job",
     "Middleware": "longshore.app.middleware",
     "Outcome": "longshore.backends.contract",
     "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
-    "Repeat": "longshore.core.cron",
+    "Repeat": "longshore.core.repeat",
     "Scheduler": "longshore.runtime.scheduler",
     "Snooze": "longshore.core.errors",
     "Worker": "longshore.runtime.worker",
     "by_error": "longshore.runtime.retries",
     "connect": "longshore.backends.opening",
     "current_job": "longshore.runtime.running_job",
-    "exponential": "longshore.core.backoff",
-    "fixed": "longshore.core.backoff",
+    "exponential": "longshore.core.retry",
+    "fixed": "longshore.core.retry",
 }
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from longshore.app.middleware import Middleware
     from longshore.backends.contract import Outcome
     from longshore.backends.opening import connect
-    from longshore.core.backoff import exponential, fixed
     from longshore.core.clock import HeldClock
-    from longshore.core.cron import Repeat
     from longshore.core.dependencies import Dependency
     from longshore.core.errors import Snooze
-    from longshore.core.filtering import JobFilter
+    from longshore.core.filters import JobFilter
     from longshore.core.job import Job, JobEvent, JobStats, Lease
-    from longshore.core.lifecycle import JobStatus
     from longshore.core.limits import Rate
+    from longshore.core.repeat import Repeat
+    from longshore.core.retry import exponential, fixed
+    from longshore.core.status import JobStatus
     from longshore.runtime.job_queue import Queue
     from longshore.runtime.retries import by_error
     from longshore.runtime.running_job import current_job

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from longshore.core.payload import printable
+from longshore.core.validation import printable
 
 _LONGEST_TRACEBACK = 32 * 1024
 _PLAIN = (int, float, type(None))

@@ -22,7 +22,7 @@ from longshore.core.errors import (
     JobNotFound,
     QueueClosed,
 )
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longshore import Harbor, Job, JobFilter, Repeat
-from longshore.core.cron import Schedule
+from longshore.core.schedule import Schedule
 
 PROGRAM = """
 import sys

@@ -19,8 +19,8 @@ from longshore import Dependency, Harbor, Repeat, current_job
 from longshore.app.handles import JobHandle
 from longshore.app.step import Step
 from longshore.app.task import Task
-from longshore.core.cron import Schedule
-from longshore.core.flow_progress import FlowState
+from longshore.core.schedule import Schedule
+from longshore.core.flows import FlowState
 
 harbor = Harbor("memory://")
 

@@ -11,7 +11,7 @@ from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.postgres.preparing import quoted
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
 from tests.backends.upkeep import integrity_faults, internal_faults
 from tests.checker import History

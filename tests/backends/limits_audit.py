@@ -9,7 +9,7 @@ from datetime import datetime
 
 from longshore.core.job import JobEvent
 from longshore.core.limits import Limits, Rate
-from longshore.core.moments import to_micros
+from longshore.core.times import to_micros
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from longshore.backends.postgres import preparing
 from longshore.backends.postgres.connecting import Server
 from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.core.clock import HeldClock
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, from_micros, to_micros
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, from_micros, to_micros
 
 HOUR = 3600 * SECOND
 

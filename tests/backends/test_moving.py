@@ -21,11 +21,12 @@ from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import BackendUnavailable, CursorExpired, MoveRefused
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
 from longshore.testing.conformance.staging import job_in
 from tests.backends.audit import all_events, all_jobs, audit, faults_inside
 from tests.backends.second_store import PostgresStore, SQLiteStore

@@ -8,7 +8,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.errors import BackendUnavailable
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from tests.postgres_server import connect as connect_to
 

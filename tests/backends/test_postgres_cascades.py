@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.opening import connect
 from longshore.backends.postgres.session import OwnSession
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 STATEMENTS = ("rows", "run", "many", "simply")
 

@@ -12,10 +12,11 @@ import pytest
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.backends.opening import connect
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
 from tests.backends.audit import audit, audit_at
 from tests.postgres_pooler import Pooler
 from tests.postgres_server import Connection, Server, at_database

@@ -13,7 +13,7 @@ from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import audit
 from tests.tcp_proxy import COMMITTED, TcpProxy
 

@@ -13,9 +13,10 @@ import pytest
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
 from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotFound, LeaseLost
 from longshore.core.job import Job
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from tests.backends.audit import audit
 
 RIVALS = 4

@@ -11,7 +11,7 @@ from longshore.backends.contract import Backend, ClaimFailed, Outcome
 from longshore.backends.opening import connect
 from longshore.backends.postgres.queue_locks import Hold, LockSpaces
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.explaining import explain
 from tests.backends.postgres_following import AT_ONCE
 

@@ -22,8 +22,7 @@ from longshore.backends.remote.records.schedules import SCHEDULES
 from longshore.backends.tokens import KeepsTokens
 from longshore.cli.exits import Exit
 from longshore.core import errors
-from longshore.core.acting import acting
-from longshore.core.cron import Schedule
+from longshore.core.actor import acting
 from longshore.core.errors import (
     BackendUnavailable,
     DuplicateJob,
@@ -34,8 +33,10 @@ from longshore.core.errors import (
     LongshoreError,
     Unauthenticated,
 )
+from longshore.core.schedule import Schedule
+from longshore.core.tokens import Scope
 from longshore.runtime.running_job import RunningJob
-from longshore.server.access import Caller, Scope
+from longshore.server.access import Caller
 from longshore.server.app import create_app
 from longshore.server.problems import TABLE, kind_of
 from longshore.server.replays import Replays

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from longshore import JobStatus, Repeat, connect
-from longshore.core.cron import Schedule
 from longshore.core.errors import BackendUnavailable
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
+from longshore.core.schedule import Schedule
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
 from longshore.testing.conformance.staging import history, new_job

@@ -14,7 +14,7 @@ from longshore import Job, JobStatus, Queue, connect
 from longshore.backends.contract import Backend, Outcome
 from longshore.backends.remote.records.facts import FACTS
 from longshore.core.clock import HeldClock
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Lease
 from longshore.runtime.checkup import check_up
 from tests.backends.audit import audit

@@ -21,9 +21,9 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.sqlite.connection import MIGRATIONS, prepare
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, LongshoreError
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import all_jobs, audit, jobs_after_a_restart
 from tests.backends.disks import BreakingDisk, mounted
 

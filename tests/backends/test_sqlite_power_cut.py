@@ -15,7 +15,7 @@ from longshore.backends.contract import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import jobs_after_a_restart
 from tests.backends.disks import Deed, Platter, RecordingDisk, mounted
 

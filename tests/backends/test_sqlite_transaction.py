@@ -14,7 +14,7 @@ from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.transaction import Completion, InLine, QueueState
 from longshore.backends.verbs.submission import enqueue_jobs
 from longshore.core import transitions
-from longshore.core.change import Change
+from longshore.core.transitions import Change
 
 NOW = 1_767_268_800_000_000
 

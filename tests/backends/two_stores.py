@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 from longshore.backends.contract import UNCHANGED, Backend, Outcome, OutcomeVerb, Page, SettleReport, WorkerInfo
 from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import JobNotFound, JobNotInflight, LeaseLost, LongshoreError
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, Lease
-from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
 from longshore.core.limits import Rate
-from longshore.core.moments import to_micros
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
+from longshore.core.times import to_micros
 from tests.backends.second_store import OpenStore
 from tests.checker import History, Life
 

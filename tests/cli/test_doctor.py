@@ -15,7 +15,7 @@ from longshore.app.routing import Router
 from longshore.backends.contract import TellsItsCondition, WorkerInfo
 from longshore.cli.exits import Exit
 from longshore.core.clock import HeldClock, machine_time
-from longshore.core.diagnosis import Finding, judge_store
+from longshore.core.health import Finding, judge_store
 from longshore.runtime.checkup import check_up
 from tests.cli.terminal import longshore
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from longshore.backends.opening import connect
 from longshore.cli.store import Store
-from longshore.core.addresses import shown_address
 from longshore.core.errors import LongshoreError
+from longshore.core.validation import shown_address
 from longshore.spark.options import Address
 from tests.cli.terminal import PROGRAM, longshore
 

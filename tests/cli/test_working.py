@@ -16,7 +16,7 @@ import pytest
 
 from longshore import Job, connect
 from longshore.cli.exits import Exit
-from longshore.core.addresses import shown_address
+from longshore.core.validation import shown_address
 from tests.cli.terminal import PROGRAM, longshore
 
 HARBOR = """

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, to_micros
-from longshore.core.record import Record, record_of
+from longshore.core.job_record import Record, record_of
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, to_micros
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW = to_micros(NOON)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.backoff import Backoff, backoff_of, exponential, fixed
 from longshore.core.errors import InvalidArgument
+from longshore.core.retry import Backoff, backoff_of, exponential, fixed
 
 SECONDS = st.floats(0, 1e6).map(lambda seconds: round(seconds, 6))
 

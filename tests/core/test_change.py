@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from longshore.core.change import Change, check_lease
 from longshore.core.errors import InvalidTransition, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND
-from longshore.core.record import copy_of
+from longshore.core.job_record import copy_of
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND
+from longshore.core.transitions import Change, check_lease
 from tests.core.staging import BORN, FINAL, IN_FLIGHT, NOW, PAIRS, STATUSES, new_record, record_in
 
 S = JobStatus

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from longshore.core.clock import HeldClock, SteadyClock, micros_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import SECOND, to_micros
+from longshore.core.times import SECOND, to_micros
 from tests.core.staging import NOON, NOW
 
 

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from longshore.core.cron import OnGap, OnOverlap, Repeat, planned_times
-from longshore.core.moments import from_micros, to_micros
+from longshore.core.repeat import OnGap, OnOverlap, Repeat, planned_times
+from longshore.core.times import from_micros, to_micros
 from tests.core.clock_changes import MINUTE, changes, one_zone_of_each_kind, zones
 
 HOUR = timedelta(hours=1)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from longshore.core.dependencies import Dependency, dependencies_from, edge_policies, policy_of
+from longshore.core.dependencies import Dependency, dependencies_from, edge_policies
 from longshore.core.errors import InvalidArgument
+from longshore.core.flows import policy_of
 from longshore.core.job import Job
 
 

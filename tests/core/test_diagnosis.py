@@ -8,8 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from longshore import Job, Repeat
-from longshore.core.condition import Condition, Rows
-from longshore.core.diagnosis import Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
+from longshore.core.health import (
+    Condition,
+    Finding,
+    Rows,
+    Silent,
+    judge_clock,
+    judge_schedules,
+    judge_store,
+    judge_workers,
+)
 from longshore.core.schedule import Schedule
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

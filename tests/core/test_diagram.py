@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from longshore.core.diagram import page
-from longshore.core.lifecycle import ELIGIBLE, FINAL, JobStatus, Verb
+from longshore.core.status import ELIGIBLE, FINAL, JobStatus, Verb, page
 from tests.core.staging import ARROWS, PAIRS, STATUSES
 
 

@@ -30,7 +30,7 @@ from longshore.core.errors import (
     TokenNotFound,
     Unauthenticated,
 )
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 S = JobStatus
 # one of each, with the attributes it must carry

@@ -9,13 +9,21 @@ from typing import Any
 import pytest
 
 from longshore.cli.telling import way_out
-from longshore.core.explanation import Explanation, explanation_of, no_job_but_a_schedule
-from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
+from longshore.core.explain import (
+    Dependency,
+    Explanation,
+    Facts,
+    Holder,
+    Usage,
+    WorkerSeen,
+    explanation_of,
+    no_job_but_a_schedule,
+)
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
 from tests.core.staging import NOON
 
 S = JobStatus

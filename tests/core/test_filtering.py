@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter, check_filter, matches, matches_data
+from longshore.core.filters import JobFilter, check_filter, matches, matches_data
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus, check_status
-from longshore.core.moments import from_micros
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros
+from longshore.core.validation import check_status
 from tests.core.staging import BORN, NOON, NOW, new_record, record_in
 
 S = JobStatus

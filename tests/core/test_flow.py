@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.flow import find_cycle, never_ready
+from longshore.core.flows import find_cycle, never_ready
 
 NODES = "abcdef"
 GRAPHS = st.dictionaries(st.sampled_from(NODES), st.lists(st.sampled_from(NODES), unique=True, max_size=4))

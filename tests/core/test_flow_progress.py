@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.flow_copy import copy_of_flow
-from longshore.core.flow_drawing import MOST_DRAWN, drawing
-from longshore.core.flow_progress import status_of_flow, what_failed
+from longshore.core.flows import MOST_DRAWN, copy_of_flow, drawing, status_of_flow, what_failed
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 S = JobStatus
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longshore.core.dependencies import Path, fill_in, packed, spliced, unpacked
 from longshore.core.errors import InvalidArgument
-from longshore.core.inputs import Path, fill_in, packed, spliced, unpacked
 
 STEPS = st.one_of(st.sampled_from(["a", "b"]), st.integers(0, 4))
 PATHS = st.lists(STEPS, min_size=1, max_size=3).map(tuple)

@@ -10,7 +10,7 @@ import pytest
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.core.staging import NOON
 
 

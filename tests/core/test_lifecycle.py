@@ -7,18 +7,18 @@ import itertools
 import pytest
 
 from longshore.core.errors import InvalidTransition, JobNotInflight
-from longshore.core.lifecycle import (
+from longshore.core.status import (
     ELIGIBLE,
     HOLDS_CAPACITY,
     LEGAL_PAIRS,
     TABLE,
     JobStatus,
     Verb,
-    after,
     arrows_from,
     target_of,
     update_is_legal,
 )
+from longshore.core.transitions import after
 from tests.core.staging import ARROWS, FINAL, IN_FLIGHT, PAIRS, STATUSES, arrow
 
 # status: (eligible, final, holds capacity)

@@ -21,7 +21,7 @@ from longshore.core.limits import (
     room_in,
     room_under,
 )
-from longshore.core.moments import SECOND
+from longshore.core.times import SECOND
 from tests.core.staging import NOW
 
 MINUTE = 60 * SECOND

@@ -11,18 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core import missed_runs
-from longshore.core.cron import (
-    MOST_MADE_UP,
-    MOST_MISSED,
-    ON_TIME,
-    CatchUp,
-    Repeat,
-    due_now,
-    due_runs,
-    planned_times,
-)
-from longshore.core.moments import SECOND, to_micros
+from longshore.core import schedule
+from longshore.core.repeat import CatchUp, Repeat, planned_times
+from longshore.core.schedule import MOST_MADE_UP, MOST_MISSED, ON_TIME, due_now, due_runs
+from longshore.core.times import SECOND, to_micros
 from tests.core.clock_changes import CHANGING, changes
 from tests.core.staging import NOON, NOW
 
@@ -58,7 +50,7 @@ def test_the_last_of_many_missed_seconds_is_found_without_walking_through_them(m
             walked += 1
             yield planned
 
-    monkeypatch.setattr(missed_runs, "planned_times", counted)
+    monkeypatch.setattr(schedule, "planned_times", counted)
     now = NOW + THREE_DAYS
     for catch_up in ("last", "none"):
         assert catching(Repeat(cron="* * * * * *", tz="Asia/Kathmandu", catch_up=catch_up), NOW, now)[0] == [now]

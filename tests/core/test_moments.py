@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import (
+from longshore.core.times import (
     LATEST,
     SECOND,
     check_datetime,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import LONGEST_NAME, RULE, check_name, check_names, new_id
+from longshore.core.validation import LONGEST_NAME, RULE, check_name, check_names, new_id
 
 CONTROL = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 SURROGATES = [chr(code) for code in (0xD800, 0xDBFF, 0xDC00, 0xDFFF)]

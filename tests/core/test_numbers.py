@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.numbers import LARGEST, SMALLEST, check_number
+from longshore.core.validation import LARGEST, SMALLEST, check_number
 
 
 @pytest.mark.parametrize(

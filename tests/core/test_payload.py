@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import (
+from longshore.core.validation import (
     DEEPEST,
     LARGEST_NOTE,
     LONGEST_TEXT,

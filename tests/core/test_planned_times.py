@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.cron import OnGap, OnOverlap, Repeat, first_time, next_times, planned_times
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import LATEST, SECOND, from_micros, to_micros
+from longshore.core.repeat import OnGap, OnOverlap, Repeat, first_time, next_times, planned_times
+from longshore.core.times import LATEST, SECOND, from_micros, to_micros
 from tests.core.clock_changes import CHANGING, SAMPLE, changes
 from tests.core.staging import NOON, NOW
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.backoff import exponential, fixed
-from longshore.core.moments import SECOND
-from longshore.core.policy import CrashDecision, Decision, Ending, after_crash, decide
+from longshore.core.retry import CrashDecision, Decision, Ending, after_crash, decide, exponential, fixed
+from longshore.core.times import SECOND
 
 FAILURE = Ending("failure", "broken")
 TIMEOUT = Ending("timeout", "took too long")

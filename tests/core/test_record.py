@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, from_micros
-from longshore.core.record import Record, copy_of, job_of, record_of, standing_order
+from longshore.core.job_record import Record, copy_of, job_of, record_of, standing_order
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, from_micros
 from tests.core.staging import BORN, IN_FLIGHT, NOON, NOW, STATUSES, new_record, record_in
 
 S = JobStatus

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.lifecycle import JobStatus
-from longshore.core.removal import check_removal, kept_after
+from longshore.core.job_record import check_removal, kept_after
+from longshore.core.status import JobStatus
 
 S = JobStatus
 NAMES = ("remove_on_complete", "remove_on_fail")

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from longshore.core.cron import Repeat
 from longshore.core.errors import InvalidArgument
+from longshore.core.repeat import Repeat
 from tests.core.staging import NOON
 
 

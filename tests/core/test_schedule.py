@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from longshore.core import schedule as plans
-from longshore.core.cron import Repeat, Schedule, check_schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, from_micros, to_micros
-from longshore.core.record import record_like, record_of
+from longshore.core.job_record import record_like, record_of
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule, check_schedule
+from longshore.core.times import SECOND, from_micros, to_micros
 from tests.core.staging import NOON, NOW
 
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longshore.core import transitions
-from longshore.core.change import Change, EventRow, added
 from longshore.core.errors import InvalidTransition, JobNotInflight
-from longshore.core.lifecycle import JobStatus, Verb
-from longshore.core.moments import LATEST, SECOND
-from longshore.core.record import Record, copy_of, job_of
+from longshore.core.job_record import Record, copy_of, job_of
+from longshore.core.status import JobStatus, Verb
+from longshore.core.times import LATEST, SECOND
+from longshore.core.transitions import Change, EventRow, added
 from tests.core.staging import BORN, FINAL, IN_FLIGHT, NOW, PAIRS, STATUSES, arrow, new_record, record_in
 
 S = JobStatus

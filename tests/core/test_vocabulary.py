@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.core.vocabulary import Vocabulary, statuses_for, word_for, word_for_job
 from tests.core.staging import NOON, STATUSES
 

@@ -10,10 +10,10 @@ import pytest
 
 import longshore
 from longshore.backends.contract import UNCHANGED, Backend, Outcome, Page, SettleReport
-from longshore.core.cron import Repeat
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
 from longshore.core.limits import Rate
+from longshore.core.repeat import Repeat
 
 NEEDED = inspect.Parameter.empty
 

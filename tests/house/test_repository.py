@@ -130,7 +130,7 @@ def test_automation_runs_the_same_target_as_a_person() -> None:
 def test_the_page_of_states_is_what_the_transition_table_says() -> None:
     page = ROOT / "docs" / "states.md"
     assert page.is_file(), "docs/states.md is missing: run `make docs`"
-    told = output_of(sys.executable, "-m", "longshore.core.diagram")
+    told = output_of(sys.executable, "-m", "longshore.core.status")
     assert page.read_text(encoding="utf-8") == told, "docs/states.md is stale: run `make docs`"
 
 

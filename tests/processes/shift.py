@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from longshore.backends.opening import connect
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at
 from tests.processes.crew import Crew
 from tests.processes.test_killed_writers import check_promises

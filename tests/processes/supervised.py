@@ -12,7 +12,7 @@ from typing import Any
 
 from longshore.backends.opening import connect
 from longshore.core.job import Job
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.running_job import RunningJob

@@ -13,7 +13,7 @@ from longshore.backends.opening import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import audit, audit_at
 from tests.checker import History
 from tests.processes.crew import Crew

@@ -11,7 +11,7 @@ import pytest
 
 from longshore.backends.opening import connect
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at
 from tests.postgres_server import Server
 from tests.postgres_server import connect as connect_to

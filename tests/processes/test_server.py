@@ -22,10 +22,10 @@ import httpx
 import pytest
 
 from longshore.backends.opening import connect
-from longshore.core.addresses import shown_address
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
+from longshore.core.validation import shown_address
 from tests.backends.audit import audit_at
 from tests.runtime.working import until
 

@@ -21,7 +21,7 @@ import pytest
 from longshore.backends.opening import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.signals import StopSignals
 from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.supervisor import Supervisor

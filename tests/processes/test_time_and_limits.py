@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from longshore import Job, JobEvent, JobStatus, Rate, Repeat, connect
-from longshore.core.cron import Schedule
-from longshore.core.lifecycle import HOLDS_CAPACITY
-from longshore.core.moments import to_micros
+from longshore.core.schedule import Schedule
+from longshore.core.status import HOLDS_CAPACITY
+from longshore.core.times import to_micros
 from tests.backends.audit import all_events, audit_at
 from tests.processes.crew import Crew, Hand
 

@@ -17,8 +17,8 @@ import timeit
 from typing import Any
 
 from longshore import Queue, Worker, connect
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import Duration
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.running_job import RunningJob

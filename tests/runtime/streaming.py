@@ -12,7 +12,7 @@ import pytest
 
 from longshore import Job, JobStatus, Queue
 from longshore.backends.contract import Backend
-from longshore.core.lifecycle import HOLDS_CAPACITY
+from longshore.core.status import HOLDS_CAPACITY
 from longshore.runtime import streams
 from longshore.runtime.dock import dock_of
 from longshore.runtime.streams import JobStream

@@ -9,7 +9,7 @@ import pytest
 from longshore import Dependency, Job, Queue
 from longshore.backends.contract import Backend
 from longshore.core.errors import Fatal, InvalidArgument
-from longshore.core.lifecycle import JobStatus as S
+from longshore.core.status import JobStatus as S
 from longshore.runtime.running_job import RunningJob
 from tests.runtime.working import comes_to, working
 

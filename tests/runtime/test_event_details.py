@@ -9,10 +9,10 @@ from typing import Any
 from longshore import Job, Outcome, Queue, Rate, Repeat
 from longshore.backends.contract import Backend
 from longshore.backends.token_keeping import TokenKeepingBackend
-from longshore.core.acting import acting
+from longshore.core.actor import acting
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Schedule
-from longshore.core.lifecycle import JobStatus
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
 from longshore.runtime import events as events_room
 from longshore.testing.conformance.staging import lease_of, log_of
 

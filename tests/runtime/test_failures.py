@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from longshore.core.errors import Fatal, Snooze
-from longshore.core.payload import LONGEST_TEXT, clean_text
+from longshore.core.validation import LONGEST_TEXT, clean_text
 from longshore.runtime.failures import (
     LONGEST_STDERR,
     ProcessDied,

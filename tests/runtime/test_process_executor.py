@@ -25,8 +25,8 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.errors import Fatal, InvalidArgument, LeaseLost, LongshoreError, QueueClosed, Snooze
 from longshore.core.job import Job
-from longshore.core.lifecycle import FINAL, JobStatus
-from longshore.core.payload import LARGEST_PAYLOAD, LONGEST_TEXT
+from longshore.core.status import FINAL, JobStatus
+from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.executors import child_process
 from longshore.runtime.executors.contract import CannotStart, Pauses
 from longshore.runtime.executors.in_processes import ProcessExecutor

@@ -12,8 +12,8 @@ import pytest
 
 from longshore import JobFilter, JobStatus, Outcome, Queue, Repeat
 from longshore.backends.contract import Backend, WorkerInfo
-from longshore.core.cron import Schedule
 from longshore.core.errors import QueueClosed
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.staging import STALE, new_job, status_of
 
 S = JobStatus

@@ -14,8 +14,8 @@ import pytest
 from longshore import Job, JobFilter, JobStatus, Queue, Repeat, Scheduler, Worker, fixed
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Schedule
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
+from longshore.core.schedule import Schedule
 from longshore.runtime import chores
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.scheduler import Tick

@@ -11,9 +11,9 @@ import pytest
 from longshore import JobFilter, JobStatus, Queue, Repeat, connect
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, JobNotFound, ScheduleNotFound
 from longshore.core.job import JobEvent
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.staging import all_jobs, new_job, nothing_changes, refused, seconds
 from tests.runtime.working import until
 

@@ -12,7 +12,7 @@ import pytest
 from longshore import Job, JobStatus, Queue
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, Fatal, Snooze
-from longshore.core.payload import LARGEST_PAYLOAD, LONGEST_TEXT
+from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.on_loop import LoopExecutor
 from longshore.runtime.running_job import RunningJob

@@ -14,7 +14,7 @@ import pytest
 from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
 from longshore.backends.contract import Backend, ClaimFailed
 from longshore.core.errors import BackendUnavailable, InvalidArgument
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.executors.in_threads import ThreadExecutor

@@ -14,7 +14,7 @@ import pytest
 from longshore import JobStatus, Lease, Queue
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker_options import renewal
 from longshore.testing.conformance.staging import history, new_job, status_of, story

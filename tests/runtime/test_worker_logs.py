@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from longshore import Harbor, Snooze, fixed
-from longshore.core.lifecycle import JobStatus as S
+from longshore.core.status import JobStatus as S
 from tests.app.dockyard import harbor as dockyard
 from tests.runtime.working import comes_to
 

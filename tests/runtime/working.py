@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from longshore.backends.contract import Backend
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.shift import Shift

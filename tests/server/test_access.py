@@ -10,12 +10,13 @@ from fastapi import APIRouter, FastAPI, Request
 
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.backends.remote.protocol import CHANGES, VERBS
-from longshore.core.cron import Repeat, Schedule
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
 from longshore.core.job import Job
-from longshore.server.access import Caller, GuardedRoute, Scope, needs
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.tokens import Scope
+from longshore.server.access import Caller, GuardedRoute, needs
 from longshore.server.app import create_app
-from longshore.server.refusals import Forbidden, Unauthenticated
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
 

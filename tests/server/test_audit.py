@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from longshore.backends.contract import Backend
-from longshore.core.acting import acting, actor
+from longshore.core.actor import acting, actor
 from longshore.core.job import Job
 from longshore.runtime.job_queue import Queue
 from longshore.server.token_gate import TokenGate

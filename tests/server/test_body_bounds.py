@@ -15,8 +15,8 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
+from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.core.patience import LARGE
 from longshore.server import bodies
 from longshore.server.metering import (
     MOST_LEVELS,

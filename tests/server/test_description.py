@@ -24,7 +24,7 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.core.vocabulary import word_for
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions

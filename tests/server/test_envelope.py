@@ -13,9 +13,10 @@ from fastapi import APIRouter
 from longshore.backends.contract import Backend
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
 from longshore.server import problems, refusals, replays
-from longshore.server.access import GuardedRoute, Scope, needs
+from longshore.server.access import GuardedRoute, needs
 from longshore.server.envelope import Envelope
 from longshore.server.hosts import Hosts
 from longshore.server.options import ServerOptions

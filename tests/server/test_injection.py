@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longshore.backends.contract import Backend
-from longshore.core.filtering import JobFilter, matches
+from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job
-from longshore.core.record import record_of
+from longshore.core.job_record import record_of
 from tests.conftest import PROVING
 from tests.server.test_serving import head, said, served
 

@@ -9,10 +9,10 @@ import pytest
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
-from longshore.core.filtering import JobFilter, matches
+from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import record_of
+from longshore.core.job_record import record_of
+from longshore.core.status import JobStatus
 from longshore.runtime.acts import APPLIES_TO, Act
 from tests.runtime.working import until
 from tests.server.conftest import platform_of

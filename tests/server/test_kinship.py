@@ -9,11 +9,13 @@ import pytest
 
 from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat, Schedule
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.server.access import Caller, Scope
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
+from longshore.server.access import Caller
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 

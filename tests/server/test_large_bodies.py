@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from longshore.backends.contract import Backend
+from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.core.patience import LARGE
 from longshore.server import beside, bodies, making
 from longshore.server.models import jobs as models
 from longshore.server.routes import store, submission

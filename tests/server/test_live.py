@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from longshore.backends.contract import Backend
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.server.access import Gate
 from longshore.server.app import create_app

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from longshore.backends.contract import Backend, Page
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.runtime import paging
 from longshore.server import heaviest

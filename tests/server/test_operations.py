@@ -22,7 +22,7 @@ from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.server.app import create_app

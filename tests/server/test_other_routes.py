@@ -9,7 +9,7 @@ from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.cli.rows import worker_row
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.server.models.figures import worker_view
 from longshore.server.pages.status import status_of
 

@@ -9,7 +9,7 @@ from longshore.app.builtin import builtin_harbor
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import LeaseLost
-from longshore.core.lifecycle import LEGAL_PAIRS, JobStatus
+from longshore.core.status import LEGAL_PAIRS, JobStatus
 
 
 async def test_a_worker_that_vanishes_loses_its_job_to_another_which_goes_on_from_what_was_saved(

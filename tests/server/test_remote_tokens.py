@@ -12,7 +12,7 @@ from longshore.app.routing import Router
 from longshore.backends.contract import Backend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
 from longshore.server.token_gate import TokenGate

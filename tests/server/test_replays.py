@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore.backends.remote.protocol import REMEMBERED
+from longshore.core.errors import KeyReused
 from longshore.server import replays
-from longshore.server.refusals import KeyReused
 from longshore.server.replays import AnswerLost, Replays
 
 

@@ -12,7 +12,8 @@ from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend
 from longshore.backends.remote.repeating import are_those_sent
 from longshore.core.dependencies import RESULTS_FROM
-from longshore.server.access import Caller, Scope
+from longshore.core.tokens import Scope
+from longshore.server.access import Caller
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 

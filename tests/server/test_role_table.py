@@ -10,11 +10,12 @@ import httpx
 from fastapi import FastAPI
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat, Schedule
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.token import EVERYTHING, Scope
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.tokens import EVERYTHING, Scope
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer
 from longshore.server.token_gate import TokenGate

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat
 from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate
-from longshore.core.names import MOST_NAMES, MOST_TAGS
+from longshore.core.repeat import Repeat
+from longshore.core.validation import MOST_NAMES, MOST_TAGS
 from longshore.runtime.job_queue import Queue
 
 OF_JOBS: list[dict[str, Any]] = [

@@ -18,8 +18,9 @@ from starlette.responses import StreamingResponse
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.server.access import Gate, GuardedRoute, OpenGate, Scope, needs
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
+from longshore.server.access import Gate, GuardedRoute, OpenGate, needs
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.serving import ApiServer, check_exposure, is_loopback

@@ -15,12 +15,14 @@ from longshore.backends.opening import connect
 from longshore.backends.remote.forms import read_bytes
 from longshore.backends.remote.protocol import VERBS
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
 from longshore.runtime.job_queue import Queue
 from longshore.server import floods
-from longshore.server.access import Caller, Scope
+from longshore.server.access import Caller
 from longshore.server.app import create_app
 from longshore.server.options import ServerOptions
 from longshore.server.routes import store

@@ -9,7 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.backends.contract import Backend
-from longshore.server.access import GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.server.access import GuardedRoute, needs
 from tests.server.conftest import Serve
 
 PAST = "2026-05-01T12:00:00"

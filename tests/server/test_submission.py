@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.server.accepting import SubmissionDesk, fingerprint
 from longshore.server.app import create_app
 from tests.server.conftest import Serve
@@ -19,7 +19,7 @@ KEY = "Idempotency-Key"
 
 
 async def all_jobs(backend: Backend) -> list[Job]:
-    from longshore.core.filtering import JobFilter
+    from longshore.core.filters import JobFilter
 
     return (await backend.list_jobs(JobFilter(), limit=1000)).items
 

@@ -17,7 +17,7 @@ from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.backends.tokens import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, TokenNotFound
-from longshore.core.token import Scope, hash_of, id_in, without_secrets
+from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.server import failures, token_gate

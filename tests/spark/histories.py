@@ -13,7 +13,7 @@ from longshore.backends.contract import Backend
 from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.audit.lives import JOB_COLUMNS
 from longshore.spark.schemas import spark_schema
 from tests.backends.audit import all_events, all_jobs

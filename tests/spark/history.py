@@ -6,8 +6,9 @@ from random import Random
 from longshore.backends.contract import Backend, Outcome
 from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 
 FIRST_DAY = datetime(2026, 5, 1, 8, 0, tzinfo=UTC)
 
@@ -92,8 +93,8 @@ class Life:
 
 
 async def _dead(backend: Backend):  # type: ignore[no-untyped-def]  # an iterator of jobs
-    from longshore.core.filtering import JobFilter
-    from longshore.core.lifecycle import JobStatus
+    from longshore.core.filters import JobFilter
+    from longshore.core.status import JobStatus
 
     for job in (await backend.list_jobs(JobFilter(statuses=(JobStatus.DEAD,)))).items:
         yield job

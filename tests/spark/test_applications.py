@@ -9,7 +9,7 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.executor.task_progress import Percent
 from longshore.testing.conformance.staging import log_of
 from tests.runtime.working import happens, until

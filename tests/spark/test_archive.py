@@ -9,9 +9,9 @@ import pytest
 
 from longshore.backends.archiving import Archived, LetsGo
 from longshore.backends.opening import connect
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.lake.archive import archive
 from longshore.spark.lake.lake import Lake
 from longshore.spark.lake.manifest import LakeError

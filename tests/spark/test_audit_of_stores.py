@@ -15,7 +15,7 @@ import pytest
 from longshore.backends.opening import connect
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.audit.kinds import Kind
 from longshore.spark.audit.reading import from_store
 from longshore.spark.audit.report import AuditReport, audit

@@ -13,9 +13,9 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.executors.target import Target
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.worker import Worker

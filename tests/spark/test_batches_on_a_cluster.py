@@ -12,7 +12,7 @@ import pytest
 
 from longshore.backends.opening import connect
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.testing.conformance.staging import all_jobs, audit, log_of
 from tests.spark.cluster import Cluster, standalone_cluster

@@ -9,10 +9,10 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.backends.staging import KEEP_UNFINISHED, StagesJobs
 from longshore.core.clock import HeldClock
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND
 from longshore.runtime.adding import job_from
 from longshore.spark.columns import RowsAsTexts
 from longshore.spark.writing import write_report

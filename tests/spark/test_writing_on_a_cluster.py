@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from longshore.backends.opening import connect
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.writing import write_report
 from longshore.testing.conformance.staging import all_jobs, audit
 from tests.spark.cluster import standalone_cluster

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from longshore.app.sameness import is_same
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import check_json, read_json
+from longshore.core.validation import check_json, read_json
 
 _NOTHING = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL

@@ -14,13 +14,12 @@ from longshore.app.handles import JobHandle
 from longshore.app.middleware import Middleware, Wait, enqueue_within, run_within
 from longshore.app.task import Task
 from longshore.core.errors import JobFailed
-from longshore.core.explanation import Explanation, explanation_of
-from longshore.core.facts import Facts
+from longshore.core.explain import Explanation, Facts, explanation_of
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import from_micros
-from longshore.core.payload import check_json, pack
-from longshore.core.record import record_of
+from longshore.core.job_record import record_of
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros
+from longshore.core.validation import check_json, pack
 from longshore.runtime.failures import describe
 from longshore.runtime.running_job import Results, RunningJob, Written, running
 from longshore.safe_logging import logger

@@ -10,12 +10,12 @@ from longshore.app.eager import Eagerness, Finished
 from longshore.app.handing_on import filled
 from longshore.app.handles import JobHandle
 from longshore.app.task import Task
-from longshore.core.dependencies import policy_of
+from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument
-from longshore.core.inputs import INPUTS
+from longshore.core.flows import policy_of
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.payload import read_json
+from longshore.core.status import JobStatus
+from longshore.core.validation import read_json
 
 if TYPE_CHECKING:
     from longshore.app.flow_office import FlowOffice

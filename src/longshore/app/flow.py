@@ -9,12 +9,20 @@ from longshore.app.flow_handle import FlowHandle
 from longshore.app.flow_office import FlowOffice
 from longshore.app.step import ResultToCome, Step
 from longshore.app.task import Call
-from longshore.core.dependencies import Dependency, DependencyPolicy, HasId, check_policy, dependencies_from
+from longshore.core.dependencies import (
+    INPUTS,
+    Dependency,
+    DependencyPolicy,
+    HasId,
+    Path,
+    check_policy,
+    dependencies_from,
+    packed,
+)
 from longshore.core.errors import InvalidArgument
-from longshore.core.flow_progress import FLOW
-from longshore.core.inputs import INPUTS, Path, packed
+from longshore.core.flows import FLOW
 from longshore.core.job import Job
-from longshore.core.names import LONGEST_NAME, check_name, new_id
+from longshore.core.validation import LONGEST_NAME, check_name, new_id
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -8,12 +8,19 @@ from typing import Any, Generic, Protocol, TypeVar
 from longshore.app.handles import RESULT_TIMEOUT, JobHandle
 from longshore.app.step import Step
 from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed, JobNotFound
-from longshore.core.flow_copy import copy_of_flow
-from longshore.core.flow_drawing import drawing
-from longshore.core.flow_progress import FlowStatus, about, last_steps, status_of_flow, step_name, what_failed
+from longshore.core.flows import (
+    FlowStatus,
+    about,
+    copy_of_flow,
+    drawing,
+    last_steps,
+    status_of_flow,
+    step_name,
+    what_failed,
+)
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, Duration, check_duration
 from longshore.runtime import background
 
 R = TypeVar("R")

@@ -16,12 +16,11 @@ from longshore.app.middleware import Middleware, Wait, enqueue_within
 from longshore.app.sending import Sending
 from longshore.app.task import Task
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
-from longshore.core.filtering import JobFilter
-from longshore.core.flow_identity import what_is_another
-from longshore.core.flow_progress import last_steps, step_name, step_of, what_failed
+from longshore.core.filters import JobFilter
+from longshore.core.flows import last_steps, step_name, step_of, what_failed, what_is_another
 from longshore.core.job import Job
-from longshore.core.lifecycle import FINAL, JobStatus
-from longshore.core.payload import read_json
+from longshore.core.status import FINAL, JobStatus
+from longshore.core.validation import read_json
 from longshore.runtime import background
 from longshore.runtime.job_queue import Queue
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from longshore.backends.contract import Backend
+from longshore.core.dependencies import INPUTS, spliced, unpacked
 from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, JobNotFound, Snooze
-from longshore.core.inputs import INPUTS, spliced, unpacked
 from longshore.core.job import Job
-from longshore.core.payload import read_json
+from longshore.core.validation import read_json
 from longshore.runtime.dependency_results import stored_results_of
 from longshore.runtime.running_job import RunningJob
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from longshore.core.errors import JobCancelled, JobFailed
-from longshore.core.explanation import Explanation
+from longshore.core.explain import Explanation
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, Duration, check_duration
 from longshore.runtime import background
 
 R_co = TypeVar("R_co", covariant=True)

@@ -28,9 +28,8 @@ from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.clock import Clock
 from longshore.core.errors import InvalidArgument, QueueClosed
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_name
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_name, check_number
 from longshore.runtime import background
 from longshore.runtime.adding import BackoffLike
 from longshore.runtime.executors.contract import CANCEL_GRACE

@@ -10,7 +10,7 @@ from longshore.app.flow_handle import FlowHandle
 from longshore.app.flow_office import FlowOffice
 from longshore.app.task import Call, Task
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import check_name
+from longshore.core.validation import check_name
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from longshore.backends.contract import UNCHANGED, Unchanged
-from longshore.core.explanation import Explanation
+from longshore.core.explain import Explanation
 from longshore.core.limits import Limits, Rate
 from longshore.runtime import background
 from longshore.runtime.job_queue import Queue

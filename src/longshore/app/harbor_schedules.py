@@ -6,8 +6,9 @@ from typing import Any, ParamSpec, overload
 
 from longshore.app.eager import Eagerness
 from longshore.app.task import Call, Task, TaskWithOptions
-from longshore.core.cron import Repeat, Schedule, check_schedule
 from longshore.core.errors import InvalidArgument
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule, check_schedule
 from longshore.runtime.adding import in_words_of_its_job, schedule_from
 from longshore.runtime.job_queue import Queue
 

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import ConcurrencyKey, Task
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.runtime.adding import BackoffLike
 from longshore.runtime.retries import Strategy
 from longshore.runtime.running_job import RunningJob

@@ -12,9 +12,9 @@ from longshore.app.middleware import Middleware, run_within
 from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import Task
 from longshore.backends.contract import Backend
+from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument, Snooze
-from longshore.core.explanation import NO_TASK_NAMED
-from longshore.core.inputs import INPUTS
+from longshore.core.explain import NO_TASK_NAMED
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor

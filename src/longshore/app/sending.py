@@ -12,7 +12,7 @@ from longshore.app.middleware import Middleware, enqueue_within
 from longshore.app.task import Call, Task
 from longshore.app.waiting import WaitingRoom
 from longshore.core.errors import DuplicateJob
-from longshore.core.explanation import Explanation
+from longshore.core.explain import Explanation
 from longshore.core.job import Job
 from longshore.runtime.job_queue import Queue
 

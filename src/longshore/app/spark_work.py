@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.numbers import check_number
+from longshore.core.validation import check_number
 
 
 @dataclass(slots=True)

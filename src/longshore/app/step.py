@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Generic, Never, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
+from longshore.core.dependencies import Path
 from longshore.core.errors import InvalidArgument
-from longshore.core.inputs import Path
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Ty
 
 from longshore.app.handles import JobHandle
 from longshore.app.step import ResultToCome, results_in
-from longshore.core.dependencies import Dependencies, DependencyPolicy
+from longshore.core.dependencies import Dependencies, DependencyPolicy, Path
 from longshore.core.errors import InvalidArgument
-from longshore.core.inputs import Path
 from longshore.core.job import Job
-from longshore.core.moments import Duration, Moment
-from longshore.core.names import check_tags, new_id
-from longshore.core.record import record_of
+from longshore.core.job_record import record_of
+from longshore.core.times import Duration, Moment
+from longshore.core.validation import check_tags, new_id
 from longshore.runtime.adding import BackoffLike, job_from
 from longshore.runtime.running_job import RunningJob
 

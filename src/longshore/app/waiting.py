@@ -9,9 +9,9 @@ from contextlib import suppress
 from time import monotonic
 
 from longshore.core.errors import BackendUnavailable, JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import FINAL
+from longshore.core.status import FINAL
 from longshore.runtime import background
 from longshore.runtime.job_queue import Queue
 

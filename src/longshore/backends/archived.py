@@ -8,7 +8,7 @@ from datetime import datetime
 from longshore.backends import archiving
 from longshore.backends.archiving import Archived
 from longshore.backends.staged import StagingBackend
-from longshore.core.moments import check_datetime
+from longshore.core.times import check_datetime
 
 
 class ArchivingBackend(StagingBackend):

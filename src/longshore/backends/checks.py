@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 from longshore.backends.contract import UNCHANGED, Outcome, Unchanged, WorkerInfo
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
-from longshore.core.moments import check_datetime, check_duration
-from longshore.core.names import check_name, check_names, check_tags
-from longshore.core.numbers import check_number
-from longshore.core.payload import (
+from longshore.core.times import check_datetime, check_duration
+from longshore.core.validation import (
     LARGEST_DETAIL,
     LARGEST_NOTE,
     LONGEST_DETAIL_TEXT,
     check_bytes,
     check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_tags,
     clean_text,
 )
 

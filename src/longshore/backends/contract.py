@@ -10,17 +10,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, cast, runtime_checkable
 
-from longshore.core.condition import Condition
-from longshore.core.cron import Schedule
 from longshore.core.errors import BackendUnavailable, LongshoreError
-from longshore.core.facts import Facts
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import Facts
+from longshore.core.filters import JobFilter
+from longshore.core.health import Condition
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
-from longshore.core.moments import Duration, Moment, check_duration
-from longshore.core.names import check_name, check_names, check_tags
-from longshore.core.numbers import check_number
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment, check_duration
+from longshore.core.validation import check_name, check_names, check_number, check_tags
 
 Freed = dict[str, int]
 """Which workers got capacity back, and how many jobs' worth."""

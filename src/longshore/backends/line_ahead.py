@@ -8,7 +8,7 @@ from datetime import timedelta
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.backends.view import View
 from longshore.core.errors import JobNotFound
-from longshore.core.facts import (
+from longshore.core.explain import (
     MOST_COUNTED,
     MOST_ENDS,
     MOST_LISTED,
@@ -19,11 +19,11 @@ from longshore.core.facts import (
     Usage,
     WorkerSeen,
 )
-from longshore.core.flow_progress import step_of
-from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.flows import step_of
+from longshore.core.job_record import Record, job_of
 from longshore.core.limits import Rate, Window
-from longshore.core.moments import from_micros
-from longshore.core.record import Record, job_of
+from longshore.core.status import ELIGIBLE, JobStatus
+from longshore.core.times import from_micros
 
 _PAGE, _PAGES_READ = 1_000, 10
 """How much of a job's history is read to tell why it was given back: days of one that comes back every minute."""

@@ -11,14 +11,14 @@ from typing import cast
 from longshore.backends.contract import Page, QueueInfo
 from longshore.backends.cursors import event_cursor, event_number, job_cursor, job_number
 from longshore.backends.view import LogEnds, Search, Tally, View
-from longshore.core.change import EventRow
 from longshore.core.errors import JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, LogEntry
-from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.job_record import job_of
 from longshore.core.limits import room_in
-from longshore.core.moments import from_micros, optional_moment
-from longshore.core.record import job_of
+from longshore.core.status import FINAL, JobStatus
+from longshore.core.times import from_micros, optional_moment
+from longshore.core.transitions import EventRow
 
 S = JobStatus
 

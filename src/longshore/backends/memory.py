@@ -22,18 +22,17 @@ from longshore.backends.transaction import (
     Transaction,
 )
 from longshore.backends.view import LogEnds, Search, Tally, View
-from longshore.core.change import Change, EventRow, added
 from longshore.core.clock import Clock, ClockStep, micros_of
-from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, QueueClosed
-from longshore.core.facts import Holder
-from longshore.core.filtering import matches
+from longshore.core.explain import Holder
+from longshore.core.filters import matches
 from longshore.core.job import LogEntry
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import from_micros, optional_moment, to_micros
-from longshore.core.record import Record, Tombstone, copy_of, standing_order
-from longshore.core.token import Token
-from longshore.core.transitions import announce
+from longshore.core.job_record import Record, Tombstone, copy_of, standing_order
+from longshore.core.schedule import Schedule
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.times import from_micros, optional_moment, to_micros
+from longshore.core.tokens import Token
+from longshore.core.transitions import Change, EventRow, added, announce
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.core.errors import MoveRefused
-from longshore.core.moments import SECOND, from_micros
+from longshore.core.times import SECOND, from_micros
 
 Row = tuple[Any, ...]
 

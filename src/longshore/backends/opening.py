@@ -8,11 +8,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from longshore import settings
 from longshore.backends.contract import Backend
-from longshore.core.addresses import shown_address
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, InvalidArgument
-from longshore.core.moments import SECOND, check_duration
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, check_duration
+from longshore.core.validation import check_number, shown_address
 
 _KNOWN = (
     "sqlite:///jobs.db (sqlite:////… for an absolute path), postgresql://user@host/database, https://host of a "

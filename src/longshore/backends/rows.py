@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from longshore.backends.contract import WorkerInfo
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.job import Job
-from longshore.core.moments import check_duration, from_micros, optional_moment, span, to_micros
-from longshore.core.record import Likeness
+from longshore.core.job_record import Likeness
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.times import check_duration, from_micros, optional_moment, span, to_micros
 
 _PATTERN_FIELDS = (
     "type",

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.submission import add_jobs
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, from_micros
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.times import SECOND, from_micros
 
 KEEP_UNFINISHED = 24 * 3600 * SECOND
 """What a run laid aside is dropped when nothing was heard of it for so long: its processes are gone."""

@@ -38,18 +38,26 @@ from longshore.backends.verbs import (
     upkeep,
 )
 from longshore.backends.view import View
-from longshore.core.change import EventRow
-from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError, ScheduleNotFound
-from longshore.core.facts import Facts
-from longshore.core.filtering import JobFilter, check_filter
+from longshore.core.explain import Facts
+from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus, check_status
 from longshore.core.limits import Rate, check_limit, check_rate
-from longshore.core.moments import SECOND, Duration, Moment, check_datetime, check_duration
-from longshore.core.names import check_name, check_names, check_tags
-from longshore.core.numbers import check_number
-from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, Duration, Moment, check_datetime, check_duration
+from longshore.core.transitions import EventRow
+from longshore.core.validation import (
+    LARGEST_NOTE,
+    check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_status,
+    check_tags,
+    clean_text,
+    pack,
+)
 from longshore.safe_logging import logger
 
 P = ParamSpec("P")

@@ -8,9 +8,8 @@ from datetime import datetime
 from longshore.backends import tokens
 from longshore.backends.stored import StoredBackend
 from longshore.backends.tokens import Found, NewToken
-from longshore.core.moments import Duration, check_duration
-from longshore.core.names import check_name, check_names
-from longshore.core.token import (
+from longshore.core.times import Duration, check_duration
+from longshore.core.tokens import (
     Issued,
     Scope,
     Token,
@@ -20,6 +19,7 @@ from longshore.core.token import (
     new_secret,
     new_token_id,
 )
+from longshore.core.validation import check_name, check_names
 
 
 class TokenKeepingBackend(StoredBackend):

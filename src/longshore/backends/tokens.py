@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
-from longshore.core.change import note
 from longshore.core.errors import InvalidArgument, TokenNotFound
-from longshore.core.moments import Duration, from_micros, to_micros
-from longshore.core.token import Issued, Scope, Token, hash_of
+from longshore.core.times import Duration, from_micros, to_micros
+from longshore.core.tokens import Issued, Scope, Token, hash_of
+from longshore.core.transitions import note
 
 MOST_TOKENS = 10_000
 """In force at once: each is a person or a program, and somebody must be able to look them over."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
-from longshore.core.change import Change, EventRow
-from longshore.core.cron import Schedule
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.job_record import Record, Tombstone
 from longshore.core.limits import UNUSED, Rate, Window, room_in, room_under
-from longshore.core.record import Record, Tombstone
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, EventRow
 
 DAY = 86_400 * 1_000_000
 KEY_TTL = DAY

@@ -7,14 +7,14 @@ from typing import NamedTuple, Protocol
 
 from longshore.backends.contract import WorkerInfo
 from longshore.backends.transaction import Edge, KeyState, QueueState
-from longshore.core.change import EventRow
 from longshore.core.clock import ClockStep
-from longshore.core.cron import Schedule
-from longshore.core.facts import Holder
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import Holder
+from longshore.core.filters import JobFilter
 from longshore.core.job import LogEntry
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record, Tombstone
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.transitions import EventRow
 
 
 class Tally(NamedTuple):

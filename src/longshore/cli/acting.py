@@ -11,7 +11,7 @@ from longshore.cli.acts import Asked, act, asked
 from longshore.cli.filters import a_filter
 from longshore.cli.gathering import gathered
 from longshore.cli.store import Store, a_store
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 
 Keep = Annotated[bool, typer.Option("--keep-counters", help="Do not count failures and crashes anew.")]
 

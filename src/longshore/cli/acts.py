@@ -16,9 +16,9 @@ from longshore.cli.exits import Exit, exit_code_of, gravest
 from longshore.cli.output import ask, complain, say, say_id, say_model, somebody_is_there
 from longshore.cli.store import AsJson, Quiet, Store, actor
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
-from longshore.core.names import check_names
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
+from longshore.core.validation import check_names
 
 if TYPE_CHECKING:
     from longshore.runtime.acts import Act

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from longshore.cli.output import complain
-from longshore.core.payload import printable
+from longshore.core.validation import printable
 
 Told = Callable[[str, int, int], None]
 """Called with what is under way, how much of all is done, and how much there is."""

@@ -48,7 +48,7 @@ def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 async def _of_newest(queue: Queue, field: str) -> list[str]:
-    from longshore.core.filtering import JobFilter
+    from longshore.core.filters import JobFilter
 
     page = await queue.list_jobs(JobFilter(), limit=_LOOKED_AT)
     return list(dict.fromkeys(str(getattr(job, field)) for job in page.items))

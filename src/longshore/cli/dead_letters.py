@@ -13,8 +13,8 @@ from longshore.cli.gathering import gathered
 from longshore.cli.looking import All, Cursor, Limit, show_jobs
 from longshore.cli.store import AsJson, Quiet, Store, a_store
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
 
 dlq = typer.Typer(help="Jobs that failed for good.", no_args_is_help=True, rich_markup_mode=None)
 

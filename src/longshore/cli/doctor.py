@@ -13,7 +13,7 @@ from longshore.cli.store import AsJson, Store, a_store
 from longshore.cli.tables import Column
 
 if TYPE_CHECKING:
-    from longshore.core.diagnosis import Finding
+    from longshore.core.health import Finding
     from longshore.runtime.job_queue import Queue
 
 _COLUMNS = (

@@ -20,8 +20,8 @@ from longshore.cli.output import complain, flush, say, say_id, say_lines, say_mo
 from longshore.cli.store import AsJson, Quiet, Store, a_store
 from longshore.cli.telling import content, tell_new_job
 from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.core.lifecycle import JobStatus
-from longshore.core.names import check_name
+from longshore.core.status import JobStatus
+from longshore.core.validation import check_name
 
 if TYPE_CHECKING:
     from longshore.core.job import Job

@@ -9,8 +9,8 @@ import typer
 from longshore.cli import words
 from longshore.cli.completion import complete_queue, complete_schedule, complete_type
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
 
 
 def _statuses(_ctx: typer.Context, incomplete: str) -> list[str]:

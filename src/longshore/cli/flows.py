@@ -34,8 +34,7 @@ def show(
 
     async def look(queue: Queue) -> None:
         from longshore.app.harbor import Harbor
-        from longshore.core.flow_drawing import drawing
-        from longshore.core.flow_progress import status_of_flow
+        from longshore.core.flows import drawing, status_of_flow
 
         steps = await Harbor(queue.backend).get_flow(flow_id).steps()
         status = status_of_flow(flow_id, steps)

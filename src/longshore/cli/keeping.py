@@ -9,8 +9,8 @@ import typer
 from longshore.cli.gathering import gathered
 from longshore.cli.output import say, say_model
 from longshore.cli.store import AsJson, Store, a_store
-from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument
+from longshore.core.validation import shown_address
 
 if TYPE_CHECKING:
     from longshore.runtime.job_queue import Queue

@@ -15,7 +15,7 @@ from longshore.cli.gathering import gathered
 from longshore.cli.output import complain, json_text, say, say_id, say_json, say_model, say_piece, show_rows
 from longshore.cli.store import AsJson, Quiet, Store, a_store
 from longshore.cli.telling import tell_job, way_out
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 
 if TYPE_CHECKING:
     from longshore.backends.contract import Page

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from longshore.cli.exits import Exit
-from longshore.core.payload import printable
+from longshore.core.validation import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

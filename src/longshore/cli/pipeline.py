@@ -12,7 +12,7 @@ from longshore.cli.output import say, say_json, show_table
 from longshore.cli.pipeline_audit import audit
 from longshore.cli.pipeline_options import AsJson, Conf, LakePath, Master, Schema, Url, day, spark_session
 from longshore.cli.pipeline_report import report
-from longshore.core.moments import from_micros
+from longshore.core.times import from_micros
 
 if TYPE_CHECKING:
     from longshore.spark.lake.archive import ArchiveReport

@@ -11,7 +11,7 @@ from longshore.cli import words
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from longshore.core.cron import Repeat
+    from longshore.core.repeat import Repeat
 
 RepeatWhenAsked = Callable[[], Any]
 """Makes a `Repeat` of what was written; a command that is told of a schedule by its id never asks."""
@@ -44,7 +44,7 @@ def a_repeat(
     """What was written, to be made into a `Repeat`."""
 
     def made() -> Repeat:
-        from longshore.core.cron import Repeat
+        from longshore.core.repeat import Repeat
 
         told: Any = {"on_gap": on_gap, "on_overlap": on_overlap, "catch_up": catch_up}
         try:

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from longshore.cli.tables import Column
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 if TYPE_CHECKING:
     from longshore.backends.contract import QueueInfo, WorkerInfo
-    from longshore.core.cron import Schedule
-    from longshore.core.flow_progress import StepStatus
+    from longshore.core.flows import StepStatus
     from longshore.core.job import Job, JobEvent
     from longshore.core.limits import Rate
+    from longshore.core.schedule import Schedule
 
 _LONGEST_NOTE = 200
 _LONGEST_IN_A_LIST = 80
@@ -116,7 +116,7 @@ def worker_row(worker: WorkerInfo, now: datetime) -> list[str]:
     busy = f"{worker.running}/{worker.concurrency}"
     queues = ", ".join(worker.queues) or "all"
     seen = ago(worker.seen_at, now)
-    from longshore.core.explanation import state_of_worker  # it brings cron expressions along
+    from longshore.core.explain import state_of_worker  # it brings cron expressions along
 
     state = state_of_worker(worker.state, worker.seen_at, now)
     return [worker.id, state, busy, queues, ", ".join(worker.tags), seen, f"{worker.host} ({worker.pid})"]

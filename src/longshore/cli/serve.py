@@ -10,7 +10,7 @@ from longshore.cli.gathering import gathered
 from longshore.cli.output import LogForm, flush, say, say_json
 from longshore.cli.serving import ON_ASKED, AsJson, Serving, everywhere, how_to_serve
 from longshore.cli.store import Store, a_store, warn_of_password
-from longshore.core.addresses import shown_address
+from longshore.core.validation import shown_address
 
 if TYPE_CHECKING:
     from longshore.runtime.signals import Stoppable

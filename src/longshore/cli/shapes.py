@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from longshore.core.attempts import Attempt, attempts_of
-from longshore.core.diagnosis import Finding
 from longshore.core.errors import InvalidArgument
+from longshore.core.explain import Attempt, attempts_of
+from longshore.core.health import Finding
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
-from longshore.core.payload import read_json
+from longshore.core.status import JobStatus
+from longshore.core.validation import read_json
 from longshore.server.models.encoding import base64_text
 from longshore.server.models.events import EventView, event_view
 from longshore.server.models.figures import StatsView, WorkerList

@@ -106,7 +106,7 @@ class Store:
 
         import asyncio
 
-        from longshore.core.acting import acting
+        from longshore.core.actor import acting
 
         with acting(actor()):
             return asyncio.run(opened())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from longshore.cli.output import readable_json, say, say_id, say_lines, say_model, show_rows
 from longshore.cli.rows import ago, clock, compact, shortened, span
 from longshore.cli.tables import Column
-from longshore.core.attempts import attempts_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import read_json
+from longshore.core.explain import attempts_of
+from longshore.core.validation import read_json
 
 if TYPE_CHECKING:
     from longshore.core.job import Job, JobEvent

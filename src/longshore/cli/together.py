@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from longshore.core.errors import LongshoreError
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.runtime.signals import Stoppable, StopSignals
 from longshore.runtime.supervisor import Supervisor
 

@@ -18,7 +18,7 @@ from longshore.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from longshore.backends.contract import Backend
     from longshore.backends.tokens import KeepsTokens
-    from longshore.core.token import Token
+    from longshore.core.tokens import Token
     from longshore.runtime.job_queue import Queue
 
 token = typer.Typer(help="API tokens: make, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)

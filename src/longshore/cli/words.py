@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longshore.core.clock import machine_time
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import LARGEST_PAYLOAD, read_json
+from longshore.core.validation import LARGEST_PAYLOAD, read_json
 
 if TYPE_CHECKING:
     from longshore.core.limits import Rate

@@ -12,8 +12,8 @@ from longshore.cli.gathering import gathered
 from longshore.cli.output import LogForm, complain
 from longshore.cli.store import Store, a_store, warn_of_password
 from longshore.cli.words import duration
-from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.validation import shown_address
 
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from longshore.core.moments import SECOND, Duration, check_duration, from_micros, in_words, to_micros
+from longshore.core.times import SECOND, Duration, check_duration, from_micros, in_words, to_micros
 
 
 class Clock(Protocol):

@@ -1,17 +1,15 @@
-"""What a job may say of the jobs it waits for: their ids, and what the end of each means to it."""
+"""Dependencies of a job: the jobs it waits for, what happens when one fails, and where their results go."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import check_name
-
-if TYPE_CHECKING:
-    from longshore.core.job import Job
+from longshore.core.validation import check_name
 
 DependencyPolicy = Literal["wait", "stop", "ignore"]
 POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
@@ -91,14 +89,83 @@ def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str])
         check_policy(f"{field}.{name}", policy)
 
 
-def policy_of(job: Job, job_id: str) -> str:
-    """What the end of this dependency means to the job."""
-    policies = job.options.get(EDGE_POLICIES) or {}
-    return str(policies.get(job_id, job.on_dependency_failure))
-
-
 def edge_policies(options: str) -> Mapping[str, str]:
     """The policies of single edges, from options as they are stored."""
     if f'"{EDGE_POLICIES}"' not in options:
         return {}
     return json.loads(options).get(EDGE_POLICIES) or {}
+
+
+INPUTS = "inputs"
+"""The job option."""
+
+Step = str | int
+Path = tuple[Step, ...]
+
+
+def packed(wanted: Iterable[tuple[Path, int]]) -> list[list[Any]]:
+    """Places and numbers of dependencies as the option holds them."""
+    entries: list[list[Any]] = []
+    for path, number in wanted:
+        if entries and _follows(entries[-1], path, number):
+            entries[-1][2] += 1
+        else:
+            entries.append([list(path), number, 1])
+    return entries
+
+
+def _follows(entry: list[Any], path: Path, number: int) -> bool:
+    begun, first, count = entry
+    *within, place = begun
+    return (
+        type(place) is int
+        and number == first + count
+        and list(path[:-1]) == within
+        and type(path[-1]) is int
+        and path[-1] == place + count
+    )
+
+
+def unpacked(inputs: object) -> Iterator[tuple[Path, int]]:
+    """The option as places and numbers of dependencies; InvalidArgument for what was never packed."""
+    if not isinstance(inputs, list):
+        raise InvalidArgument(f"options.{INPUTS}", f"must be a list of [path, first, count], not {inputs!r}")
+    for position, entry in enumerate(inputs):
+        match entry:
+            case [[*within, int(place)], int(first), int(count)] if first >= 0 and count > 0:
+                for offset in range(count):
+                    yield (*within, place + offset), first + offset
+            case [[*within, str(name)], int(first), 1] if first >= 0:
+                yield (*within, name), first
+            case _:
+                raise InvalidArgument(f"options.{INPUTS}[{position}]", f"must be [path, first, count], not {entry!r}")
+
+
+def fill_in(data: Any, inputs: object, value_of: Callable[[int], Any]) -> None:
+    """Puts the results into the arguments, which have a null at each of these places."""
+    for path, number in unpacked(inputs):
+        *within, last = path
+        place = data
+        try:
+            for step in within:
+                place = place[step]
+            if place[last] is not None:
+                raise KeyError(last)
+        except (LookupError, TypeError):
+            told = "".join(f"[{step!r}]" for step in path)
+            raise InvalidArgument(f"options.{INPUTS}", f"the arguments have no place for a result at {told}") from None
+        place[last] = value_of(number)
+
+
+def spliced(payload: bytes, inputs: object, result_of: Callable[[int], bytes | None]) -> bytes:
+    """The payload with results in their places, as they were stored: large ones are not read and written again."""
+    data = json.loads(payload)
+    mark = "\x00"
+    while json.dumps(mark)[1:-1].encode() in payload:  # so that nothing in it can be taken for a place
+        mark += "\x00"
+    fill_in(data, inputs, lambda number: f"{mark}{number}")
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    place = re.compile(rb'"' + re.escape(json.dumps(mark)[1:-1].encode()) + rb'(\d+)"')
+    pieces = place.split(written)
+    pieces[1::2] = [result_of(int(number)) or b"null" for number in pieces[1::2]]
+    return b"".join(pieces)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from longshore.core.lifecycle import JobStatus
+    from longshore.core.status import JobStatus
 
 
 class LongshoreError(Exception):

@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any, Self
 
 from longshore.core.dependencies import DependencyPolicy
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import Duration, Moment
-from longshore.core.names import new_id
-from longshore.core.payload import read_json
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment
+from longshore.core.validation import new_id, read_json
 
 
 class _Unnamed(str):

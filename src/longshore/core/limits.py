@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import Duration, check_duration, optional_span
-from longshore.core.numbers import check_number
+from longshore.core.times import Duration, check_duration, optional_span
+from longshore.core.validation import check_number
 
 _MICROSECOND = timedelta(microseconds=1)
 UNLIMITED = 2**62

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from longshore.core.job import Job
-from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.status import ELIGIBLE, JobStatus
 
 Vocabulary = Literal["orchestrator", "taskharbor", "bullmq"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longshore.core.errors import InvalidTransition
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import ELIGIBLE, FINAL, JobStatus
+from longshore.core.status import ELIGIBLE, FINAL, JobStatus
 from longshore.runtime.by_filter import delete_final, each, within
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.paging import pages

@@ -11,17 +11,15 @@ from typing import Any, Required, TypedDict
 
 from longshore.backends.checks import flag
 from longshore.backends.contract import Backend
-from longshore.core.backoff import Backoff, backoff_of, fixed
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.dependencies import EDGE_POLICIES, Dependencies, DependencyPolicy, dependencies_from
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import Duration, Moment
-from longshore.core.names import check_name, new_id
-from longshore.core.numbers import check_number
-from longshore.core.payload import check_json
-from longshore.core.repeat import SHOWN
+from longshore.core.repeat import SHOWN, Repeat
+from longshore.core.retry import Backoff, backoff_of, fixed
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment
+from longshore.core.validation import check_json, check_name, check_number, new_id
 
 BackoffLike = Backoff | Duration | Mapping[str, Any]
 """A wait between tries: `fixed(…)`, `exponential(…)`, seconds, or `{"type": "exponential", "delay": 2}`."""

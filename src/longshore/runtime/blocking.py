@@ -13,10 +13,11 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from longshore.backends.contract import Backend, Outcome
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, JobEvent
-from longshore.core.moments import Duration
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.times import Duration
 from longshore.runtime import background
 from longshore.runtime.adding import AddOptions, AnySpec
 from longshore.runtime.events import EventListener, place_now

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
-from longshore.core.filtering import JobFilter, check_filter
-from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.filters import JobFilter, check_filter
+from longshore.core.status import FINAL, JobStatus
 from longshore.runtime.paging import pages
 
 _AT_ONCE = 200

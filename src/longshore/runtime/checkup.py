@@ -1,4 +1,4 @@
-"""A look at a store, for whoever runs it: the findings of `core/diagnosis.py`, from the facts as they are now."""
+"""A look at a store, for whoever runs it: the findings of `core/health.py`, from the facts as they are now."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from datetime import datetime
 
 from longshore.backends.contract import TellsItsCondition, WorkerInfo
 from longshore.core.clock import machine_time
-from longshore.core.diagnosis import (
-    STARVING,
-    Finding,
-    Silent,
-    judge_clock,
-    judge_schedules,
-    judge_store,
-    judge_workers,
-)
-from longshore.core.explanation import HEARD_WITHIN, lacks, state_of_worker
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
+from longshore.core.explain import HEARD_WITHIN, lacks, state_of_worker
+from longshore.core.filters import JobFilter
+from longshore.core.health import STARVING, Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.paging import pages
 from longshore.runtime.waiting_in_vain import given_back, waiting_for_nobody

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 
 from longshore.backends.contract import Backend
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 
 AT_ONCE = 200
 """Jobs one transaction touches: a few milliseconds for which others wait."""

@@ -6,8 +6,8 @@ import dataclasses
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter, check_filter
-from longshore.core.lifecycle import JobStatus
+from longshore.core.filters import JobFilter, check_filter
+from longshore.core.status import JobStatus
 from longshore.runtime.by_filter import each
 from longshore.runtime.paging import pages
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longshore.backends.contract import Backend
-from longshore.core.dependencies import RESULTS_FROM, policy_of
+from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import Fatal, JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
+from longshore.core.flows import policy_of
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.payload import read_json
+from longshore.core.status import JobStatus
+from longshore.core.validation import read_json
 
 MOST_TAKEN = 64 * 1024 * 1024
 """Bytes of results that one job may take: they are in its worker's memory, beside those of all its other jobs."""

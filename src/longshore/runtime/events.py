@@ -16,9 +16,9 @@ from typing import Any
 from longshore.backends.contract import Backend
 from longshore.backends.cursors import comes_after
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument, LongshoreError, QueueClosed
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.core.transitions import result_detail
 from longshore.runtime import background
 from longshore.safe_logging import logger

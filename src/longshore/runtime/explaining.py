@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import JobNotFound, ScheduleNotFound
-from longshore.core.explanation import Explanation, explanation_of, no_job_but_a_schedule
+from longshore.core.explain import Explanation, explanation_of, no_job_but_a_schedule
 
 
 async def explain(backend: Backend, job_id: str) -> Explanation:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from longshore.core.errors import Fatal, LongshoreError, Snooze
-from longshore.core.payload import LONGEST_TEXT, clean_text
+from longshore.core.validation import LONGEST_TEXT, clean_text
 
 LONGEST_MESSAGE = 8 * 1024
 """Of an exception: the rest of the room is for where it came from."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import HOLDS_CAPACITY, JobStatus
+from longshore.core.status import HOLDS_CAPACITY, JobStatus
 from longshore.runtime import background
 from longshore.safe_logging import logger
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 from weakref import WeakSet
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import DEFAULT_QUEUE, Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import Duration, Moment
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment
 from longshore.runtime import adding, dead_letters, listing
 from longshore.runtime.adding import AddOptions, AnySpec, BackoffLike
 from longshore.runtime.events import EventListener, Follower, check_event, place_now

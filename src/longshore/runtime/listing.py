@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import Duration, check_duration
-from longshore.core.numbers import SMALLEST, check_number
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.times import Duration, check_duration
+from longshore.core.validation import SMALLEST, check_number
 from longshore.core.vocabulary import statuses_for, word_for
 from longshore.runtime.paging import pages
 

@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from longshore.core.payload import printable
-from longshore.core.token import without_secrets
+from longshore.core.tokens import without_secrets
+from longshore.core.validation import printable
 from longshore.runtime.running_job import job_of_the_caller
 
 LogFormat = Literal["text", "json"]

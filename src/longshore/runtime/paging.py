@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from longshore.backends.contract import Backend, Page
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 
 _FIRST = 16

@@ -19,12 +19,12 @@ from longshore.backends.contract import (
     WorkerInfo,
 )
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
-from longshore.core.explanation import Explanation
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import Explanation
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Limits, Rate
-from longshore.core.moments import Duration, Moment
+from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment
 from longshore.runtime import by_filter
 from longshore.runtime.dock import dock_of
 from longshore.runtime.events import Follower

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Literal
 
-from longshore.core.backoff import Backoff, backoff_of
 from longshore.core.job import Job
-from longshore.core.policy import Decision, Ending, StrategyAnswer, decide
+from longshore.core.retry import Backoff, Decision, Ending, StrategyAnswer, backoff_of, decide
 from longshore.runtime.failures import is_a
 from longshore.safe_logging import logger
 

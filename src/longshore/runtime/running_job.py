@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, overload
 from longshore.backends.contract import Backend
 from longshore.core.errors import LeaseLost, LongshoreError
 from longshore.core.job import Job
-from longshore.core.payload import check_json
+from longshore.core.validation import check_json
 from longshore.errors import JobInterrupted
 from longshore.runtime import background
 from longshore.runtime.dependency_results import results_of

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from longshore.backends.contract import Backend, Outcome, completed
 from longshore.core.errors import Fatal, InvalidArgument, Snooze
 from longshore.core.job import Job
-from longshore.core.moments import Moment, check_moment
-from longshore.core.payload import check_json, clean_text
-from longshore.core.policy import Ending
+from longshore.core.retry import Ending
+from longshore.core.times import Moment, check_moment
+from longshore.core.validation import check_json, clean_text
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.failures import ProcessDied, describe
 from longshore.runtime.retries import Strategy, what_follows

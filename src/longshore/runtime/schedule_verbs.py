@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat, Schedule, next_times
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.moments import to_micros
-from longshore.core.numbers import check_number
-from longshore.core.schedule import preview
+from longshore.core.repeat import Repeat, next_times
+from longshore.core.schedule import Schedule, preview
+from longshore.core.times import to_micros
+from longshore.core.validation import check_number
 from longshore.runtime.queue_verbs import QueueVerbs
 
 MOST_PREVIEWED = 1_000

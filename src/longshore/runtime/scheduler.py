@@ -10,8 +10,8 @@ from typing import Self
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, QueueClosed
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import new_id
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import new_id
 from longshore.runtime import chores
 from longshore.runtime.chores import Chore
 from longshore.runtime.failures import describe

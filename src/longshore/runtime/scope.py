@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
-from longshore.core.filtering import JobFilter, check_filter
+from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import DEFAULT_QUEUE, Job
-from longshore.core.names import check_name, check_names
+from longshore.core.schedule import Schedule
+from longshore.core.validation import check_name, check_names
 
 _LOOKED_UP_AT_ONCE = 1_000
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from longshore.core.moments import Duration
+from longshore.core.times import Duration
 from longshore.safe_logging import logger
 
 STOP_GRACE = 30.0

@@ -12,12 +12,11 @@ from typing import ParamSpec, Self, TypeVar
 from longshore.backends.checks import flag
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
 from longshore.core.errors import BackendUnavailable, CursorExpired, LongshoreError, QueueClosed
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_name, check_tags
-from longshore.core.numbers import check_number
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_name, check_number, check_tags
 from longshore.runtime import background
 from longshore.runtime.alarm import Alarm
 from longshore.runtime.dock import Dock

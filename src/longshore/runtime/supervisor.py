@@ -15,8 +15,8 @@ from typing import Any
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_number
 from longshore.runtime.executors.target import Target, refuse_while_importing
 from longshore.runtime.failures import how_it_ended
 from longshore.runtime.signals import STOP_GRACE, StopSignals

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from longshore.backends.contract import Backend
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.holding import Holding
 from longshore.runtime.turn_sizes import LARGEST_TURN
 

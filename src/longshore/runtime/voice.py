@@ -15,7 +15,7 @@ from time import monotonic
 from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.job import DEFAULT_QUEUE, Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.runs import Run
 from longshore.safe_logging import logger

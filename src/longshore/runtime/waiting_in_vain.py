@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from longshore.core.diagnosis import STARVING, Finding
 from longshore.core.errors import JobNotFound
-from longshore.core.explanation import NO_TASK_NAMED, Reason, ReasonKind
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import NO_TASK_NAMED, Reason, ReasonKind
+from longshore.core.filters import JobFilter
+from longshore.core.health import STARVING, Finding
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.paging import pages
 

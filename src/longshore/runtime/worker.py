@@ -11,9 +11,8 @@ from contextvars import Context
 from typing import Self
 
 from longshore.core.errors import InvalidArgument, QueueClosed
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_name, check_tags, new_id
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_name, check_number, check_tags, new_id
 from longshore.runtime.executors.contract import CANCEL_GRACE
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.retries import Strategy

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import check_names
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_names
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor

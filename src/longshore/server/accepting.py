@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longshore.backends.contract import Backend
-from longshore.core.acting import acting, actor
+from longshore.core.actor import acting, actor
 from longshore.core.errors import (
     BackendUnavailable,
     DuplicateJob,
@@ -24,8 +24,8 @@ from longshore.core.errors import (
     KeyReused,
 )
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import record_of
+from longshore.core.job_record import record_of
+from longshore.core.status import JobStatus
 
 _TURNS = 2
 """Turns under way at once: the second step of one and the first step of the next share a commit."""

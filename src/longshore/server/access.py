@@ -14,17 +14,15 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from longshore.backends.remote.protocol import ACTOR_SAID
-from longshore.core.acting import acting
-from longshore.core.errors import InvalidArgument, JobNotFound, LongshoreError
+from longshore.core.actor import acting
+from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, Unauthenticated
 from longshore.core.job import Job
-from longshore.core.names import check_name
-from longshore.core.token import EVERYTHING as EVERYTHING
-from longshore.core.token import NOBODY
-from longshore.core.token import Scope as Scope
+from longshore.core.tokens import EVERYTHING, NOBODY, Scope
+from longshore.core.validation import check_name
 from longshore.server.bodies import StrictRequest
 from longshore.server.origins import SAFE, check_media_type, check_origin
 from longshore.server.parameters import check_parameters, parameters_of
-from longshore.server.refusals import Forbidden, TooMany, Unauthenticated
+from longshore.server.refusals import TooMany
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

@@ -18,6 +18,7 @@ except ImportError as error:
 import longshore
 from longshore.app.harbor import Harbor
 from longshore.backends.contract import Backend
+from longshore.core.errors import Unauthenticated
 from longshore.server import problems
 from longshore.server.access import Gate, GuardedRoute, OpenGate
 from longshore.server.description import DESCRIPTION, described
@@ -26,7 +27,6 @@ from longshore.server.hosts import Hosts
 from longshore.server.metering import BodyMemory
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
-from longshore.server.refusals import Unauthenticated
 from longshore.server.routes import (
     audit,
     bulk,

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import Request
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.patience import LARGE, read_patiently
-from longshore.core.payload import read_json
+from longshore.core.incremental_json import LARGE, read_patiently
+from longshore.core.validation import read_json
 from longshore.server.beside import beside_the_loop
 from longshore.server.refusals import NotJson
 

@@ -8,7 +8,7 @@ from time import monotonic
 from longshore.backends.bell import Bell
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.safe_logging import logger
 
 _PATIENCE = 60.0

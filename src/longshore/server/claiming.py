@@ -13,7 +13,7 @@ from longshore.backends.contract import SettleReport
 from longshore.backends.remote.protocol import DEQUEUE_JOBS, SETTLE_AND_DEQUEUE
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
-from longshore.core.names import check_names
+from longshore.core.validation import check_names
 from longshore.server.access import Caller
 from longshore.server.platform import Platform
 from longshore.server.racing import first_of

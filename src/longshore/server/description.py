@@ -9,7 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import JSONResponse
 
 from longshore.backends.remote.records import SCHEMAS
-from longshore.server.access import Scope, needs
+from longshore.core.tokens import Scope
+from longshore.server.access import needs
 from longshore.server.models.problems import Problem, refusals
 from longshore.server.names_in_paths import root_of
 

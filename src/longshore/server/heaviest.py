@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from longshore.core.job import Job
-from longshore.core.payload import LARGEST_PAYLOAD
+from longshore.core.validation import LARGEST_PAYLOAD
 from longshore.server.portions import Look, weight_of
 
 T = TypeVar("T")

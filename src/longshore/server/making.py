@@ -6,9 +6,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from longshore.core.job import Job
-from longshore.core.names import check_name, new_id
-from longshore.core.payload import compact, written_json
-from longshore.core.record import REQUEST, Likeness
+from longshore.core.job_record import REQUEST, Likeness
+from longshore.core.validation import check_name, compact, new_id, written_json
 from longshore.runtime.adding import job_from
 from longshore.server.models.new_jobs import NewJob
 

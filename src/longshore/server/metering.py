@@ -9,8 +9,8 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.patience import LARGE
-from longshore.core.payload import DEEPEST
+from longshore.core.incremental_json import LARGE
+from longshore.core.validation import DEEPEST
 from longshore.server.refusals import Overloaded, TooLarge
 
 MOST_LEVELS = 2 * DEEPEST

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 from prometheus_client import Counter as Counted
 
 from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
-from longshore.core.explanation import HEARD_WITHIN
+from longshore.core.explain import HEARD_WITHIN
 from longshore.core.job import JobEvent
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import from_micros
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.times import from_micros
 from longshore.core.transitions import LEASE_RAN_OUT
 from longshore.server.newest import Newest
 

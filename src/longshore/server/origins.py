@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from longshore.server.refusals import Forbidden, WrongMediaType
+from longshore.core.errors import Forbidden
+from longshore.server.refusals import WrongMediaType
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""

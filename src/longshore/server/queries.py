@@ -8,10 +8,9 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
-from longshore.core.names import MOST_TAGS
-from longshore.core.payload import read_json
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
+from longshore.core.validation import MOST_TAGS, read_json
 from longshore.server.access import Caller
 from longshore.server.models.fields import Moment, Name, Names, Tags
 

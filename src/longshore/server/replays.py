@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from longshore.backends.remote.protocol import REMEMBERED
-from longshore.core.errors import LongshoreError
-from longshore.server.refusals import KeyReused
+from longshore.core.errors import KeyReused, LongshoreError
 
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024

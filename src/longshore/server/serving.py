@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import SECOND, Duration, check_duration
+from longshore.core.times import SECOND, Duration, check_duration
 from longshore.server.access import Gate
 from longshore.server.connection import REPEATED, BoundedProtocol, Shared
 from longshore.server.platform import Platform

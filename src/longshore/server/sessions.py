@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 
-from longshore.core.moments import from_micros, to_micros
+from longshore.core.times import from_micros, to_micros
 from longshore.server.newest import Newest
 
 LASTS = timedelta(hours=12)

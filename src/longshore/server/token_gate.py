@@ -14,15 +14,14 @@ from fastapi import Request
 
 from longshore.backends.contract import Backend
 from longshore.backends.tokens import Found, KeepsTokens
-from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.core.token import Token, id_in
+from longshore.core.errors import InvalidArgument, LongshoreError, Unauthenticated
+from longshore.core.tokens import Scope, Token, id_in
 from longshore.safe_logging import logger
-from longshore.server.access import Caller, Scope
+from longshore.server.access import Caller
 from longshore.server.failures import Failures
 from longshore.server.names_in_paths import root_of
 from longshore.server.newest import Newest
 from longshore.server.origins import SAFE, check_origin
-from longshore.server.refusals import Unauthenticated
 from longshore.server.sessions import Sessions, cookie_name
 
 FRESH = 0.5

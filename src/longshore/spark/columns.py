@@ -22,9 +22,8 @@ from pyspark.sql.types import (
 
 from longshore.backends.staging import text_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import new_id
-from longshore.core.payload import check_json
-from longshore.core.record import Record, record_of
+from longshore.core.job_record import Record, record_of
+from longshore.core.validation import check_json, new_id
 from longshore.runtime.adding import job_from
 
 Check = Callable[[DataType], bool]

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from longshore.backends.bulk import COLUMNS, Condition, Kind, Operator
-from longshore.core.moments import to_micros
+from longshore.core.times import to_micros
 
 _COMPARED: dict[type[Filter], Operator] = {
     EqualTo: "=",

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from longshore.backends.bulk import COLUMNS, BulkReader, ReadsInBulk
 from longshore.backends.contract import Backend
 from longshore.backends.opening import connect
-from longshore.core.addresses import shown_address
 from longshore.core.errors import InvalidArgument
+from longshore.core.validation import shown_address
 
 R = TypeVar("R")
 

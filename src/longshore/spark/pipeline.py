@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from longshore.backends.view import LogEnds
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import from_micros
+from longshore.core.times import from_micros
 from longshore.spark.lake import checks
 from longshore.spark.lake.bronze import Landing, Receipt, receipts_after
 from longshore.spark.lake.draft import Draft

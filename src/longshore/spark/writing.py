@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from longshore.backends.staging import RunReport, StagesJobs
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import check_name, new_id
+from longshore.core.validation import check_name, new_id
 from longshore.spark.columns import RowsAsTexts, check_columns
 from longshore.spark.options import Address, answer
 

@@ -36,13 +36,13 @@ from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.claiming import Claim, dequeue_jobs
 from longshore.backends.verbs.settlement import update_job_status
 from longshore.backends.view import View
-from longshore.core.acting import on_behalf
+from longshore.core.actor import on_behalf
 from longshore.core.clock import Clock
-from longshore.core.condition import Condition
 from longshore.core.errors import LongshoreError
+from longshore.core.health import Condition
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, check_duration
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, check_duration
+from longshore.core.validation import check_number
 from longshore.safe_logging import logger
 
 P = ParamSpec("P")

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from longshore.backends.postgres.session import OwnSession
 from longshore.backends.statements import Statements
-from longshore.core.condition import Condition, Rows
-from longshore.core.moments import from_micros
+from longshore.core.health import Condition, Rows
+from longshore.core.times import from_micros
 
 _THEIRS = "another session, which this user may not look at"
 

@@ -15,7 +15,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
-from longshore.core.numbers import USED_UP
+from longshore.core.validation import USED_UP
 
 OLDEST_SERVER = 130_000
 

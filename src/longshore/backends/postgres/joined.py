@@ -18,7 +18,7 @@ from longshore.backends.view import View
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument
 from longshore.core.job import Job
-from longshore.core.moments import to_micros
+from longshore.core.times import to_micros
 
 R = TypeVar("R")
 

@@ -19,7 +19,7 @@ from longshore.backends.sql.moving import SQLHouse
 from longshore.backends.statements import Statements
 from longshore.core.clock import Clock
 from longshore.core.errors import MoveRefused
-from longshore.core.moments import to_micros
+from longshore.core.times import to_micros
 
 _PATIENCE = 3600.0
 """Seconds for one statement: a block of the largest payloads takes many minutes on a slow line."""

@@ -24,7 +24,7 @@ from longshore.backends.statements import Statements
 from longshore.backends.view import View
 from longshore.core.clock import Clock
 from longshore.core.errors import BackendUnavailable
-from longshore.core.moments import to_micros
+from longshore.core.times import to_micros
 
 R = TypeVar("R")
 

@@ -12,7 +12,7 @@ from longshore.backends.migrations import Migration, load_migrations, refuse_new
 from longshore.backends.postgres.connecting import OLDEST_SERVER, Connection, Server
 from longshore.backends.postgres.queue_locks import lock_number
 from longshore.core.errors import BackendUnavailable, InvalidArgument
-from longshore.core.names import check_name
+from longshore.core.validation import check_name
 
 MIGRATIONS = load_migrations("longshore.backends.postgres.migrations")
 

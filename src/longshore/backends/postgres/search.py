@@ -9,8 +9,8 @@ from longshore.backends.postgres.session import Session
 from longshore.backends.sql.columns import Row
 from longshore.backends.statements import Statements
 from longshore.backends.view import Search
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import to_micros
+from longshore.core.status import JobStatus
+from longshore.core.times import to_micros
 
 _READ_AT_ONCE = 500
 

@@ -16,12 +16,12 @@ from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_
 from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, keys_by_queue
 from longshore.backends.view import View
-from longshore.core.acting import actor
-from longshore.core.change import Change, EventRow, belongings
-from longshore.core.cron import Schedule
+from longshore.core.actor import actor
 from longshore.core.errors import DuplicateJob
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record, Tombstone
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, EventRow, belongings
 
 _WORTH_A_COPY = 50
 """So many rows are sent by COPY; fewer cost less as single statements."""

@@ -13,8 +13,8 @@ from longshore.backends.statements import Statements
 from longshore.backends.transaction import KeyState
 from longshore.backends.view import LogEnds, Search
 from longshore.core.clock import Clock
-from longshore.core.moments import to_micros
-from longshore.core.record import Record, Tombstone
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.times import to_micros
 
 _N_BITS = 63
 _QUESTIONS = 10

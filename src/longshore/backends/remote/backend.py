@@ -24,15 +24,15 @@ from longshore.backends.remote.asking import Asking, Written
 from longshore.backends.remote.calls import AnswerLost
 from longshore.backends.remote.portions import in_pieces, sorted_out, with_refusals
 from longshore.backends.remote.repeating import are_those_sent, doubtful, recognised, was_settled
-from longshore.core.cron import Schedule
 from longshore.core.errors import DuplicateJob, Forbidden, InvalidArgument, JobNotInflight, LongshoreError
-from longshore.core.facts import Facts
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import Facts
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate
-from longshore.core.moments import SECOND, Duration, Moment, check_duration
-from longshore.core.numbers import check_number
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import SECOND, Duration, Moment, check_duration
+from longshore.core.validation import check_number
 
 
 class RemoteBackend(Asking):

@@ -18,9 +18,9 @@ from urllib.parse import quote
 from longshore.backends.remote.connections import Connections, Lost, NotSent, Response
 from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
 from longshore.backends.remote.protocol import ACTOR_SAID, ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
-from longshore.core.acting import actor
+from longshore.core.actor import actor
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 
 R = TypeVar("R")
 

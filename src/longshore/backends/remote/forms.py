@@ -12,11 +12,23 @@ from typing import Any, Generic, TypeVar
 
 from longshore.backends import checks
 from longshore.core.errors import InvalidArgument
-from longshore.core.lifecycle import JobStatus, check_status
-from longshore.core.moments import LATEST, SECOND, check_datetime, check_duration, from_micros
-from longshore.core.names import LONGEST_NAME, MOST_NAMES, MOST_TAGS, check_name, check_names, check_tags
-from longshore.core.numbers import LARGEST, check_number
-from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.core.status import JobStatus
+from longshore.core.times import LATEST, SECOND, check_datetime, check_duration, from_micros
+from longshore.core.validation import (
+    LARGEST,
+    LARGEST_NOTE,
+    LONGEST_NAME,
+    MOST_NAMES,
+    MOST_TAGS,
+    check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_status,
+    check_tags,
+    clean_text,
+    pack,
+)
 
 T = TypeVar("T")
 

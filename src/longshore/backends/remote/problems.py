@@ -7,7 +7,7 @@ from typing import Any
 
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 PREFIX = "urn:longshore:"
 

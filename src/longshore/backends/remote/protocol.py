@@ -45,7 +45,7 @@ from longshore.backends.remote.forms import (
     optional,
 )
 from longshore.core.limits import check_limit
-from longshore.core.names import LONGEST_NAME, check_name
+from longshore.core.validation import LONGEST_NAME, check_name
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from longshore.backends.contract import Outcome, SettleReport
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import JobNotInflight
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import TABLE, JobStatus, Verb
+from longshore.core.status import TABLE, JobStatus, Verb
 
 
 def _targets(*verbs: Verb) -> frozenset[JobStatus]:

@@ -11,11 +11,11 @@ from typing import cast
 from longshore.backends.sql.columns import Moves, Row
 from longshore.backends.transaction import KeyState, QueueState
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
+from longshore.core.job_record import JobInTheMaking
 from longshore.core.limits import window_of
-from longshore.core.moments import from_micros, optional_moment, optional_span
-from longshore.core.payload import unpack
-from longshore.core.record import JobInTheMaking
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros, optional_moment, optional_span
+from longshore.core.validation import unpack
 
 CLAIM_COLUMNS = ["place" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
 """The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the place."""

@@ -9,10 +9,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from longshore.backends.transaction import KeyState, QueueState
-from longshore.core.change import Change, EventRow
-from longshore.core.lifecycle import ELIGIBLE, JobStatus
+from longshore.core.job_record import Record, Tombstone
 from longshore.core.limits import Window, rate_of, window_of
-from longshore.core.record import Record, Tombstone
+from longshore.core.status import ELIGIBLE, JobStatus
+from longshore.core.transitions import Change, EventRow
 
 Row = tuple[Any, ...]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from longshore.backends.sql.columns import Row
 from longshore.backends.statements import Statements
-from longshore.core.moments import from_micros, optional_moment, to_micros
-from longshore.core.token import Scope, Token
+from longshore.core.times import from_micros, optional_moment, to_micros
+from longshore.core.tokens import Scope, Token
 
 
 class SQLTokenView:

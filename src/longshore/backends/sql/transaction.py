@@ -14,11 +14,11 @@ from longshore.backends.sql.staging import SQLStaging
 from longshore.backends.sql.tokens import SQLTokens
 from longshore.backends.sql.view import SQLView
 from longshore.backends.transaction import KEEP_WORKERS, KEY_TTL, Edge
-from longshore.core.change import Change, EventRow
-from longshore.core.cron import Schedule
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import from_micros
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros
+from longshore.core.transitions import Change, EventRow
 
 _WALKED_AT_ONCE = 10_000
 """Events one transaction walks over when it prunes: the other queues' have to be passed, too."""

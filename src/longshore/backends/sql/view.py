@@ -14,15 +14,15 @@ from longshore.backends.sql.tokens import SQLTokenView
 from longshore.backends.statements import Statements
 from longshore.backends.transaction import Edge, KeyState, QueueState
 from longshore.backends.view import LogEnds, Search, Tally
-from longshore.core.change import EventRow
 from longshore.core.clock import ClockStep
-from longshore.core.cron import Schedule
-from longshore.core.facts import Holder
-from longshore.core.filtering import matches_data
+from longshore.core.explain import Holder
+from longshore.core.filters import matches_data
 from longshore.core.job import LogEntry
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.core.moments import from_micros, optional_moment
-from longshore.core.record import Record, Tombstone
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.schedule import Schedule
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.times import from_micros, optional_moment
+from longshore.core.transitions import EventRow
 
 BEFORE_ALL = -(2**63)
 """Before every priority and every place there is."""

@@ -40,12 +40,12 @@ from longshore.backends.sqlite.writer import Writer
 from longshore.backends.transaction import Transaction
 from longshore.backends.view import View
 from longshore.core import clock as clocks
-from longshore.core.acting import on_behalf
+from longshore.core.actor import on_behalf
 from longshore.core.clock import Clock, Reading, SteadyClock, micros_of, read_machine
-from longshore.core.condition import Condition
 from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.health import Condition
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, check_duration
+from longshore.core.times import SECOND, check_duration
 from longshore.safe_logging import logger
 
 P = ParamSpec("P")

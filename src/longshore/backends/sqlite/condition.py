@@ -11,8 +11,8 @@ from longshore.backends.sqlite.file_system import file_system_under, risk_of
 from longshore.backends.sqlite.files import beside, permissions_of_others
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import step_of_row
-from longshore.core.condition import Condition
-from longshore.core.moments import SECOND, from_micros
+from longshore.core.health import Condition
+from longshore.core.times import SECOND, from_micros
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
 """As SQLite numbers them."""

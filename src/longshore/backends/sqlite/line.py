@@ -17,7 +17,7 @@ from longshore.backends.sqlite.statements import SQL
 from longshore.backends.sqlite.view import SQLiteView
 from longshore.backends.transaction import InLine, KeyState, QueueState
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 _LEAST_PASSED = 20
 """Jobs of other types that even the smallest claim skips before it uses the index of types."""

@@ -10,8 +10,8 @@ import apsw
 
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.view import Search
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import to_micros
+from longshore.core.status import JobStatus
+from longshore.core.times import to_micros
 
 _LISTED = "IN (SELECT value FROM json_each(?))"
 _READ_AT_ONCE = 500

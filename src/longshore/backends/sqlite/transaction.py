@@ -24,13 +24,13 @@ from longshore.backends.sql.transaction import ChangedUnderneath
 from longshore.backends.sqlite.line import SQLiteLine
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, keys_by_queue
-from longshore.core.acting import actor
-from longshore.core.change import Change, EventRow
+from longshore.core.actor import actor
 from longshore.core.clock import Reading, SteadyClock
 from longshore.core.errors import BackendUnavailable, DuplicateJob
-from longshore.core.lifecycle import ELIGIBLE, JobStatus
-from longshore.core.numbers import LAST_NUMBER, USED_UP
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.status import ELIGIBLE, JobStatus
+from longshore.core.transitions import Change, EventRow
+from longshore.core.validation import LAST_NUMBER, USED_UP
 
 _ACCEPTED = Moves(["uid", "queue", "status", "retry_count", "place", "tags"])
 """The columns of `jobs_to_accept`."""

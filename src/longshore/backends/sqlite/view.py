@@ -15,9 +15,9 @@ from longshore.backends.sqlite.search import found
 from longshore.backends.sqlite.statements import SQL
 from longshore.backends.view import LogEnds, Search
 from longshore.core.clock import ClockStep
-from longshore.core.lifecycle import ELIGIBLE
-from longshore.core.moments import from_micros
-from longshore.core.record import Record, Tombstone
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.status import ELIGIBLE
+from longshore.core.times import from_micros
 
 
 def step_of_row(row: Row) -> ClockStep:

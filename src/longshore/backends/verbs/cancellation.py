@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
-from longshore.core.change import Change
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change
 
 
 def targets(

@@ -13,13 +13,13 @@ from longshore.backends.transaction import InLine, KeyState, QueueState, Transac
 from longshore.backends.verbs.keys import refill
 from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
-from longshore.core.change import Change, check_lease
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
+from longshore.core.job_record import Record, job_of
 from longshore.core.limits import window_of
-from longshore.core.moments import check_moment, optional_moment
-from longshore.core.record import Record, job_of
+from longshore.core.status import JobStatus
+from longshore.core.times import check_moment, optional_moment
+from longshore.core.transitions import Change, check_lease
 
 MOST_PASSED = 5_000
 """Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long

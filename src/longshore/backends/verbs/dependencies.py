@@ -8,12 +8,12 @@ from functools import cache, partial
 
 from longshore.backends.transaction import Edge, Transaction
 from longshore.core import transitions
-from longshore.core.change import Change
 from longshore.core.dependencies import edge_policies
 from longshore.core.errors import InvalidArgument
-from longshore.core.flow import find_cycle, never_ready
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
+from longshore.core.flows import find_cycle, never_ready
+from longshore.core.job_record import Record
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change
 
 
 def edge_state(status: JobStatus | None, policy: str) -> str:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from longshore.backends.transaction import KeyState, QueueState, Transaction
-from longshore.core.change import Change
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY
+from longshore.core.transitions import Change
 
 
 def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:

@@ -6,10 +6,10 @@ import json
 
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.writing import change_of
-from longshore.core.change import Change, check_lease
 from longshore.core.errors import JobNotInflight
 from longshore.core.job import Lease
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, check_lease
 
 _SHOWN = 500
 """Characters of progress or a log line that go into the event; the job keeps them whole."""

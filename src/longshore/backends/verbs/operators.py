@@ -8,10 +8,10 @@ from longshore.backends.contract import UNCHANGED, Unchanged
 from longshore.backends.transaction import QueueState, Transaction
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
-from longshore.core.acting import actor
-from longshore.core.change import note
+from longshore.core.actor import actor
 from longshore.core.limits import Rate, Window
-from longshore.core.moments import SECOND
+from longshore.core.times import SECOND
+from longshore.core.transitions import note
 
 
 def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from longshore.backends.transaction import Transaction
-from longshore.core.change import Change
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
-from longshore.core.removal import kept_after
+from longshore.core.job_record import Record, kept_after
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change
 
 MOST_REMOVED = 1_000
 """Of the jobs that a finished one leaves behind it, so many go in its own transaction and the rest with the next."""

@@ -8,14 +8,13 @@ from typing import NamedTuple
 from longshore.backends.transaction import Transaction
 from longshore.backends.verbs.submission import store_records
 from longshore.core import schedule as plans
-from longshore.core.acting import actor
-from longshore.core.change import note
+from longshore.core.actor import actor
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.job import Job
-from longshore.core.missed_runs import MOST_MADE_UP
-from longshore.core.moments import EARLIEST, SECOND
-from longshore.core.record import Record, job_of, record_of
-from longshore.core.schedule import Schedule, check_schedule
+from longshore.core.job_record import Record, job_of, record_of
+from longshore.core.schedule import MOST_MADE_UP, Schedule, check_schedule
+from longshore.core.times import EARLIEST, SECOND
+from longshore.core.transitions import note
 
 JOBS_AT_ONCE = 500
 """Jobs that one pass makes, some 50 milliseconds for which others wait; schedules left over are due in the next one."""

@@ -14,12 +14,12 @@ from longshore.backends.verbs.dependencies import changes_that_follow
 from longshore.backends.verbs.keys import give_room_back
 from longshore.backends.verbs.writing import change_of, write
 from longshore.core import transitions
-from longshore.core.change import Change, check_lease
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.job import Lease
-from longshore.core.lifecycle import JobStatus, Verb
 from longshore.core.limits import room_under
-from longshore.core.moments import Moment, check_moment
+from longshore.core.status import JobStatus, Verb
+from longshore.core.times import Moment, check_moment
+from longshore.core.transitions import Change, check_lease
 
 S = JobStatus
 

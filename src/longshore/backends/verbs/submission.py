@@ -9,13 +9,12 @@ from longshore.backends.transaction import KEY_TTL, Transaction
 from longshore.backends.verbs.dependencies import edge_state, edges_for
 from longshore.backends.verbs.writing import write
 from longshore.core import transitions
-from longshore.core.change import Change, EventRow
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound, KeyReused
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.numbers import LAST_NUMBER, USED_UP
-from longshore.core.record import REQUEST, Record, Tombstone, job_of, record_of
-from longshore.core.repeats import is_repeat
+from longshore.core.job_record import REQUEST, Record, Tombstone, is_repeat, job_of, record_of
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, EventRow
+from longshore.core.validation import LAST_NUMBER, USED_UP
 
 
 def enqueue_job(tx: Transaction, job: Job) -> str:

@@ -11,11 +11,11 @@ from longshore.backends.verbs.dependencies import recheck_unsure_edges
 from longshore.backends.verbs.removal import remove
 from longshore.backends.verbs.writing import expired, write
 from longshore.core import transitions
-from longshore.core.change import Change
 from longshore.core.errors import InvalidTransition
 from longshore.core.job import Job
-from longshore.core.lifecycle import FINAL, JobStatus, Verb
-from longshore.core.record import Record, copy_of, job_of
+from longshore.core.job_record import Record, copy_of, job_of
+from longshore.core.status import FINAL, JobStatus, Verb
+from longshore.core.transitions import Change
 
 _FINISHED = FINAL - {JobStatus.DEAD}
 

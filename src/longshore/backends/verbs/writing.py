@@ -11,10 +11,10 @@ from longshore.backends.verbs.dependencies import changes_that_follow
 from longshore.backends.verbs.keys import account_for_keys
 from longshore.backends.verbs.removal import remove_as_they_wished
 from longshore.core import transitions
-from longshore.core.change import Change
 from longshore.core.errors import JobNotFound
-from longshore.core.lifecycle import JobStatus
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change
 
 
 def write(tx: Transaction, changes: Sequence[Change]) -> Freed:

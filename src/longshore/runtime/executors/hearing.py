@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from longshore.core.errors import Fatal, Snooze
-from longshore.core.payload import unpack
+from longshore.core.validation import unpack
 from longshore.runtime.executors.wire import run_name, told_refusal
 from longshore.runtime.failures import ProcessDied, RemoteFailure
 from longshore.runtime.running_job import RunningJob

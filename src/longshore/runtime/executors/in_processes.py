@@ -10,8 +10,8 @@ from typing import Any
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job import Job
-from longshore.core.moments import Duration, check_duration
-from longshore.core.numbers import check_number
+from longshore.core.times import Duration, check_duration
+from longshore.core.validation import check_number
 from longshore.runtime.executors.child_process import ChildProcess, NeverReady
 from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
 from longshore.runtime.executors.target import Target

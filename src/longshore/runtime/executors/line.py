@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO, cast
 
 from longshore.core.job import Job
-from longshore.core.payload import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.core.validation import LARGEST_NOTE, check_json, clean_text, pack
 from longshore.runtime.executors.wire import frame, refusal_from, run_name
 from longshore.runtime.running_job import Results, Written
 

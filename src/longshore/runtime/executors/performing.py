@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from longshore.core.errors import Fatal, Snooze
-from longshore.core.payload import check_json, clean_text
+from longshore.core.validation import check_json, clean_text
 from longshore.runtime.executors.wire import Frame
 from longshore.runtime.failures import ProcessDied, describe, type_names
 from longshore.runtime.running_job import RunningJob, running

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job, Lease
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import from_micros, to_micros
-from longshore.core.payload import LARGEST_PAYLOAD
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros, to_micros
+from longshore.core.validation import LARGEST_PAYLOAD
 from longshore.runtime.failures import describe
 
 Frame = tuple[dict[str, Any], bytes]

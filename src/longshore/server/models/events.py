@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from longshore.core.job import JobEvent
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import from_micros
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros
 from longshore.server.models.jobs import view as job_view
 
 

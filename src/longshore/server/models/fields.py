@@ -21,9 +21,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import LATEST, SECOND, check_duration
-from longshore.core.names import LONGEST_NAME, check_name, check_names, check_tags
-from longshore.core.numbers import LARGEST, SMALLEST, check_number
+from longshore.core.times import LATEST, SECOND, check_duration
+from longshore.core.validation import LARGEST, LONGEST_NAME, SMALLEST, check_name, check_names, check_number, check_tags
 
 _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from longshore.backends.contract import WorkerInfo
-from longshore.core.explanation import state_of_worker
+from longshore.core.explain import state_of_worker
 from longshore.core.job import JobStats
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 
 class WorkerView(BaseModel):

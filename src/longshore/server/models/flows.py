@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from longshore.core.flow_progress import FlowStatus
-from longshore.core.lifecycle import JobStatus
+from longshore.core.flows import FlowStatus
+from longshore.core.status import JobStatus
 
 
 class StepView(BaseModel):

@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 
 from longshore.core.dependencies import RESULTS_FROM, DependencyPolicy
 from longshore.core.errors import InvalidArgument
-from longshore.core.explanation import ReasonKind
+from longshore.core.explain import ReasonKind
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.payload import read_json
-from longshore.core.record import REQUEST
+from longshore.core.job_record import REQUEST
+from longshore.core.status import JobStatus
+from longshore.core.validation import read_json
 from longshore.core.vocabulary import word_for_job
 from longshore.server.models.encoding import base64_text
 

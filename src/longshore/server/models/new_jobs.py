@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 
-from longshore.core.backoff import check_jitter
-from longshore.core.lifecycle import JobStatus
-from longshore.core.names import MOST_NAMES, MOST_TAGS
+from longshore.core.retry import check_jitter
+from longshore.core.status import JobStatus
+from longshore.core.validation import MOST_NAMES, MOST_TAGS
 from longshore.server.models.fields import (
     Count,
     Kept,

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from longshore.core.cron import Repeat, Schedule
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.server.models.fields import Limit, Moment, Name, Seconds
 from longshore.server.models.jobs import JobView, view
 from longshore.server.models.new_jobs import JobSettings

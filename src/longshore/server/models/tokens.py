@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from longshore.core.token import Token
+from longshore.core.tokens import Token
 from longshore.server.models.fields import Name, Names, SomeSeconds
 
 ScopeName = Literal["read", "submit", "work", "admin"]

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from longshore.backends.contract import QueueInfo, WorkerInfo
-from longshore.core.explanation import state_of_worker
+from longshore.core.explain import state_of_worker
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 _SHOWN_ERROR = 200
 _SHOWN_WORKERS = 50

@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from longshore.core.job import JobEvent
-from longshore.core.names import check_name
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.core.validation import check_name
+from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.log_pages import page_of_log
 from longshore.server.models.events import EventPage
 from longshore.server.models.fields import Name

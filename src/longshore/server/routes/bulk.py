@@ -8,9 +8,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
 from longshore.runtime.acts import act_on_all
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.models.jobs import JobPage
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here

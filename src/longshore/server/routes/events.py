@@ -8,9 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import check_name
+from longshore.core.tokens import Scope
+from longshore.core.validation import check_name
 from longshore.runtime.events import EVERY, check_event
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.live import MEDIA_TYPE, EventStream
 from longshore.server.log_pages import page_of_log
 from longshore.server.models.events import EventPage

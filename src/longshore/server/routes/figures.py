@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.models.fields import Name
 from longshore.server.models.figures import StatsView, WorkerList, stats_view, worker_view
 from longshore.server.models.problems import refusals

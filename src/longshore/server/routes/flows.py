@@ -7,10 +7,10 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
 from longshore.app.flow_office import no_such_flow
-from longshore.core.flow_drawing import drawing
-from longshore.core.flow_progress import status_of_flow
+from longshore.core.flows import drawing, status_of_flow
 from longshore.core.job import Job
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.flows import FlowView, flow_view
 from longshore.server.models.problems import refusals
 from longshore.server.names_in_paths import FlowId

@@ -9,12 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
 from longshore.backends.contract import Page
-from longshore.core.explanation import explanation_of
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import explanation_of
+from longshore.core.filters import JobFilter
+from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.core.patience import LARGE
+from longshore.core.tokens import Scope
 from longshore.runtime.acts import cancel_one, delete_one
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.beside import beside_the_loop
 from longshore.server.models.jobs import (
     ExplanationView,

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from longshore.core.errors import LongshoreError
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.metrics import look
 from longshore.server.models.problems import refusals
 from longshore.server.platform import Here

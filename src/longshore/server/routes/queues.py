@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from longshore.core.names import check_name
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.core.tokens import Scope
+from longshore.core.validation import check_name
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.problems import refusals
 from longshore.server.models.queues import LimitsChange, QueueList, QueueView, empty_queue, queue_view
 from longshore.server.names_in_paths import QueueName

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
+from longshore.core.schedule import Schedule
+from longshore.core.tokens import Scope
 from longshore.runtime.adding import in_words_of_its_job, job_from
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.new_jobs import Accepted
 from longshore.server.models.problems import refusals
 from longshore.server.models.schedules import (

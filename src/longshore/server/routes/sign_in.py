@@ -8,14 +8,15 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
+from longshore.core.tokens import Scope
 from longshore.server import problems
-from longshore.server.access import GuardedRoute, Scope, needs, takes_form
+from longshore.server.access import GuardedRoute, needs, takes_form
 from longshore.server.names_in_paths import root_of
 from longshore.server.origins import SAFE
 from longshore.server.pages.rendering import page
 from longshore.server.problems import kind_of
-from longshore.server.refusals import Forbidden, TooLarge, TooMany, Unauthenticated
+from longshore.server.refusals import TooLarge, TooMany
 from longshore.server.sessions import LASTS, cookie_name
 from longshore.server.token_gate import TokenGate
 

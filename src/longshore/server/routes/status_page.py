@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
-from longshore.server.access import Calling, GuardedRoute, Scope, needs
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
+from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.names_in_paths import root_of
 from longshore.server.pages.rendering import page
 from longshore.server.pages.status import status_of

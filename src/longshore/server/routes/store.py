@@ -26,12 +26,13 @@ from longshore.backends.remote.protocol import (
     VERBS,
     Verb,
 )
-from longshore.core.acting import acting
+from longshore.core.actor import acting
 from longshore.core.errors import InvalidArgument
-from longshore.core.moments import SECOND, check_duration
-from longshore.core.names import check_name
-from longshore.core.patience import LARGE as LARGE_BODY
-from longshore.server.access import Caller, GuardedRoute, Scope, as_the_store, needs
+from longshore.core.incremental_json import LARGE as LARGE_BODY
+from longshore.core.times import SECOND, check_duration
+from longshore.core.tokens import Scope
+from longshore.core.validation import check_name
+from longshore.server.access import Caller, GuardedRoute, as_the_store, needs
 from longshore.server.beside import beside_the_loop
 from longshore.server.bodies import read_body
 from longshore.server.claiming import claimed, claimed_within, settled_and_claimed

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument
+from longshore.core.incremental_json import write_patiently
 from longshore.core.job import Job
-from longshore.core.patience import write_patiently
-from longshore.core.payload import compact_patiently
+from longshore.core.tokens import Scope
+from longshore.core.validation import compact_patiently
 from longshore.server.accepting import fingerprint
-from longshore.server.access import Caller, Calling, GuardedRoute, Scope, needs
+from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.beside import beside_the_loop
 from longshore.server.bodies import release
 from longshore.server.making import Patterns

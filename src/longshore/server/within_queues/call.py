@@ -8,9 +8,9 @@ from typing import Any
 
 from longshore.backends.contract import Backend, Page
 from longshore.core.errors import JobNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.names import check_name, check_names
+from longshore.core.validation import check_name, check_names
 from longshore.server.access import Caller
 from longshore.server.heaviest import Heaviest
 

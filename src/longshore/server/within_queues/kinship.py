@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.names import check_name
+from longshore.core.validation import check_name
 from longshore.server.access import Caller
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from longshore.backends.contract import Backend
 from longshore.backends.remote.records import Stretch
-from longshore.core.facts import Dependency, Facts
-from longshore.core.filtering import JobFilter
+from longshore.core.explain import Dependency, Facts
+from longshore.core.filters import JobFilter
 from longshore.core.job import JobEvent, JobStats
-from longshore.core.lifecycle import JobStatus
-from longshore.core.names import check_name, check_names
+from longshore.core.status import JobStatus
+from longshore.core.validation import check_name, check_names
 from longshore.server.access import Caller
 from longshore.server.within_queues.call import AT_ONCE, MOST_LOOKS, Bound, of_one_job, of_one_queue
 from longshore.server.within_queues.working import claimed_queues

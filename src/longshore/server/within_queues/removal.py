@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longshore.core.errors import Forbidden, InvalidArgument
-from longshore.core.names import check_name, check_names
+from longshore.core.validation import check_name, check_names
 from longshore.server.within_queues.call import Bound, of_one_queue
 
 

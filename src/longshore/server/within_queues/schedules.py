@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from longshore.core.cron import Schedule
 from longshore.core.errors import ScheduleNotFound
-from longshore.core.names import check_name
+from longshore.core.schedule import Schedule
+from longshore.core.validation import check_name
 from longshore.server.within_queues.call import Bound
 from longshore.server.within_queues.kinship import check_kinship, check_schedule_id
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from longshore.core.errors import DuplicateJob
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.names import check_name
+from longshore.core.validation import check_name
 from longshore.server.within_queues.call import Bound
 from longshore.server.within_queues.kinship import check_kinship
 from longshore.server.within_queues.results import with_results_within

@@ -8,9 +8,9 @@ from typing import Any
 
 from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
 from longshore.core.errors import Forbidden, JobNotFound, LongshoreError
-from longshore.core.explanation import HEARD_WITHIN
+from longshore.core.explain import HEARD_WITHIN
 from longshore.core.job import Job, Lease
-from longshore.core.names import check_name, check_names
+from longshore.core.validation import check_name, check_names
 from longshore.server.within_queues.call import Bound
 
 

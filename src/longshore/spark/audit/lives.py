@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.bulk import Place
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 EVENT_COLUMNS = (
     *("xid", "number", "job_uid", "job_id", "job_seq", "queue", "event", "from_status", "to_status", "epoch"),

@@ -15,9 +15,9 @@ from longshore.runtime.executors.contract import CannotStart
 from longshore.runtime.failures import ProcessDied
 from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
-from longshore.spark.environment import leave_the_java_of_others
+from longshore.spark.environment import SparkUnavailable, leave_the_java_of_others
 from longshore.spark.executor.task_progress import Percent, TaskCount, progress_note
-from longshore.spark.session import SparkUnavailable, session
+from longshore.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

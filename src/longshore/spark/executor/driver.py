@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from longshore.runtime.executors.hands import Hand
 from longshore.safe_logging import logger
+from longshore.spark.environment import SparkUnavailable
 from longshore.spark.executor.gathering import SLICES_PER_SLOT
 from longshore.spark.executor.orders import ENDED, ROWS, Columns, Order
 from longshore.spark.executor.rows import run_rows
-from longshore.spark.session import SparkUnavailable, session
+from longshore.spark.session import session
 
 if TYPE_CHECKING:
     import pyarrow

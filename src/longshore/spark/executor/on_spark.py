@@ -10,9 +10,8 @@ from typing import Any
 from longshore.backends.contract import Backend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
-from longshore.core.moments import SECOND, Duration, check_duration
-from longshore.core.names import new_id
-from longshore.core.numbers import check_number
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.core.validation import check_number, new_id
 from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
 from longshore.runtime.executors.target import Target, refuse_while_importing
 from longshore.runtime.running_job import AwaitedDesk, RunningJob

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.spark.lake.errors import error_type_of, fingerprint_of
 from longshore.spark.lake.steps import date_of
 

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.spark.lake.checks import check_all_came
 from longshore.spark.lake.files import Files
 from longshore.spark.lake.lake import RECEIPTS, numbered_batch

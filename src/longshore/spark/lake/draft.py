@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.spark.lake.lake import Lake
 from longshore.spark.lake.manifest import Manifest, Piece, with_pieces, without_days
 from longshore.spark.lake.writing import write_piece

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import new_id
+from longshore.core.validation import new_id
 from longshore.spark.lake.manifest import LakeError
 
 if TYPE_CHECKING:

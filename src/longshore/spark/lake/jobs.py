@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.lifecycle import FINAL, JobStatus
+from longshore.core.status import FINAL, JobStatus
 from longshore.spark.lake.attempts import seconds_between
 from longshore.spark.lake.errors import error_type_of, fingerprint_of
 from longshore.spark.lake.steps import date_of, one_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, JobStatus
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, JobStatus
 from longshore.spark.lake.tables import CARRIED, schema_of
 
 _TELLS_OF_TIME = ("job.delayed", "job.promoted")

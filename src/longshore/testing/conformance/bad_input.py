@@ -11,9 +11,8 @@ import pytest
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
-from longshore.core.names import MOST_NAMES, MOST_TAGS
-from longshore.core.payload import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT
+from longshore.core.filters import JobFilter
+from longshore.core.validation import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT, MOST_NAMES, MOST_TAGS
 from longshore.testing.conformance.staging import (
     STALE,
     S,

@@ -9,7 +9,7 @@ import pytest
 from longshore.backends.contract import Backend, Outcome, OutcomeVerb
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight, LeaseLost
-from longshore.core.payload import LARGEST_PAYLOAD
+from longshore.core.validation import LARGEST_PAYLOAD
 from longshore.testing.conformance.staging import (
     STALE,
     S,

@@ -7,7 +7,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotInflight
-from longshore.core.lifecycle import FINAL, TABLE, Verb
+from longshore.core.status import FINAL, TABLE, Verb
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore.backends.contract import Backend, Outcome, WorkerInfo
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import QueueClosed
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.staging import STALE, S, enqueue, new_job
 

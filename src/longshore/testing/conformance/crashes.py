@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from longshore.backends.contract import Backend, Outcome
-from longshore.core.backoff import exponential, fixed
 from longshore.core.clock import HeldClock
 from longshore.core.errors import JobNotInflight, LeaseLost
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import TABLE, Verb
-from longshore.core.payload import LONGEST_TEXT
+from longshore.core.filters import JobFilter
+from longshore.core.retry import exponential, fixed
+from longshore.core.status import TABLE, Verb
+from longshore.core.validation import LONGEST_TEXT
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     STALE,

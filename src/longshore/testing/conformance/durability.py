@@ -10,9 +10,10 @@ import pytest
 
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import LeaseLost
 from longshore.core.limits import Rate
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.concurrency import in_threads
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
 from longshore.testing.conformance.staging import (

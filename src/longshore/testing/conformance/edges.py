@@ -9,8 +9,8 @@ import pytest
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
-from longshore.core.lifecycle import JobStatus
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
 from longshore.testing.conformance.staging import (
     S,
     all_jobs,

@@ -9,8 +9,9 @@ import pytest
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend, WorkDone
 from longshore.testing.conformance.staging import S, job_in, lease_of, new_job
 

@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired, InvalidArgument
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,

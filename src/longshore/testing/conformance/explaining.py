@@ -10,9 +10,9 @@ import pytest
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import JobNotFound
-from longshore.core.explanation import Explanation, Reason, explanation_of
-from longshore.core.lifecycle import JobStatus
+from longshore.core.explain import Explanation, Reason, explanation_of
 from longshore.core.limits import Rate
+from longshore.core.status import JobStatus
 from longshore.testing.conformance.limits import fill, take
 from longshore.testing.conformance.staging import S, claim, enqueue, job_in, lease_of, new_job, seconds
 

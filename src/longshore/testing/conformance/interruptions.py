@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore.backends.contract import Backend
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.closing import every_verb
 from longshore.testing.conformance.fixtures import BreakableClock
 from longshore.testing.conformance.staging import (

@@ -11,7 +11,7 @@ import pytest
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.limits import Rate
 from longshore.testing.conformance.staging import (

@@ -11,11 +11,11 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound
-from longshore.core.filtering import JobFilter, matches
+from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
-from longshore.core.moments import to_micros
-from longshore.core.record import Record, record_of
+from longshore.core.job_record import Record, record_of
+from longshore.core.status import JobStatus
+from longshore.core.times import to_micros
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from longshore.backends.contract import Backend, Outcome, WorkerInfo
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.names import RULE
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
+from longshore.core.validation import RULE
 from longshore.testing.conformance.staging import (
     STALE,
     S,

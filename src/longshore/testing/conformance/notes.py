@@ -9,7 +9,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight
-from longshore.core.lifecycle import FINAL
+from longshore.core.status import FINAL
 from longshore.testing.conformance.staging import (
     S,
     claim,

@@ -12,10 +12,11 @@ import pytest
 
 from longshore.backends.contract import Backend, Outcome
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.staging import S, all_jobs, claim, enqueue, lease_of, moment, new_job, seconds
 
 VALUE = {"text": "Grüße 🚢", "list": [1, 2.5, None, True], "nested": {"deep": [{}]}, "large": 2**62}

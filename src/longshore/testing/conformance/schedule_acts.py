@@ -11,9 +11,9 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Schedule
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.schedules import NOON, schedule
 from longshore.testing.conformance.staging import (

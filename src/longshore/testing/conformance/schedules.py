@@ -11,10 +11,11 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.cron import Repeat, Schedule
 from longshore.core.errors import InvalidArgument
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
 from longshore.testing.conformance.staging import S, all_jobs, claim, moment, new_job, nothing_changes, refused, seconds
 

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore.backends.contract import Backend, Freed
-from longshore.core.backoff import exponential
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, JobNotInflight
-from longshore.core.lifecycle import HOLDS_CAPACITY, TABLE, Verb
-from longshore.core.policy import Ending, decide
+from longshore.core.retry import Ending, decide, exponential
+from longshore.core.status import HOLDS_CAPACITY, TABLE, Verb
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,

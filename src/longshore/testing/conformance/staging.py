@@ -13,9 +13,9 @@ import pytest
 
 from longshore.backends.contract import Backend
 from longshore.core.errors import QueueClosed
-from longshore.core.filtering import JobFilter
+from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, Lease
-from longshore.core.lifecycle import LEGAL_PAIRS, JobStatus
+from longshore.core.status import LEGAL_PAIRS, JobStatus
 
 S = JobStatus
 WORKER = "worker-1"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from longshore.backends.contract import Backend, Capabilities, SettleReport
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job, JobStats
-from longshore.core.lifecycle import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus
 from longshore.testing.conformance.staging import S, claim, enqueue, lease_of
 
 DOCUMENTED = {

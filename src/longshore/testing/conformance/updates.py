@@ -9,7 +9,7 @@ import pytest
 from longshore.backends.contract import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidTransition, JobNotFound
-from longshore.core.lifecycle import HOLDS_CAPACITY
+from longshore.core.status import HOLDS_CAPACITY
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     S,

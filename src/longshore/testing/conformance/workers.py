@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.contract import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
-from longshore.core.payload import LARGEST_DETAIL, LONGEST_DETAIL_TEXT, LONGEST_TEXT
+from longshore.core.validation import LARGEST_DETAIL, LONGEST_DETAIL_TEXT, LONGEST_TEXT
 from longshore.testing.conformance.staging import log_of, refused
 
 

@@ -10,8 +10,8 @@ from longshore.backends.remote.records.jobs import JOB, read_job, write_job
 from longshore.backends.remote.records.queues import read_rate, write_rate
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
 from longshore.core.clock import ClockStep
-from longshore.core.facts import Dependency, Facts, Holder, Usage, WorkerSeen
-from longshore.core.lifecycle import JobStatus
+from longshore.core.explain import Dependency, Facts, Holder, Usage, WorkerSeen
+from longshore.core.status import JobStatus
 
 
 def _write_usage(usage: Usage) -> dict[str, Any]:

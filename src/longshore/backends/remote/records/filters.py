@@ -20,8 +20,8 @@ from longshore.backends.remote.forms import (
     read_time,
 )
 from longshore.backends.remote.records.schemas import WORD, a_record, or_null
-from longshore.core.filtering import JobFilter, check_filter
-from longshore.core.lifecycle import check_status
+from longshore.core.filters import JobFilter, check_filter
+from longshore.core.validation import check_status
 
 _FILTER_LISTS = ("statuses", "queues", "types", "tags", "ids")
 _FILTER_FIELDS: dict[str, Schema] = {

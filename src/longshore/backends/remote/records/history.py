@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from longshore.backends.remote.forms import STATUS, TIME, Form, Json, list_of, write_time
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
 from longshore.core.job import JobEvent, LogEntry
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 
 def _write_line(_: str, line: LogEntry) -> dict[str, Any]:

@@ -45,8 +45,9 @@ from longshore.backends.remote.records.leases import HELD, known_lease, write_le
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus, check_status
-from longshore.core.record import JobInTheMaking, record_of
+from longshore.core.job_record import JobInTheMaking, record_of
+from longshore.core.status import JobStatus
+from longshore.core.validation import check_status
 
 _DEFAULTS: dict[str, Any] = {
     field.name: () if field.name in ("tags", "depends_on") else field.default

@@ -30,7 +30,7 @@ from longshore.backends.remote.records.leases import LEASE, read_lease, write_le
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.lifecycle import JobStatus
+from longshore.core.status import JobStatus
 
 _OUTCOME_VERBS = ("complete", "fail", "bury", "stop", "release", "crash")
 

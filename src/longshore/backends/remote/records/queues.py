@@ -21,8 +21,8 @@ from longshore.backends.remote.forms import (
 )
 from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
 from longshore.core.job import JobStats
-from longshore.core.lifecycle import JobStatus
 from longshore.core.limits import Rate, check_rate
+from longshore.core.status import JobStatus
 
 COUNTS: Form[dict[JobStatus, int]] = Form(
     lambda _, counts: {status.value: count for status, count in counts.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.spark.lake.steps import one_of, start_of
 
 _HELD = frozenset({JobStatus.CREATED, JobStatus.WAITING_CHILDREN})

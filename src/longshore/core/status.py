@@ -1,12 +1,14 @@
-"""The statuses of a job and the ONE table of legal transitions that every backend, document and audit reads."""
+"""The statuses of a job and the table of legal transitions.
+
+Every store derives its moves from `TABLE`. Run this module to print the table as docs/states.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
-
-from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotInflight
 
 
 class JobStatus(StrEnum):
@@ -135,30 +137,10 @@ _CLOSED_TO_UPDATES: frozenset[tuple[JobStatus, JobStatus]] = frozenset(
     }
 )
 
-_WORKERS_VERBS = frozenset(
-    {Verb.COMPLETE, Verb.FAIL, Verb.BURY, Verb.STOP, Verb.RELEASE, Verb.STOP_WITH_RETRY, Verb.MARK_UNKNOWN_STOPPED}
-    | {Verb.ACKNOWLEDGE, Verb.DISOWN, Verb.CRASH}
-)
-
 
 def target_of(status: JobStatus, verb: Verb) -> JobStatus | None:
     """Where the verb leads from this status, or None where no arrow leads."""
     return _TARGETS.get((status, verb))
-
-
-def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
-    """Where the verb leads from this status; raises if the table has no such arrow.
-
-    Not for ACCEPT, which has two targets: whether dependencies are left decides between them.
-    """
-    target = _TARGETS.get((status, verb))
-    if target is not None:
-        return target
-    wanted = next(arrow.target for arrow in TABLE if arrow.verb is verb)
-    why = f"{verb.value} is possible from {', '.join(arrow.source for arrow in TABLE if arrow.verb is verb)}"
-    if verb in _WORKERS_VERBS and status not in HOLDS_CAPACITY:
-        raise JobNotInflight(job_id, status, wanted, why)
-    raise InvalidTransition(job_id, status, wanted, why)
 
 
 def update_is_legal(status: JobStatus, target: JobStatus) -> bool:
@@ -171,10 +153,57 @@ def arrows_from(status: JobStatus) -> Iterator[Arrow]:
     return (arrow for arrow in TABLE if arrow.source is status)
 
 
-def check_status(field_name: str, value: object) -> JobStatus:
-    """One of our statuses, as a member or as its name."""
-    try:
-        return JobStatus(str(value))
-    except ValueError:
-        known = ", ".join(JobStatus)
-        raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None
+_MEANING = {
+    JobStatus.CREATED: "stored, not yet accepted (two-phase submit)",
+    JobStatus.WAITING_CHILDREN: "waits for the jobs it depends on",
+    JobStatus.INITIAL_PENDING: "accepted, never run; once left, never entered again",
+    JobStatus.RUNNING: "one owner, under a lease",
+    JobStatus.CANCELLING: "cancel asked for, the owner has not answered yet",
+    JobStatus.FAILED_RETRY: "failed, will run again (at `run_at`, if that is in the future)",
+    JobStatus.UNKNOWN_RETRY: "its owner vanished or gave it back; will run again",
+    JobStatus.COMPLETED: "done, result kept",
+    JobStatus.STOPPED: "cancelled after it had been assigned",
+    JobStatus.UNSCHEDULED: "cancelled before it was ever assigned",
+    JobStatus.UNKNOWN_STOPPED: "cancelled, but nobody knows how far it got",
+    JobStatus.DEAD: "failed for good: the dead-letter queue",
+}
+
+
+def _merged(status: JobStatus) -> list[tuple[JobStatus, str]]:
+    def by_target(arrow: Arrow) -> str:
+        return arrow.target
+
+    groups = groupby(sorted(arrows_from(status), key=by_target), key=by_target)
+    return [(JobStatus(target), ", ".join(dict.fromkeys(a.verb.value for a in arrows))) for target, arrows in groups]
+
+
+def page() -> str:
+    """The whole page, generated from the table and nothing else."""
+    lines = [
+        "# The states of a job",
+        "",
+        "Generated from the one table of legal transitions in `longshore/core/status.py` by `make docs`.",
+        "",
+        "| status | eligible | final | meaning |",
+        "|---|---|---|---|",
+    ]
+    for status in JobStatus:
+        eligible, final = ("yes" if status in ELIGIBLE else ""), ("yes" if status in FINAL else "")
+        lines.append(f"| {status} | {eligible} | {final} | {_MEANING[status]} |")
+    lines += ["", "```mermaid", "stateDiagram-v2"]
+    lines += ["    [*] --> CREATED: hold", "    [*] --> WAITING_CHILDREN: depends_on", "    [*] --> INITIAL_PENDING"]
+    for status in JobStatus:
+        for target, verbs in _merged(status):
+            lines.append(f"    {status} --> {target}: {verbs}")
+    lines += ["```", "", "| from | to | by |", "|---|---|---|"]
+    lines += [f"| {arrow.source} | {arrow.target} | {arrow.verb.value} |" for arrow in TABLE]
+    lines += [
+        "",
+        "A running job is buried in two recorded steps, RUNNING → FAILED_RETRY → DEAD, in one transaction.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,4 +1,4 @@
-"""Time as the stores keep it, integer microseconds since 1970 in UTC, and the rules for times callers give."""
+"""Times as integer microseconds since 1970 in UTC, and conversions from and to `datetime`."""
 
 from __future__ import annotations
 

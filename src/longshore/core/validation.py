@@ -1,15 +1,105 @@
-"""What may be inside a job: the size limits, the strict JSON that every store keeps alike, and text made safe."""
+"""Validation shared by every backend: names and ids, whole numbers, payloads, and addresses without credentials."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sized
+from itertools import islice
 from typing import Any
 
+import uuid_utils
+
 from longshore.core.errors import InvalidArgument
-from longshore.core.patience import LARGE, read_patiently, write_patiently
+from longshore.core.incremental_json import LARGE, read_patiently, write_patiently
+from longshore.core.status import JobStatus
+
+LONGEST_NAME = 255
+MOST_TAGS = 100
+"""Tags of one job, and tags in one filter or claim."""
+MOST_NAMES = 20_000
+"""Names in any other list: job ids in one call, queues, the dependencies of one job. A chord of 10,000 calls fits."""
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+RULE = f"must be text of 1 to {LONGEST_NAME} characters, without control characters and valid as Unicode"
+
+
+def check_name(field: str, value: object) -> str:
+    """The value itself if it is a good name; names are compared as they are, with no folding of case or form."""
+    if not isinstance(value, str):
+        raise InvalidArgument(field, f"{RULE}; got {type(value).__name__}")
+    if not value:
+        raise InvalidArgument(field, f"{RULE}; got an empty one")
+    if len(value) > LONGEST_NAME:
+        raise InvalidArgument(field, f"{RULE}; got {len(value)} characters")
+    if not value.isprintable():  # the quick way past nearly every name; the pattern is the rule
+        found = _FORBIDDEN.search(value)
+        if found:
+            raise InvalidArgument(field, f"{RULE}; got U+{ord(found.group()):04X} at position {found.start()}")
+    return value
+
+
+def check_names(field: str, values: object, *, most: int = MOST_NAMES) -> tuple[str, ...]:
+    """Good names in the order given, each once. A bare string is refused: it would be read letter by letter."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgument(field, f"must be a list of names, not {type(values).__name__}")
+    given = list(islice(values, most + 1))
+    if len(given) > most:
+        count = len(values) if isinstance(values, Sized) else "more"
+        raise InvalidArgument(field, f"must have at most {most} of them, not {count}")
+    return tuple(dict.fromkeys([check_name(field, value) for value in given]))
+
+
+def check_tags(field: str, values: object) -> tuple[str, ...]:
+    """As `check_names`, for the tags of a job, a filter or a claim."""
+    return check_names(field, values, most=MOST_TAGS)
+
+
+def new_id() -> str:
+    """A fresh UUIDv7: unique with no coordination, and sorted by time of making."""
+    return str(uuid_utils.uuid7())
+
+
+LARGEST = 2**31 - 1
+SMALLEST = -(2**31)
+LAST_NUMBER = 2**62
+"""The highest number of a job or an event. Values computed from it stay within 64 bits."""
+USED_UP = "has no numbers left for jobs or events; create a new store"
+
+
+def check_number(field: str, value: object, *, least: int = 0) -> int:
+    """A whole number between `least` and what 32 bits hold; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(field, f"must be a whole number, not {type(value).__name__}")
+    if not least <= value <= LARGEST:
+        raise InvalidArgument(field, f"must be between {least} and {LARGEST}, not {value}")
+    return value
+
+
+HIDDEN = "…"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^/:@\[\]]*)(?::[0-9]+)?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
+
+
+def shown_address(url: str) -> str:
+    """The scheme, the host and the path, without anything that may belong to a user name or password.
+
+    A password with an unescaped `/`, `@` or `?` moves the boundaries of the address. Only the text after the last `@`
+    is certain not to belong to it.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return HIDDEN
+    if scheme == "sqlite":
+        return url if rest.startswith("/") else f"sqlite://{HIDDEN}"
+    before, _, query = rest.partition("?")
+    place = before.rpartition("@")[2]
+    certain = "@" not in query and _PLACE.fullmatch(place)
+    return f"{scheme}://{place if certain else HIDDEN}"
+
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 LARGEST_NOTE = 1024 * 1024
@@ -167,3 +257,12 @@ def _shown_letter(letter: str) -> str:
     return _SHORT.get(letter) or (
         f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     )
+
+
+def check_status(field_name: str, value: object) -> JobStatus:
+    """One of our statuses, as a member or as its name."""
+    try:
+        return JobStatus(str(value))
+    except ValueError:
+        known = ", ".join(JobStatus)
+        raise InvalidArgument(field_name, f"must be one of {known}; got {value!r}") from None

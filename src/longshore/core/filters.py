@@ -1,4 +1,4 @@
-"""What a caller is looking for among the jobs, and the reference for what matches."""
+"""`JobFilter` and the reference implementation of matching and ordering."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.lifecycle import JobStatus, check_status
-from longshore.core.moments import check_datetime, to_micros
-from longshore.core.names import MOST_NAMES, MOST_TAGS, check_name, check_names
-from longshore.core.payload import check_json
-from longshore.core.record import Record
+from longshore.core.job_record import Record
+from longshore.core.status import JobStatus
+from longshore.core.times import check_datetime, to_micros
+from longshore.core.validation import MOST_NAMES, MOST_TAGS, check_json, check_name, check_names, check_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

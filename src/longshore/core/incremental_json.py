@@ -1,4 +1,4 @@
-"""Large JSON read and written in Python where C would not stop: within one call to it no other thread could go on."""
+"""Reads and writes large JSON in steps, so that a deadline or a cancellation takes effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API tokens: who may call a server, what for, and until when; how their secrets look, and what is kept of them."""
+"""API tokens: id, secret, scopes, queues and expiry; how a secret is hashed and compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.names import check_name, check_names
+from longshore.core.validation import check_name, check_names
 
 PREFIX = "lsk_"
 """Every secret begins so, and scanners of repositories and logs can look for it."""

@@ -1,4 +1,4 @@
-"""On whose behalf something is changed: said once around a call, and written into every event that comes of it."""
+"""The actor of a change: set once around a call and written to each event."""
 
 from __future__ import annotations
 

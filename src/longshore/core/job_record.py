@@ -1,4 +1,4 @@
-"""A job as a store holds it: plain columns, times as integer microseconds; and its way in from and out to `Job`."""
+"""A job as a store keeps it: plain columns, times as integer microseconds, and its options for removal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from longshore.core.backoff import backoff_of
 from longshore.core.dependencies import check_edge_policies, check_policy
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job, Lease
-from longshore.core.lifecycle import ELIGIBLE, HOLDS_CAPACITY, JobStatus, check_status
-from longshore.core.moments import (
+from longshore.core.retry import backoff_of
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.times import (
     check_datetime,
     check_duration,
     check_moment,
@@ -25,10 +25,43 @@ from longshore.core.moments import (
     optional_moment,
     optional_span,
 )
-from longshore.core.names import check_name, check_names, check_tags
-from longshore.core.numbers import SMALLEST, check_number
-from longshore.core.payload import LARGEST_NOTE, check_bytes, check_json, unpack
-from longshore.core.removal import check_removal
+from longshore.core.validation import (
+    LARGEST,
+    LARGEST_NOTE,
+    SMALLEST,
+    check_bytes,
+    check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_status,
+    check_tags,
+    unpack,
+)
+
+_OPTIONS = {JobStatus.COMPLETED: "remove_on_complete", JobStatus.DEAD: "remove_on_fail"}
+
+
+def check_removal(options: Mapping[str, Any]) -> None:
+    """Refuses what is neither True (remove it), False (leave it) nor how many are kept."""
+    for name in _OPTIONS.values():
+        value = options.get(name, False)
+        if not isinstance(value, bool) and not (isinstance(value, int) and 0 <= value <= LARGEST):
+            raise InvalidArgument(
+                f"options.{name}", f"must be True, False, or how many to keep, from 0 to {LARGEST}; got {value!r}"
+            )
+
+
+def kept_after(status: JobStatus, options: str) -> int | None:
+    """How many of its queue a job that just came to this status leaves in it: 0 is not even itself, None is all."""
+    name = _OPTIONS.get(status)
+    if name is None or f'"{name}"' not in options:
+        return None
+    value = json.loads(options).get(name, False)
+    if isinstance(value, bool):
+        return 0 if value else None
+    return int(value)
+
 
 REQUEST = "request"
 """The option of a job under which the fingerprint of its request is kept, to tell a repeat from another request."""
@@ -335,3 +368,14 @@ def _options_of(options: object, depends_on: Sequence[str]) -> str:
     check_removal(plain)
     check_edge_policies(plain, depends_on)
     return encoded
+
+
+def is_repeat(sent: Record, known: Record | Tombstone) -> bool:
+    """Whether the job that is sent is the known one once more, and not another one under its key or id."""
+    if (sent.queue, sent.type) != (known.queue, known.type):
+        return False
+    if sent.idempotency_key not in (None, known.idempotency_key):  # known by its id, and it would not keep this key
+        return False
+    if known.request is not None:
+        return sent.request == known.request
+    return isinstance(known, Tombstone) or sent.payload == known.payload  # of a payload that is gone nothing is known

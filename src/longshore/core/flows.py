@@ -1,0 +1,291 @@
+"""Flows: cycle detection, progress, identity, copies for a rerun, and a Mermaid diagram."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from longshore.core.dependencies import EDGE_POLICIES
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Job
+from longshore.core.status import JobStatus
+from longshore.core.validation import new_id
+
+
+def find_cycle(start: str, dependencies_of: Callable[[str], Iterable[str]]) -> list[str] | None:
+    """The path `start -> … -> start` along "depends on", or None if no path leads back."""
+    path = [start]
+    seen = {start}
+    branches = [iter(dependencies_of(start))]
+    while branches:
+        step = next(branches[-1], None)
+        if step is None:
+            branches.pop()
+            path.pop()
+        elif step == start:
+            return [*path, start]
+        elif step not in seen:
+            seen.add(step)
+            path.append(step)
+            branches.append(iter(dependencies_of(step)))
+    return None
+
+
+def never_ready(starts: Iterable[str], dependencies_of: Callable[[str], Iterable[str]]) -> list[str]:
+    """Of these, those that lie on a circle or wait for one; each edge is looked at once, however deep the graph is."""
+    begun = list(dict.fromkeys(starts))
+    waiting_for: dict[str, int] = {}
+    dependents: dict[str, list[str]] = defaultdict(list)
+    ready = []
+    to_see = list(begun)
+    while to_see:
+        step = to_see.pop()
+        if step in waiting_for:
+            continue
+        needed = set(dependencies_of(step))
+        waiting_for[step] = len(needed)
+        if not needed:
+            ready.append(step)
+        for other in needed:
+            dependents[other].append(step)
+            to_see.append(other)
+    while ready:
+        for step in dependents[ready.pop()]:
+            waiting_for[step] -= 1
+            if waiting_for[step] == 0:
+                ready.append(step)
+    return [step for step in begun if waiting_for[step]]
+
+
+FLOW = "flow"
+"""The option of a step: the flow's name, its own, how many there are, and whether the flow's result is its."""
+
+FlowState = Literal["running", "waiting", "completed", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatus:
+    """One step of a flow."""
+
+    name: str
+    job_id: str
+    status: JobStatus
+    progress: Any
+    error: str
+    waits_for: tuple[str, ...]
+    """The ids of the steps that it depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatus:
+    """A flow as it stands.
+
+    It is `running` while a step of it runs or can run; `waiting` if every step left waits for another one that failed
+    or was called off, or for a job that is no step; `completed` once its last steps are, and `failed` if all is over
+    and they are not. Where all last steps were removed, it is told from those that are left.
+    """
+
+    id: str
+    name: str
+    state: FlowState
+    steps: tuple[StepStatus, ...]
+    """In the order in which they were added."""
+    counts: Mapping[JobStatus, int]
+    """Of the statuses that steps are in."""
+
+    @property
+    def total(self) -> int:
+        """How many steps it has, less those removed since."""
+        return len(self.steps)
+
+    @property
+    def ended(self) -> int:
+        """How many of them are over, well or not."""
+        return sum(count for status, count in self.counts.items() if status.final)
+
+
+def status_of_flow(flow_id: str, steps: Sequence[Job]) -> FlowStatus:
+    """From all steps, in the order in which they were added."""
+    counts = Counter(step.status for step in steps)
+    return FlowStatus(
+        flow_id,
+        about(steps[0], "name", flow_id),
+        _state(steps, counts),
+        tuple(
+            StepStatus(step_name(step), step.id, step.status, step.progress, step.error_message, tuple(step.depends_on))
+            for step in steps
+        ),
+        dict(counts),
+    )
+
+
+def about(step: Job, word: str, otherwise: str = "") -> str:
+    """What a step says of its flow."""
+    told = step.options.get(FLOW)
+    return str(told.get(word, otherwise)) if isinstance(told, Mapping) else otherwise
+
+
+def step_of(job: Job) -> str:
+    """The name that it has as a step of a flow; nothing if it is none."""
+    return about(job, "step")
+
+
+def step_name(step: Job) -> str:
+    """The name it was given, or that of its task."""
+    return about(step, "step", step.type)
+
+
+def last_steps(steps: Sequence[Job]) -> list[Job]:
+    """Those whose results are the flow's: nobody in it waits for them."""
+    return [step for step in steps if about(step, "last")]
+
+
+def _state(steps: Sequence[Job], counts: Mapping[JobStatus, int]) -> FlowState:
+    unfinished = {status for status in counts if not status.final}
+    if unfinished - {JobStatus.WAITING_CHILDREN}:
+        return "running"
+    if unfinished:
+        return "waiting"
+    completed = all(step.status is JobStatus.COMPLETED for step in last_steps(steps) or steps)
+    return "completed" if completed else "failed"
+
+
+def what_failed(steps: Sequence[Job]) -> Job | None:
+    """A step because of which a last one did not complete, or cannot before it is retried; None if there is none.
+
+    The first one is told: of a chain that was stopped, where it began.
+    """
+    by_id = {step.id: step for step in steps}
+    culprits: dict[str, Job] = {}
+    for step in steps:  # what a step waits for was added before it
+        if step.status is JobStatus.COMPLETED:
+            continue
+        for name in step.depends_on:
+            other = by_id.get(name)
+            if other is None:
+                continue
+            if name in culprits and (not other.status.final or policy_of(step, name) != "ignore"):
+                culprits[step.id] = culprits[name]
+                break
+        else:
+            if step.status.final:
+                culprits[step.id] = step
+    return next((culprits[step.id] for step in last_steps(steps) if step.id in culprits), None)
+
+
+def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> list[Job]:
+    """The jobs to store. A step that is not copied is waited for as it is, which is to say not at all."""
+    running = [step for step in steps if not step.status.final]
+    if running and all(step.status is JobStatus.CANCELLING for step in running):
+        being = "1 of its steps is" if len(running) == 1 else f"{len(running)} of its steps are"
+        raise InvalidArgument(
+            "flow", f"{flow_id}: {being} still being called off; try again when status().state is no longer running"
+        )
+    if running:
+        state = status_of_flow(flow_id, steps).state
+        raise InvalidArgument(
+            "flow",
+            f"{flow_id} is {state}, and {len(running)} of its steps are not over; cancel() it, or retry() what died",
+        )
+    meant = [step for step in steps if completed_too or step.status is not JobStatus.COMPLETED]
+    if not meant:
+        raise InvalidArgument("flow", f"{flow_id} has completed; rerun_whole() runs all its steps again")
+    if completed_too and len(steps) < int(about(steps[0], "steps", "0")):
+        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; make it anew")
+    if not last_steps(meant):
+        completed = "has completed, but for what it could do without; rerun_whole() runs all its steps again"
+        removed = "has no last step any more, which was removed; make it anew"
+        raise InvalidArgument("flow", f"{flow_id} {completed if last_steps(steps) else removed}")
+    new = new_id()
+    ids = {step.id: f"{new}.{number}" for number, step in _numbered(flow_id, meant)}
+    return [_copied(step, ids, new, flow_id) for step in meant]
+
+
+def _numbered(flow_id: str, steps: Sequence[Job]) -> list[tuple[str, Job]]:
+    return [
+        (step.id.removeprefix(f"{flow_id}.") if step.id.startswith(f"{flow_id}.") else step.id, step) for step in steps
+    ]
+
+
+def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
+    options: dict[str, Any] = dict(step.options)
+    if isinstance(options.get(FLOW), Mapping):
+        options[FLOW] = {**options[FLOW], "steps": len(ids), "of": flow_id}
+    if EDGE_POLICIES in options:
+        options[EDGE_POLICIES] = {ids.get(name, name): policy for name, policy in options[EDGE_POLICIES].items()}
+    return Job(
+        id=ids[step.id],
+        parent_id=new,
+        type=step.type,
+        payload=step.payload,
+        queue=str(step.queue),
+        tags=step.tags,
+        priority=step.priority,
+        lifo=step.lifo,
+        delay=step.delay,
+        expires_at=_as_long(step),
+        timeout=step.timeout,
+        max_attempts=step.max_attempts,
+        max_crashes=step.max_crashes,
+        concurrency_key=step.concurrency_key,
+        depends_on=tuple(ids.get(name, name) for name in step.depends_on),
+        on_dependency_failure=step.on_dependency_failure,
+        options=options,
+    )
+
+
+def _as_long(step: Job) -> Any:
+    """As much time as the original had to be started in."""
+    if isinstance(step.expires_at, datetime) and step.created_at is not None:
+        return step.expires_at - step.created_at
+    return None
+
+
+MOST_DRAWN = 200
+"""Steps; a picture of more shows nothing."""
+
+
+def drawing(steps: Sequence[Job]) -> str:
+    """The steps with their statuses, and an arrow from each to whoever waits for it; dotted where it may fail."""
+    drawn = {step.id: f"s{number}" for number, step in enumerate(steps[:MOST_DRAWN])}
+    lines = ["flowchart TD"]
+    for step in steps[:MOST_DRAWN]:
+        lines.append(f'    {drawn[step.id]}["{_safe(step_name(step))}<br/>{step.status.value}"]')
+        for name in step.depends_on:
+            if name in drawn:
+                arrow = "-.->" if policy_of(step, name) == "ignore" else "-->"
+                lines.append(f"    {drawn[name]} {arrow} {drawn[step.id]}")
+    if len(steps) > MOST_DRAWN:
+        lines.append(f'    more["and {len(steps) - MOST_DRAWN} more"]')
+    return "\n".join(lines) + "\n"
+
+
+def _safe(text: str) -> str:
+    """Without what Mermaid or a page would take for its own."""
+    return "".join(letter if letter.isalnum() or letter in " _-.:/" else f"#{ord(letter)};" for letter in text)
+
+
+def what_is_another(flow_id: str, steps: Mapping[str, Job], known: Iterable[Job]) -> str:
+    """Why jobs that have ids of these steps are not this flow, stored before; nothing if they are.
+
+    Steps that are not known may have been removed since: how many there were, each step of a flow tells.
+    """
+    for job in known:
+        step = steps[job.id]
+        if job.parent_id != flow_id:
+            owner = f"of the flow {job.parent_id!r}" if about(job, "name") else "of nobody's flow"
+            return f"its step {job.id!r} cannot be stored: a {job.type!r} {owner} has that id"
+        if about(job, "steps") != about(step, "steps"):
+            return f"it is stored already, with {about(job, 'steps')} steps, and this one has {about(step, 'steps')}"
+        if job.type != step.type:
+            return f"it is stored already, and there its step {job.id!r} is a {job.type!r}, here a {step.type!r}"
+    return ""
+
+
+def policy_of(job: Job, job_id: str) -> str:
+    """What the end of this dependency means to the job."""
+    policies = job.options.get(EDGE_POLICIES) or {}
+    return str(policies.get(job_id, job.on_dependency_failure))
