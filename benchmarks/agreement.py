@@ -12,7 +12,7 @@ from benchmarks import bare_sql
 from benchmarks.bare_sql import BareQueue
 from benchmarks.databases import Databases
 from benchmarks.workload import EVERY, HALF, QUEUE, RESULT, WORKER, new_job
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 
 _BATCH = 6

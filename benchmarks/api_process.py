@@ -7,7 +7,7 @@ import sys
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.tokens import Scope
 from longshore.runtime.signals import serve, settle_in
 from longshore.server.access import GuardedRoute, needs

@@ -22,8 +22,8 @@ from benchmarks.postgres_costs import ServerSample, cpu_by_process
 from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.processes import Companion
 from benchmarks.workload import QUEUE, small_jobs
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.limits import Rate
 
 _PER_CALL = 1_000

@@ -12,7 +12,7 @@ from benchmarks.agreement import comparable
 from benchmarks.postgres_bare_sql import bare_queue
 from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.workload import QUEUE, RESULT, WORKER, new_jobs
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 
 _BATCH = 60  # enough for the product to choose COPY

@@ -14,7 +14,7 @@ from benchmarks.postgres_costs import ServerSample, ServerWatch
 from benchmarks.postgres_databases import PostgresDatabases
 from benchmarks.reporting import Finding, Target, rates
 from benchmarks.workload import QUEUE, RESULT, WORKER, batches_of, new_jobs
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.core.job import Job
 

@@ -15,7 +15,7 @@ from benchmarks.measuring import Sample, alternate
 from benchmarks.postgres_scenery import add_waiting
 from benchmarks.reporting import Finding, Target, rates
 from benchmarks.workload import QUEUE, RESULT
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 
 _CLAIMERS = 10

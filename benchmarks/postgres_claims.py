@@ -17,7 +17,7 @@ from benchmarks.postgres_scenery import add_finished, add_waiting
 from benchmarks.reporting import Finding, Target, durations
 from benchmarks.scenarios_claims import ProductLine, claims_by_type, line_of
 from benchmarks.workload import QUEUE, RESULT, WORKER
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 
 _LIMIT = 100

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from benchmarks.scale import Scale
-from longshore.backends.postgres.connecting import Server as Address
-from longshore.backends.postgres.preparing import prepare
+from longshore.backends.postgres.connection import Server as Address
+from longshore.backends.postgres.schema import prepare
 from tests.postgres_server import DURABLE, Server
 
 SCHEMA = "longshore"

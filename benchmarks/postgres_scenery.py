@@ -9,7 +9,7 @@ import psycopg
 
 from benchmarks.postgres_databases import SCHEMA, Connection
 from benchmarks.workload import QUEUE, RESULT, WORKER, new_job
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 
 # the copies stand before the job they are made from, a microsecond apart; their ids are made of their time, as ours are

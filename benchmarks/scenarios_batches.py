@@ -11,7 +11,7 @@ from benchmarks.databases import Databases
 from benchmarks.measuring import Sample, Stopwatch, alternate
 from benchmarks.reporting import Finding, Target, rates
 from benchmarks.workload import EVERY, HALF, QUEUE, RESULT, WORKER, batches_of, new_job, new_jobs
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
 

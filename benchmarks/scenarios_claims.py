@@ -13,7 +13,7 @@ from benchmarks.databases import WAITING_PER_KEY, Databases
 from benchmarks.measuring import Sample, Stopwatch, alternate
 from benchmarks.reporting import Finding, Target, durations
 from benchmarks.workload import QUEUE, RARE, RESULT, WORKER, new_job, new_jobs
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
 

@@ -15,8 +15,8 @@ from benchmarks.processes import Companion
 from benchmarks.reporting import Finding, Target, durations
 from benchmarks.scenarios_claims import ProductLine, line_of, product_line
 from benchmarks.workload import new_job
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 
 _STORED_AT_ONCE = 1_000
 _STORED_PER_SECOND = 3_000

@@ -14,7 +14,7 @@ from benchmarks.measuring import Spread, alternate, paired_ratios
 from benchmarks.postgres_costs import ServerSample
 from benchmarks.reporting import Finding, Target
 from benchmarks.scenarios_server import serving
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 
 _AT_ONCE = 500
 """Jobs claimed in one go, as in the drains beside the peer."""

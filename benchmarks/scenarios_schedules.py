@@ -13,8 +13,8 @@ from benchmarks.postgres_costs import cpu_by_process
 from benchmarks.processes import Companion
 from benchmarks.reporting import Finding, Target
 from benchmarks.workload import QUEUE, new_job
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule

@@ -15,7 +15,7 @@ from benchmarks.draining import fill
 from benchmarks.measuring import Spread
 from benchmarks.processes import Companion
 from benchmarks.reporting import Finding, Target
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 
 _LOCK_SECONDS = 10
 _BETWEEN_LOOKS = 0.25

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.databases import Databases
 from benchmarks.measuring import Sample, Stopwatch, alternate
 from benchmarks.reporting import Finding, rates
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.executors.on_loop import LoopExecutor

@@ -14,7 +14,7 @@ from benchmarks.postgres_costs import cpu_by_process
 from benchmarks.processes import Companion
 from benchmarks.reporting import Finding, Target
 from benchmarks.workload import small_jobs
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 
 _GAPS = (0.02, 0.08)
 """Seconds between two jobs, at random: the worker is idle again each time, and in step with nothing."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from benchmarks.workload import QUEUE, RESULT, WORKER, new_job
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 
 _COPIES = "WITH RECURSIVE copies(copy) AS (SELECT 1 UNION ALL SELECT copy + 1 FROM copies WHERE copy < :copies)"

@@ -10,7 +10,7 @@ import sys
 from time import process_time
 
 from benchmarks.processes import next_order, say
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.runtime.scheduler import Scheduler
 
 

@@ -15,7 +15,7 @@ from time import perf_counter
 from pyspark.sql import DataFrame
 
 from benchmarks.workload import new_job
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.spark.lake.bronze import Landing
 from longshore.spark.lake.lake import Lake
 from longshore.spark.options import Address

@@ -16,7 +16,7 @@ from time import perf_counter
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.measuring import Sample, alternate
-from longshore.backends.bulk import COLUMNS, Kind
+from longshore.backends.export import COLUMNS, Kind
 from longshore.core.validation import new_id
 from longshore.spark.options import Address
 from longshore.spark.session import session

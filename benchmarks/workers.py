@@ -13,7 +13,7 @@ from time import monotonic, process_time
 from typing import Any
 
 from benchmarks.processes import next_order, peak_megabytes, say
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.runtime.job_queue import Queue
 from longshore.runtime.signals import settle_in
 from longshore.runtime.worker import Worker

@@ -10,8 +10,8 @@ from multiprocessing.connection import Client, Listener
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from longshore.backends.postgres import connecting as backends
-from longshore.backends.postgres.preparing import prepare
+from longshore.backends.postgres import connection as backends
+from longshore.backends.postgres.schema import prepare
 from tests.postgres_server import Server, at_database, connect, create_database, drop_database
 
 Desk = tuple[str, int, bytes]

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.tokens import EVERYTHING
 from longshore.server.access import Caller, Gate
 from longshore.server.app import create_app

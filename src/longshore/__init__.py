@@ -18,7 +18,7 @@ _HOMES = {
     "JobStatus": "longshore.core.status",
     "Lease": "longshore.core.job",
     "Middleware": "longshore.app.middleware",
-    "Outcome": "longshore.backends.contract",
+    "Outcome": "longshore.backends.base",
     "Queue": "longshore.runtime.job_queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.repeat",
@@ -26,7 +26,7 @@ _HOMES = {
     "Snooze": "longshore.core.errors",
     "Worker": "longshore.runtime.worker",
     "by_error": "longshore.runtime.retries",
-    "connect": "longshore.backends.opening",
+    "connect": "longshore.backends.connect",
     "current_job": "longshore.runtime.running_job",
     "exponential": "longshore.core.retry",
     "fixed": "longshore.core.retry",
@@ -35,8 +35,8 @@ _HOMES = {
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
     from longshore.app.middleware import Middleware
-    from longshore.backends.contract import Outcome
-    from longshore.backends.opening import connect
+    from longshore.backends.base import Outcome
+    from longshore.backends.connect import connect
     from longshore.core.clock import HeldClock
     from longshore.core.dependencies import Dependency
     from longshore.core.errors import Snooze

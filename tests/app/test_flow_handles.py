@@ -414,7 +414,7 @@ async def test_an_expired_step_is_told_as_the_reason(store_url: str, weather: We
 
 
 async def test_results_that_cannot_be_read_now_put_the_step_off_uncharged(harbor: Harbor, weather: Weather) -> None:
-    from longshore.backends.contract import Page
+    from longshore.backends.base import Page
     from longshore.core.errors import BackendUnavailable
 
     weather.good = True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longshore import Harbor, Job, JobStatus, connect
-from longshore.backends.contract import Page
+from longshore.backends.base import Page
 from longshore.backends.memory import MemoryBackend
 from longshore.core.errors import (
     BackendUnavailable,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.backends.postgres.backend import PostgresBackend
-from longshore.backends.postgres.preparing import quoted
+from longshore.backends.postgres.schema import quoted
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter

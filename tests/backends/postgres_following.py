@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
-from longshore.backends.contract import Backend
-from longshore.backends.stored import StoredBackend
+from longshore.backends.base import Backend
+from longshore.backends.engine import StoredBackend
 from longshore.core.job import JobEvent
 
 PATIENCE = 20

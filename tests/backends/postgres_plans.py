@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from longshore.backends.postgres.connecting import Server
-from longshore.backends.postgres.preparing import prepare, quoted
-from longshore.backends.statements import Statements
+from longshore.backends.postgres.connection import Server
+from longshore.backends.postgres.schema import prepare, quoted
+from longshore.backends.sql.statements import Statements
 
 NOW = 1_000_000_000
 JOBS = 20_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import Clock

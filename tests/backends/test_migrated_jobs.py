@@ -10,10 +10,10 @@ import apsw
 import psycopg
 import pytest
 
-from longshore.backends.migrations import Migration
-from longshore.backends.opening import connect
-from longshore.backends.postgres import preparing
-from longshore.backends.postgres.connecting import Server
+from longshore.backends.connect import connect
+from longshore.backends.postgres import schema
+from longshore.backends.postgres.connection import Server
+from longshore.backends.sql.statements import Migration
 from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.core.clock import HeldClock
 from longshore.core.status import JobStatus
@@ -72,8 +72,8 @@ def old_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("DROP SCHEMA longshore CASCADE")
         with monkeypatch.context() as older:
-            older.setattr(preparing, "MIGRATIONS", before("what_time_brings", preparing.MIGRATIONS))
-            preparing.prepare(Server(url), "longshore")
+            older.setattr(schema, "MIGRATIONS", before("what_time_brings", schema.MIGRATIONS))
+            schema.prepare(Server(url), "longshore")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("SET search_path = longshore")
             for statement in statements:

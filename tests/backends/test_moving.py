@@ -14,12 +14,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from longshore.backends import moving
-from longshore.backends.contract import Backend, Outcome, WorkerInfo
-from longshore.backends.moving import TABLES, Begun, MoveReport, NewHouse, OldHouse, Step, move
+from longshore.backends import data_migration
+from longshore.backends.base import Backend, Outcome, WorkerInfo
+from longshore.backends.data_migration import TABLES, Begun, MoveReport, NewHouse, OldHouse, Step, move
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, MoveRefused
 from longshore.core.job import Job
@@ -124,7 +124,7 @@ def filled(file: SQLiteBackend, jobs: int) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few jobs are many blocks."""
-    monkeypatch.setattr(moving, "BLOCK", 3)
+    monkeypatch.setattr(data_migration, "BLOCK", 3)
 
 
 class Interrupted(Exception):

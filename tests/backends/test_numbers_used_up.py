@@ -5,8 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.errors import BackendUnavailable
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job

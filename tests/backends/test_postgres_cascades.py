@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.opening import connect
-from longshore.backends.postgres.session import OwnSession
+from longshore.backends.connect import connect
+from longshore.backends.postgres.connection import OwnSession
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 

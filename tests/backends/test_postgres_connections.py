@@ -10,8 +10,8 @@ from time import monotonic
 import psycopg
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.connect import connect
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat

@@ -19,8 +19,8 @@ import psycopg
 import pytest
 
 from longshore import Job, JobStatus, Queue, connect
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.postgres.wakeups import Hints
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.postgres.change_notifier import Hints
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, LeaseLost
 from longshore.core.job import JobEvent, Lease

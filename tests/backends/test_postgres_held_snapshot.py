@@ -9,9 +9,9 @@ from time import monotonic
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.opening import connect
-from longshore.backends.postgres.marks import LITTERED, LOOK_AGAIN
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.connect import connect
+from longshore.backends.postgres.claim_low_water import LITTERED, LOOK_AGAIN
 from longshore.core.job import Job
 from tests.backends.audit import audit
 from tests.postgres_server import Connection

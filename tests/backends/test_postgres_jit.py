@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.backends.contract import Outcome
-from longshore.backends.opening import connect
+from longshore.backends.base import Outcome
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 from tests.postgres_server import Server, Setting
 from tests.postgres_versions import DEBIAN

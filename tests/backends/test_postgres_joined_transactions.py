@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from longshore import Job, JobStatus, connect
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument
 from tests.backends.postgres_following import AT_ONCE, read_until, somebody_waits_for_a_lock, waits_for_news
 from tests.postgres_run import Clones

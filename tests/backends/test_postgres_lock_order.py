@@ -10,8 +10,8 @@ from random import Random
 import psycopg
 import pytest
 
-from longshore.backends.contract import Backend, Outcome, OutcomeVerb
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, Outcome, OutcomeVerb
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotFound, LeaseLost
 from longshore.core.job import Job

@@ -14,9 +14,9 @@ import pytest
 from psycopg import sql
 
 from longshore import Job, JobFilter, JobStatus, connect
-from longshore.backends.contract import Backend
-from longshore.backends.postgres import preparing
-from longshore.backends.postgres.connecting import Server
+from longshore.backends.base import Backend
+from longshore.backends.postgres import schema as preparing
+from longshore.backends.postgres.connection import Server
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from tests.backends.postgres_following import AT_ONCE, read_until
 from tests.postgres_server import connect as connect_to_server

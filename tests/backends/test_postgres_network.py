@@ -8,8 +8,8 @@ from time import monotonic
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.job import Job

@@ -6,8 +6,8 @@ import asyncio
 
 import psycopg
 
-from longshore.backends.contract import Outcome
-from longshore.backends.opening import connect
+from longshore.backends.base import Outcome
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 from tests.backends.postgres_following import read_until
 

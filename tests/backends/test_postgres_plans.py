@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from longshore.backends.postgres.preparing import quoted
-from longshore.backends.statements import Statements
+from longshore.backends.postgres.schema import quoted
+from longshore.backends.sql.statements import Statements
 from tests.backends.postgres_plans import GROWING, NOW, STATES, Node, explained, make_schema, plan, statements
 from tests.postgres_run import Clones
 

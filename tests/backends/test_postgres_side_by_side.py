@@ -7,9 +7,9 @@ import asyncio
 import psycopg
 import pytest
 
-from longshore.backends.contract import Backend, ClaimFailed, Outcome
-from longshore.backends.opening import connect
-from longshore.backends.postgres.queue_locks import Hold, LockSpaces
+from longshore.backends.base import Backend, ClaimFailed, Outcome
+from longshore.backends.connect import connect
+from longshore.backends.postgres.locks import Hold, LockSpaces
 from longshore.core.job import Job, Lease
 from longshore.core.status import JobStatus
 from longshore.runtime.explaining import explain

@@ -13,13 +13,12 @@ import pytest
 import trustme
 
 from longshore import Harbor, Job, JobEvent, JobStatus, Outcome, Queue, Repeat, connect
-from longshore.backends.contract import Backend
-from longshore.backends.remote.forms import Form
+from longshore.backends.base import Backend
+from longshore.backends.remote.codecs import Form
 from longshore.backends.remote.problems import KNOWN, error_in, told_of
-from longshore.backends.remote.records.history import EVENTS
 from longshore.backends.remote.records.jobs import JOB
-from longshore.backends.remote.records.schedules import SCHEDULES
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.remote.records.store import EVENTS, SCHEDULES
+from longshore.backends.token_store import KeepsTokens
 from longshore.cli.exits import Exit
 from longshore.core import errors
 from longshore.core.actor import acting

@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from longshore import Job, JobStatus, Queue, connect
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.remote.records.facts import FACTS
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.remote.records.store import FACTS
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.job import Lease

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from longshore.backends.opening import connect
-from longshore.backends.sqlite import file_system
-from longshore.backends.sqlite.file_system import file_system_of, risk_of
+from longshore.backends.connect import connect
+from longshore.backends.sqlite import files
+from longshore.backends.sqlite.files import file_system_of, risk_of
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
 from tests.cli.terminal import longshore
@@ -62,7 +62,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
 
     def pretending(kind: str) -> None:
         text = f"{MOUNTS}99 27 0:99 / {tmp_path} rw - {kind} source rw\n"
-        monkeypatch.setattr(file_system, "mountinfo", lambda: text)
+        monkeypatch.setattr(files, "mountinfo", lambda: text)
 
     return pretending
 
@@ -126,4 +126,4 @@ def test_doctor_and_the_first_open_report_a_file_system_with_a_risk(
 
 def test_the_real_file_system_of_a_folder_is_named(tmp_path: Path) -> None:
     # R5
-    assert file_system.file_system_under(tmp_path / "jobs.db")
+    assert files.file_system_under(tmp_path / "jobs.db")

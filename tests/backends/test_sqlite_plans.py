@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
+from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.sqlite.statements import SQL
 
 INDEXES = {
     "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",

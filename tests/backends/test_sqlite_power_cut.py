@@ -11,7 +11,7 @@ from random import Random
 import apsw
 import pytest
 
-from longshore.backends.contract import Outcome
+from longshore.backends.base import Outcome
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job

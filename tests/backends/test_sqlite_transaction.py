@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, JobStatus, Outcome, connect
-from longshore.backends.sql.transaction import ChangedUnderneath
+from longshore.backends.operations.enqueue import enqueue_jobs
+from longshore.backends.port import Completion, InLine, QueueState
+from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import SQLiteTransaction
-from longshore.backends.transaction import Completion, InLine, QueueState
-from longshore.backends.verbs.submission import enqueue_jobs
 from longshore.core import transitions
 from longshore.core.transitions import Change
 

@@ -11,9 +11,9 @@ from typing import Any
 import apsw
 import pytest
 
+from longshore.backends.port import Transaction
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.sqlite.writer import LONGEST_BATCH
-from longshore.backends.transaction import Transaction
 from longshore.core.errors import DuplicateJob, JobNotFound, QueueClosed
 from longshore.core.job import Job
 from tests.backends.audit import all_jobs, audit

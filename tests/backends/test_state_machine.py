@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from longshore.backends.verbs import claiming
+from longshore.backends.operations import claim
 from tests.backends.second_store import OpenStore, PostgresStore, SQLiteStore
 from tests.backends.two_stores import WEIGHTED, TwoStores, fewest, random_steps, walk
 from tests.conftest import PROVING
@@ -95,7 +95,7 @@ def test_on_a_long_random_walk_a_store_and_memory_stay_the_same(
     """
     # S5: keys, limits and types together
     if part % 2:
-        monkeypatch.setattr(claiming, "LEAST_LOOKED_AT", 1)
+        monkeypatch.setattr(claim, "LEAST_LOOKED_AT", 1)
     open_store, extent = store
     for number in range(extent.walks):
         steps = random_steps(seed + PARTS * number + part, extent.walk_steps)

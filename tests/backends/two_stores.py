@@ -12,7 +12,7 @@ from random import Random
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from longshore.backends.contract import UNCHANGED, Backend, Outcome, OutcomeVerb, Page, SettleReport, WorkerInfo
+from longshore.backends.base import UNCHANGED, Backend, Outcome, OutcomeVerb, Page, SettleReport, WorkerInfo
 from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import JobNotFound, JobNotInflight, LeaseLost, LongshoreError

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longshore import Harbor, Job, Outcome, Queue, Repeat, connect
-from longshore.backends.contract import WorkerInfo
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.base import WorkerInfo
+from longshore.backends.token_store import KeepsTokens
 
 FORMS = ("plain", "json", "terminal")
 """Each is a run of its own, on jobs of its own."""

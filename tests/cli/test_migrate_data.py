@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, connect
-from longshore.backends.contract import WorkerInfo
+from longshore.backends.base import WorkerInfo
 from longshore.core.clock import HeldClock
 from tests.backends.audit import all_jobs
 

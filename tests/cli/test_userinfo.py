@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.cli.store import Store
 from longshore.core.errors import LongshoreError
 from longshore.core.validation import shown_address

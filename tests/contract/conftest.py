@@ -8,10 +8,10 @@ from typing import Any
 import apsw
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.postgres.session import OwnSession
-from longshore.backends.sql.columns import Row
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
+from longshore.backends.postgres.connection import OwnSession
+from longshore.backends.sql.rows import Row
 from longshore.testing.conformance.fixtures import BreakableClock, WorkDone, backend, clock, open_backend
 from tests.postgres_server import connect as connect_to
 from tests.remote_server import RemoteServer

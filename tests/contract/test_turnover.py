@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.backends.memory import MemoryBackend
 from longshore.core.errors import InvalidArgument
 from longshore.testing.conformance.fixtures import BreakableClock

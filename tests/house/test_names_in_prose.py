@@ -11,7 +11,7 @@ from typing import Any
 from longshore import Harbor, Queue, Scheduler, Worker
 from longshore.app.flow_handle import FlowHandle
 from longshore.app.handles import JobHandle
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.cli.main import command
 from longshore.runtime.events import EVENTS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import longshore
-from longshore.backends.contract import UNCHANGED, Backend, Outcome, Page, SettleReport
+from longshore.backends.base import UNCHANGED, Backend, Outcome, Page, SettleReport
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
 from longshore.core.limits import Rate

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from longshore.backends.moving import TABLES
-from longshore.backends.statements import Statements
+from longshore.backends.data_migration import TABLES
+from longshore.backends.sql.statements import Statements
 
 BACKENDS = Path(__file__).resolve().parents[2] / "src" / "longshore" / "backends"
 DIALECTS = ("postgres", "sqlite")

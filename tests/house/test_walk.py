@@ -2,7 +2,7 @@
 
 The file is a list of steps in the order a job meets them:
 
-    - file: src/longshore/backends/contract.py
+    - file: src/longshore/backends/base.py
       symbol: Backend.dequeue_jobs
       does: hands out claimable jobs under a lease
 

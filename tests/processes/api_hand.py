@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from random import Random
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.runtime.signals import serve
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import apsw
 import psycopg
 
-from longshore.backends.contract import Backend, Outcome, WorkerInfo
-from longshore.backends.opening import connect
-from longshore.backends.postgres.connecting import Server
-from longshore.backends.postgres.preparing import prepare
+from longshore.backends.base import Backend, Outcome, WorkerInfo
+from longshore.backends.connect import connect
+from longshore.backends.postgres.connection import Server
+from longshore.backends.postgres.schema import prepare
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, LongshoreError
 from longshore.core.job import Job, Lease

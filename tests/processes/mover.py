@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 
-from longshore.backends import moving
-from longshore.backends.moving import MovesIn, MovesOut, Step
-from longshore.backends.opening import connect
+from longshore.backends import data_migration
+from longshore.backends.connect import connect
+from longshore.backends.data_migration import MovesIn, MovesOut, Step
 
 BLOCK, TOLD_EVERY = 400, 100
 
@@ -29,8 +29,8 @@ def main(source: str, target: str, dies_at: int) -> None:
     old, new = connect(source), connect(target)
     assert isinstance(old, MovesOut)
     assert isinstance(new, MovesIn)
-    moving.BLOCK, moving._TOLD_EVERY = BLOCK, TOLD_EVERY
-    report = moving.move(old, new, on_step=count)
+    data_migration.BLOCK, data_migration._TOLD_EVERY = BLOCK, TOLD_EVERY
+    report = data_migration.move(old, new, on_step=count)
     print(report.begun.value, steps)
 
 

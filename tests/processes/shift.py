@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at
 from tests.processes.crew import Crew

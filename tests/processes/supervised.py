@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.times import Duration
 from longshore.runtime.executors.in_processes import ProcessExecutor

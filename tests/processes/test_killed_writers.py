@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job

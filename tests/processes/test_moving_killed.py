@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.moving import TABLES, Begun, Step, move
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.connect import connect
+from longshore.backends.data_migration import TABLES, Begun, Step, move
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at

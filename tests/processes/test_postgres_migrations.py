@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from longshore.backends.opening import connect
-from longshore.backends.postgres.preparing import MIGRATIONS
+from longshore.backends.connect import connect
+from longshore.backends.postgres.schema import MIGRATIONS
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
 from tests.backends.audit import audit_at

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from longshore.backends.opening import connect
-from longshore.backends.postgres.preparing import quoted
-from longshore.backends.statements import Statements
+from longshore.backends.connect import connect
+from longshore.backends.postgres.schema import quoted
+from longshore.backends.sql.statements import Statements
 from longshore.core.job import Job
 from tests.postgres_server import Connection
 from tests.postgres_server import connect as connect_to

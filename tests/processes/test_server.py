@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -21,7 +21,7 @@ import apsw
 import httpx
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job

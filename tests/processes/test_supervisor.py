@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from longshore import Job, JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.status import HOLDS_CAPACITY
 from longshore.runtime import streams
 from longshore.runtime.dock import dock_of

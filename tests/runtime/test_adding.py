@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from longshore import Job, JobStatus, Queue, Repeat, exponential, fixed
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidArgument

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from longshore import Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.runtime.running_job import RunningJob

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from longshore import Job, JobEvent, JobFilter, JobStatus, Queue, Repeat, connect
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
 from longshore.runtime import background

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longshore import JobFilter, JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition
 from longshore.runtime import dead_letters

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from longshore import Dependency, Job, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import Fatal, InvalidArgument
 from longshore.core.status import JobStatus as S
 from longshore.runtime.running_job import RunningJob

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from longshore import Job, Outcome, Queue, Rate, Repeat
-from longshore.backends.contract import Backend
-from longshore.backends.token_keeping import TokenKeepingBackend
+from longshore.backends.base import Backend
+from longshore.backends.token_store import TokenKeepingBackend
 from longshore.core.actor import acting
 from longshore.core.clock import HeldClock
 from longshore.core.schedule import Schedule

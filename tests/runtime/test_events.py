@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from longshore import JobEvent, JobStatus, Outcome, Queue
-from longshore.backends.contract import Backend
-from longshore.backends.verbs import operators, schedules
+from longshore.backends.base import Backend
+from longshore.backends.operations import admin, schedules
 from longshore.core import transitions
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
@@ -731,7 +731,7 @@ def names_in(source: str) -> Iterator[str]:
 
 def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     # M-EV-01
-    written = {name for room in (transitions, operators, schedules) for name in names_in(inspect.getsource(room))}
+    written = {name for room in (transitions, admin, schedules) for name in names_in(inspect.getsource(room))}
     assert written - set(events_room.EVENTS) == set()
     assert {"job.waiting_children", "job.dependencies_completed"} <= written
     assert len(events_room.EVENTS) == 30

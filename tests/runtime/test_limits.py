@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from longshore import Harbor, Queue, Rate
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.limits import Limits
 from longshore.runtime.explaining import explain

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.errors import Fatal, InvalidArgument, LeaseLost, LongshoreError, QueueClosed, Snooze
 from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus

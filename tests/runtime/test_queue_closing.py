@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longshore import JobFilter, JobStatus, Outcome, Queue, Repeat
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.core.errors import QueueClosed
 from longshore.core.schedule import Schedule
 from longshore.testing.conformance.staging import STALE, new_job, status_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Outcome, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LeaseLost
 from longshore.testing.conformance.staging import (

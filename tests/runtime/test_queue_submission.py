@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Lease, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound
 from longshore.testing.conformance.staging import (

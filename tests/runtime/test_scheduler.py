@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobFilter, JobStatus, Queue, Repeat, Scheduler, Worker, fixed
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.schedule import Schedule

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longshore import JobFilter, JobStatus, Queue, Repeat, connect
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, ScheduleNotFound
 from longshore.core.job import JobEvent

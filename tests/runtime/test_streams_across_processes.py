@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.testing.conformance.staging import lease_of, status_of
 from tests.runtime.streaming import (
     PATIENCE,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.testing.conformance.staging import status_of, story
 from tests.runtime.streaming import add, are, eventually, never_poll, others_get, receive, receive_ids, until_held
 

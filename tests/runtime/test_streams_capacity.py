@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Outcome, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.runtime.dock import dock_of
 from longshore.testing.conformance.staging import lease_of

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from longshore import Job, JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.runtime import background

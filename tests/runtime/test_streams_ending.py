@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.runtime.streams import JobStream

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.runtime import background, streams
 from longshore.testing.conformance.staging import new_job
 from tests.runtime.streaming import Claim, add, count_claims, eventually, never_poll, others_get, receive_ids

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobFilter, JobStatus, Queue, Repeat, Scheduler, Worker, connect, fixed
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import Snooze
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import history, status_of, story

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Outcome, Queue
-from longshore.backends.contract import Backend, SettleReport
+from longshore.backends.base import Backend, SettleReport
 from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, LeaseLost
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Outcome, Queue
-from longshore.backends.contract import Backend, SettleReport
+from longshore.backends.base import Backend, SettleReport
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import all_jobs, log_of, new_job
 from tests.runtime.conftest import OpenBackend

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 
 from longshore import Job, JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, Fatal, Snooze
 from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.executors.contract import Executor

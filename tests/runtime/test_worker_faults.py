@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Queue, connect
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.runtime.running_job import RunningJob

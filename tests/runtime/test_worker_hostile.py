@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
-from longshore.backends.contract import Backend, ClaimFailed
+from longshore.backends.base import Backend, ClaimFailed
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.times import Duration
 from longshore.runtime.executors.contract import Executor

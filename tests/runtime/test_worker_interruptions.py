@@ -13,7 +13,7 @@ import pytest
 
 from longshore.app.harbor import Harbor
 from longshore.app.middleware import Middleware
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.errors import JobInterrupted
 from longshore.runtime.executors.in_processes import ProcessExecutor
 from longshore.runtime.job_queue import Queue

@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from longshore import JobStatus, Lease, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.times import Duration
 from longshore.runtime.running_job import RunningJob

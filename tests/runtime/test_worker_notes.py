@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LeaseLost, LongshoreError
 from longshore.core.job import Job, JobEvent
 from longshore.runtime.running_job import NO_DESK, RunningJob

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Queue, exponential, fixed
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.runtime.retries import Strategy, by_error
 from longshore.runtime.running_job import RunningJob

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from longshore import Job, JobStatus, Queue, connect
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.runtime.running_job import RunningJob, current_job

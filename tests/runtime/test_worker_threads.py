@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from longshore import JobStatus, Queue
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.runtime.executors.in_threads import ThreadExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import log_of

@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from longshore import JobStatus, Queue, fixed
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import history, story
 from tests.runtime.working import Gate, comes_to, until, working

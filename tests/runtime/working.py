@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus

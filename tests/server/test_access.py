@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Request
 
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.backends.remote.protocol import CHANGES, VERBS
 from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
 from longshore.core.job import Job

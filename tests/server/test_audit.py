@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.actor import acting, actor
 from longshore.core.job import Job
 from longshore.runtime.job_queue import Queue

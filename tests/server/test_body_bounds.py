@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job

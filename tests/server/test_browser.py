@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.job import Job
 from longshore.server.app import create_app
 from longshore.server.serving import ApiServer

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.server import changes
 from longshore.server.changes import Changes

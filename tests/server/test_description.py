@@ -20,9 +20,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.vocabulary import word_for

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.core.status import JobStatus

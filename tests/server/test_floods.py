@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.server.options import ServerOptions
 from longshore.server.token_gate import TokenGate

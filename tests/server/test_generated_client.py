@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 
 
 class FromDocument:

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.server.app import create_app
 from longshore.server.hosts import Hosts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job
 from longshore.core.job_record import record_of

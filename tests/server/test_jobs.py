@@ -7,7 +7,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat

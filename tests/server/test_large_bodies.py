@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
 from longshore.server import beside, bodies, making

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue

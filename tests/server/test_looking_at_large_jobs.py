@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend, Page
+from longshore.backends.base import Backend, Page
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.runtime import paging

@@ -19,9 +19,9 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.errors import QueueClosed
 from longshore.server.app import create_app
 from longshore.server.token_gate import TokenGate

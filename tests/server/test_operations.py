@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from longshore.app import tracing
 from longshore.app.builtin import builtin_harbor
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend, WorkerInfo
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, WorkerInfo
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job, JobEvent

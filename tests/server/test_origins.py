@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.server.sessions import LASTS, Sessions
 from longshore.server.token_gate import TokenGate

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.cli.rows import worker_row
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from longshore.app.builtin import builtin_harbor
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import LeaseLost
 from longshore.core.status import LEGAL_PAIRS, JobStatus

@@ -9,7 +9,7 @@ import pytest
 from longshore import Queue, Worker, connect
 from longshore.app.harbor import Harbor
 from longshore.app.routing import Router
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

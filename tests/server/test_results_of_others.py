@@ -9,8 +9,8 @@ import pytest
 
 from longshore import Job, JobStatus, current_job
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
-from longshore.backends.remote.repeating import are_those_sent
+from longshore.backends.base import Backend
+from longshore.backends.remote.backend import are_those_sent
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.tokens import Scope
 from longshore.server.access import Caller

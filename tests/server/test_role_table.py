@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate
 from longshore.core.repeat import Repeat

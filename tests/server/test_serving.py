@@ -15,7 +15,7 @@ import trustme
 from fastapi import APIRouter
 from starlette.responses import StreamingResponse
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

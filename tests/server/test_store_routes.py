@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend, WorkerInfo
-from longshore.backends.opening import connect
-from longshore.backends.remote.forms import read_bytes
+from longshore.backends.base import Backend, WorkerInfo
+from longshore.backends.connect import connect
+from longshore.backends.remote.codecs import read_bytes
 from longshore.backends.remote.protocol import VERBS
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job, JobEvent
@@ -566,7 +566,7 @@ async def test_a_list_in_a_request_that_is_too_long_is_refused_whole(
         assert (refused.status_code, refused.json()["field"]) == (422, "jobs")
         assert "at most 20,000 in one request, not 20,001; send several requests" in refused.text
     assert (await asked(quick, "store/enqueue_jobs", jobs=jobs[1:])).status_code == 200, "as many as are told of"
-    monkeypatch.setattr("longshore.backends.remote.forms.MOST_LISTED", 3)
+    monkeypatch.setattr("longshore.backends.remote.codecs.MOST_LISTED", 3)
     before = await memory.count_jobs()
     ids, lease = ["1", "2", "3", "4"], {"token": "t", "epoch": 1}
     for path, field, body in (

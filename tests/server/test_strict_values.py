@@ -8,7 +8,7 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.tokens import Scope
 from longshore.server.access import GuardedRoute, needs
 from tests.server.conftest import Serve

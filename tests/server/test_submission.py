@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -11,10 +11,10 @@ import httpx
 import psycopg
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.backends.sqlite import connection as sqlite_connection
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
@@ -122,7 +122,7 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
 async def test_tokens_that_are_over_take_no_room_and_are_forgotten_in_time(
     backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.backends.tokens.MOST_TOKENS", 2)
+    monkeypatch.setattr("longshore.backends.token_store.MOST_TOKENS", 2)
     tokens = keeper(backend)
 
     async def listed() -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from longshore.backends.bulk import COLUMNS
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
+from longshore.backends.export import COLUMNS
 from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from longshore.backends.contract import Backend, Outcome
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend, Outcome
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat

@@ -1,7 +1,7 @@
 """Stores with a few jobs in them, for tests that read."""
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 
 JOBS = 120

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed
 from longshore.core.status import JobStatus
 from longshore.spark.executor.task_progress import Percent

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from longshore.backends.archiving import Archived, LetsGo
-from longshore.backends.opening import connect
+from longshore.backends.archive import Archived, LetsGo
+from longshore.backends.connect import connect
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.bulk import Place
+from longshore.backends.export import Place
 from longshore.spark.audit.certainty import Certainty
 from longshore.spark.audit.kinds import PRUNED, Kind
 from longshore.spark.audit.reading import Material

@@ -12,7 +12,7 @@ import apsw
 import psycopg
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.runtime.job_queue import Queue

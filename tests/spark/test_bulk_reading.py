@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from longshore.backends.bulk import COLUMNS, Condition, Part, ReadsInBulk, Wanted
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
+from longshore.backends.export import COLUMNS, Condition, Part, ReadsInBulk, Wanted
 from tests.spark.stored import DONE, JOBS, fill
 
 EVENTS = JOBS + 3 * DONE + 1

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.job import Job
 from longshore.spark.following import EventFollower

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
-from longshore.backends.staging import KEEP_UNFINISHED, StagesJobs
+from longshore.backends.base import Backend
+from longshore.backends.bulk_insert import KEEP_UNFINISHED, StagesJobs
+from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job

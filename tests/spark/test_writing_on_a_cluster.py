@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from longshore.backends.opening import connect
+from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
 from longshore.spark.writing import write_report
 from longshore.testing.conformance.staging import all_jobs, audit

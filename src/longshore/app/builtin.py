@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 
 
 def builtin_harbor(store: str | Backend) -> Harbor:

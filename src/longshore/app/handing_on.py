@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.dependencies import INPUTS, spliced, unpacked
 from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, JobNotFound, Snooze
 from longshore.core.job import Job

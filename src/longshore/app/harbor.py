@@ -24,8 +24,8 @@ from longshore.app.routing import Router
 from longshore.app.sending import Sending
 from longshore.app.spark_work import SparkSettings
 from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, PlainTask, Task
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.clock import Clock
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.times import SECOND, Duration, check_duration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longshore.backends.contract import UNCHANGED, Unchanged
+from longshore.backends.base import UNCHANGED, Unchanged
 from longshore.core.explain import Explanation
 from longshore.core.limits import Limits, Rate
 from longshore.runtime import background

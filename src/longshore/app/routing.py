@@ -11,7 +11,7 @@ from longshore.app.handing_on import hand_on_results
 from longshore.app.middleware import Middleware, run_within
 from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import Task
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument, Snooze
 from longshore.core.explain import NO_TASK_NAMED

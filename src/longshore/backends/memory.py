@@ -9,19 +9,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from longshore.backends.bell import Bell
-from longshore.backends.contract import Capabilities, WorkerInfo
-from longshore.backends.token_keeping import TokenKeepingBackend
-from longshore.backends.transaction import (
+from longshore.backends.base import Capabilities, WorkerInfo
+from longshore.backends.change_signal import Bell
+from longshore.backends.port import (
     KEEP_WORKERS,
     KEY_TTL,
     Edge,
     InLine,
     KeyState,
+    LogEnds,
     QueueState,
+    Search,
+    Tally,
     Transaction,
+    View,
 )
-from longshore.backends.view import LogEnds, Search, Tally, View
+from longshore.backends.token_store import TokenKeepingBackend
 from longshore.core.clock import Clock, ClockStep, micros_of
 from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.explain import Holder

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from longshore.backends.contract import WorkerInfo
+from longshore.backends.base import WorkerInfo
 from longshore.core.job import Job
 from longshore.core.job_record import Likeness
 from longshore.core.repeat import Repeat

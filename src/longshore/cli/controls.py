@@ -14,7 +14,7 @@ from longshore.cli.store import AsJson, Store, a_store
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import QueueInfo
+    from longshore.backends.base import QueueInfo
     from longshore.runtime.job_queue import Queue
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queue.")]

@@ -23,7 +23,7 @@ def backup(target: Target, *, store: Store) -> None:
     """Copies a SQLite store to a file while it is in use."""
 
     async def copy(queue: Queue) -> None:
-        from longshore.backends.contract import CopiesItself
+        from longshore.backends.base import CopiesItself
 
         if not isinstance(queue.backend, CopiesItself):
             raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
@@ -38,7 +38,7 @@ def migrate(*, as_json: AsJson = False, store: Store) -> None:
     """Makes a store if there is none, brings its schema up to date, and tells its version."""
 
     async def look(queue: Queue) -> None:
-        from longshore.backends.contract import HasSchema
+        from longshore.backends.base import HasSchema
         from longshore.cli.shapes import MigrationView
 
         if not isinstance(queue.backend, HasSchema):

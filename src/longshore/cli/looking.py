@@ -18,7 +18,7 @@ from longshore.cli.telling import tell_job, way_out
 from longshore.core.filters import JobFilter
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import Page
+    from longshore.backends.base import Page
     from longshore.core.job import JobEvent
     from longshore.runtime.job_queue import Queue
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.backends.moving import Begun, MoveReport, MovesIn, MovesOut, move
+from longshore.backends.data_migration import Begun, MoveReport, MovesIn, MovesOut, move
 from longshore.cli.bars import progress
 from longshore.cli.exits import Exit
 from longshore.cli.output import complain, say, say_json, show_table
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import Backend
+    from longshore.backends.base import Backend
 
 Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
 Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database or sqlite:///new.db.")]
@@ -38,7 +38,7 @@ def migrate_data(
     """
     import asyncio
 
-    from longshore.backends.opening import connect
+    from longshore.backends.connect import connect
 
     from_schema = {} if target.startswith("postgres") else _in_schema(source, schema)
     old = connect(source, **_only_there(source), **from_schema)

@@ -66,7 +66,7 @@ def audit(
 def _audited(
     spark: SparkSession, lake: str | None, url: str | None, schema: str | None, swept: timedelta
 ) -> AuditReport:
-    from longshore.backends.bulk import Place
+    from longshore.backends.export import Place
     from longshore.spark.audit.reading import History, from_history, from_store
     from longshore.spark.audit.report import audit as audited
     from longshore.spark.lake.lake import Lake

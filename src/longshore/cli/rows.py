@@ -11,7 +11,7 @@ from longshore.cli.tables import Column
 from longshore.core.status import JobStatus
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import QueueInfo, WorkerInfo
+    from longshore.backends.base import QueueInfo, WorkerInfo
     from longshore.core.flows import StepStatus
     from longshore.core.job import Job, JobEvent
     from longshore.core.limits import Rate

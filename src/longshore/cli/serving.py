@@ -21,7 +21,7 @@ from longshore.cli.authentication import (
 from longshore.core.errors import LongshoreError
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import Backend
+    from longshore.backends.base import Backend
     from longshore.cli.together import Together
     from longshore.runtime.signals import Stoppable
 
@@ -148,7 +148,7 @@ def how_to_serve(
 async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
     import logging
 
-    from longshore.backends.tokens import KeepsTokens
+    from longshore.backends.token_store import KeepsTokens
 
     log = logging.getLogger("longshore.server")
     try:

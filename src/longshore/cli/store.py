@@ -12,7 +12,7 @@ import typer
 from longshore.cli.completion import complete_queue
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import Backend
+    from longshore.backends.base import Backend
     from longshore.runtime.job_queue import Queue
 
 R = TypeVar("R")
@@ -60,7 +60,7 @@ class Store:
 
     def backend(self, *, create: bool = False) -> Backend:
         """The backend, not opened yet. Unless `create`, a mistyped address makes no empty store to report on."""
-        from longshore.backends.opening import connect
+        from longshore.backends.connect import connect
 
         options: dict[str, Any] = {}
         if self.url.startswith(("sqlite:", "postgres")):

@@ -16,8 +16,8 @@ from longshore.cli.words import duration
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from longshore.backends.contract import Backend
-    from longshore.backends.tokens import KeepsTokens
+    from longshore.backends.base import Backend
+    from longshore.backends.token_store import KeepsTokens
     from longshore.core.tokens import Token
     from longshore.runtime.job_queue import Queue
 
@@ -135,7 +135,7 @@ def _within(store: Store, use: Callable[[KeepsTokens, datetime], Awaitable[None]
 
 
 def _keeper(backend: Backend) -> KeepsTokens:
-    from longshore.backends.tokens import KeepsTokens
+    from longshore.backends.token_store import KeepsTokens
 
     if not isinstance(backend, KeepsTokens):
         raise InvalidArgument(

@@ -106,7 +106,7 @@ class Record:
     place: int = 0
     """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
     parked: bool = False
-    """Left out of the claim's index because its concurrency key is full; see `backends/verbs/keys.py`."""
+    """Left out of the claim's index because its concurrency key is full; see `backends/operations/persist.py`."""
     executions: int = 0
     retry_count: int = 0
     crashes: int = 0

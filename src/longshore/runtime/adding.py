@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Required, TypedDict
 
-from longshore.backends.checks import flag
-from longshore.backends.contract import Backend
+from longshore.backends.argument_checks import flag
+from longshore.backends.base import Backend
 from longshore.core.dependencies import EDGE_POLICIES, Dependencies, DependencyPolicy, dependencies_from
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import DEFAULT_QUEUE, Job

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import QueueClosed
 from longshore.safe_logging import logger
 

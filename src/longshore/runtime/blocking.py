@@ -12,7 +12,7 @@ from functools import wraps
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, JobEvent
 from longshore.core.repeat import Repeat

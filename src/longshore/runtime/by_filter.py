@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.status import FINAL, JobStatus

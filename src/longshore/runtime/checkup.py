@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from longshore.backends.contract import TellsItsCondition, WorkerInfo
+from longshore.backends.base import TellsItsCondition, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.explain import HEARD_WITHIN, lacks, state_of_worker
 from longshore.core.filters import JobFilter

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.times import Duration
 
 AT_ONCE = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.status import JobStatus

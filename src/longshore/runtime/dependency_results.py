@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import Fatal, JobNotFound
 from longshore.core.filters import JobFilter

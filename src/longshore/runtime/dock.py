@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.maintenance import Sweeper
 

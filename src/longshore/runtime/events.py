@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from time import monotonic
 from typing import Any
 
-from longshore.backends.contract import Backend
-from longshore.backends.cursors import comes_after
+from longshore.backends.base import Backend
+from longshore.backends.port import comes_after
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument, LongshoreError, QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent

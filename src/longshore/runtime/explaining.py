@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import JobNotFound, ScheduleNotFound
 from longshore.core.explain import Explanation, explanation_of, no_job_but_a_schedule
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, Lease

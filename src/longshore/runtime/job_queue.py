@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 from weakref import WeakSet
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.filters import JobFilter

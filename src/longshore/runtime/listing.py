@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job

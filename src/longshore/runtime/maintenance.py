@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import QueueClosed
 from longshore.runtime import background
 from longshore.safe_logging import logger

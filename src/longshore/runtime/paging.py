@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 
-from longshore.backends.contract import Backend, Page
+from longshore.backends.base import Backend, Page
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 

@@ -7,17 +7,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from longshore.backends import checks
-from longshore.backends.contract import (
-    UNCHANGED,
-    Backend,
-    Outcome,
-    Page,
-    QueueInfo,
-    SettleReport,
-    Unchanged,
-    WorkerInfo,
-)
+from longshore.backends import argument_checks
+from longshore.backends.base import UNCHANGED, Backend, Outcome, Page, QueueInfo, SettleReport, Unchanged, WorkerInfo
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.explain import Explanation
 from longshore.core.filters import JobFilter
@@ -187,7 +178,7 @@ class QueueVerbs:
         if self.name is None:
             report = await backend.settle_jobs(outcomes)
         else:
-            batch = checks.outcomes(outcomes)
+            batch = argument_checks.outcomes(outcomes)
             strangers = await self._scope.strangers([outcome.job_id for outcome in batch])
             report = await backend.settle_jobs([outcome for outcome in batch if outcome.job_id not in strangers])
             report.refused.update(strangers)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, overload
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import LeaseLost, LongshoreError
 from longshore.core.job import Job
 from longshore.core.validation import check_json

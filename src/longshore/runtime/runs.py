@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Literal
 
-from longshore.backends.contract import Backend, Outcome, completed
+from longshore.backends.base import Backend, Outcome, completed
 from longshore.core.errors import Fatal, InvalidArgument, Snooze
 from longshore.core.job import Job
 from longshore.core.retry import Ending

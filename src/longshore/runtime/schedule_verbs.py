@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat, next_times

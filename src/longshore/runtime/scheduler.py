@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Self
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import new_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import DEFAULT_QUEUE, Job

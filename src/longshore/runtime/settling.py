@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from longshore.backends.contract import Backend, Outcome, SettleReport
+from longshore.backends.base import Backend, Outcome, SettleReport
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.runtime.failures import describe
 from longshore.safe_logging import logger

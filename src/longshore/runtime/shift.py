@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 
-from longshore.backends.contract import Backend, ClaimFailed, Outcome, SettleReport
+from longshore.backends.base import Backend, ClaimFailed, Outcome, SettleReport
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.core.job import Job
 from longshore.runtime.alarm import Alarm

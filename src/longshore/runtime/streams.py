@@ -9,8 +9,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import ParamSpec, Self, TypeVar
 
-from longshore.backends.checks import flag
-from longshore.backends.contract import Backend, Outcome, OutcomeVerb
+from longshore.backends.argument_checks import flag
+from longshore.backends.base import Backend, Outcome, OutcomeVerb
 from longshore.core.errors import BackendUnavailable, CursorExpired, LongshoreError, QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent

@@ -12,8 +12,8 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number

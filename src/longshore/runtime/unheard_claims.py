@@ -7,7 +7,7 @@ from datetime import datetime
 from time import monotonic
 from typing import NamedTuple
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

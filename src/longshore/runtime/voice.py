@@ -12,7 +12,7 @@ from datetime import datetime
 from importlib.metadata import version
 from time import monotonic
 
-from longshore.backends.contract import Backend, Outcome, SettleReport, WorkerInfo
+from longshore.backends.base import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.status import JobStatus

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.actor import acting, actor
 from longshore.core.errors import (
     BackendUnavailable,

@@ -17,7 +17,7 @@ except ImportError as error:
 
 import longshore
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import Unauthenticated
 from longshore.server import problems
 from longshore.server.access import Gate, GuardedRoute, OpenGate

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
-from longshore.backends.bell import Bell
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
+from longshore.backends.change_signal import Bell
 from longshore.core.errors import QueueClosed
 from longshore.core.validation import new_id
 from longshore.safe_logging import logger

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from longshore.backends.contract import SettleReport
+from longshore.backends.base import SettleReport
 from longshore.backends.remote.protocol import DEQUEUE_JOBS, SETTLE_AND_DEQUEUE
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job

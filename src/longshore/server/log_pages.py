@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import JobEvent
 from longshore.server.models.events import EventPage, event_view
 

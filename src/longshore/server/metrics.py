@@ -10,7 +10,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as Counted
 
-from longshore.backends.contract import Backend, QueueInfo, WorkerInfo
+from longshore.backends.base import Backend, QueueInfo, WorkerInfo
 from longshore.core.explain import HEARD_WITHIN
 from longshore.core.job import JobEvent
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus

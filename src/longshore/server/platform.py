@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from longshore.app.harbor import Harbor
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.dock import dock_of
 from longshore.runtime.job_queue import Queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from longshore.backends.contract import Page
+from longshore.backends.base import Page
 from longshore.core.job import Job, JobEvent, LogEntry
 
 MOST_BYTES = 8 * 1024 * 1024

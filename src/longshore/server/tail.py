@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import CursorExpired, QueueClosed
 from longshore.core.job import JobEvent
 from longshore.runtime.events import is_named, loaded

@@ -12,8 +12,8 @@ from time import monotonic
 
 from fastapi import Request
 
-from longshore.backends.contract import Backend
-from longshore.backends.tokens import Found, KeepsTokens
+from longshore.backends.base import Backend
+from longshore.backends.token_store import Found, KeepsTokens
 from longshore.core.errors import InvalidArgument, LongshoreError, Unauthenticated
 from longshore.core.tokens import Scope, Token, id_in
 from longshore.safe_logging import logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from longshore.backends.remote.repeating import is_as_sent
+from longshore.backends.remote.backend import is_as_sent
 from longshore.core.job import Job
 from longshore.server.access import Caller
 

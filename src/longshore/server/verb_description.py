@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longshore.backends.remote import records
-from longshore.backends.remote.forms import WAIT
+from longshore.backends.remote.codecs import WAIT
 from longshore.backends.remote.protocol import DEQUEUE_JOBS, KEY, Verb
 
 CHANGES_ANSWER: dict[str, Any] = {

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from longshore.backends.staging import text_of
+from longshore.backends.bulk_insert import text_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.job_record import Record, record_of
 from longshore.core.validation import check_json, new_id

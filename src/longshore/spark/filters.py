@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from longshore.backends.bulk import COLUMNS, Condition, Kind, Operator
+from longshore.backends.export import COLUMNS, Condition, Kind, Operator
 from longshore.core.times import to_micros
 
 _COMPARED: dict[type[Filter], Operator] = {

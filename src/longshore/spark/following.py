@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from longshore.backends.bulk import Part
-from longshore.backends.cursors import event_cursor, event_number
+from longshore.backends.export import Part
+from longshore.backends.port import event_cursor, event_number
 from longshore.core.errors import InvalidArgument
 from longshore.spark.options import Address
 from longshore.spark.reading import TablePart, read_part

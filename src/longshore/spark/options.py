@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from longshore.backends.bulk import COLUMNS, BulkReader, ReadsInBulk
-from longshore.backends.contract import Backend
-from longshore.backends.opening import connect
+from longshore.backends.base import Backend
+from longshore.backends.connect import connect
+from longshore.backends.export import COLUMNS, BulkReader, ReadsInBulk
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
 

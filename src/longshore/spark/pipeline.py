@@ -9,7 +9,7 @@ from time import perf_counter
 
 from pyspark.sql import SparkSession
 
-from longshore.backends.view import LogEnds
+from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
 from longshore.spark.lake import checks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from longshore.backends.bulk import Condition, Part, Wanted
+from longshore.backends.export import Condition, Part, Wanted
 from longshore.spark.filters import condition_of
 from longshore.spark.options import Address
 from longshore.spark.schemas import as_declared

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from longshore.backends.bulk import COLUMNS, Kind
+from longshore.backends.export import COLUMNS, Kind
 
 _SPARK: dict[Kind, DataType] = {
     Kind.TEXT: StringType(),

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
-from longshore.backends.staging import RunReport, StagesJobs
+from longshore.backends.bulk_insert import RunReport, StagesJobs
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import check_name, new_id
 from longshore.spark.columns import RowsAsTexts, check_columns

@@ -1,4 +1,4 @@
-"""The backend for many machines: each verb is a transaction on a pooled connection, tried again where that is safe."""
+"""The PostgreSQL backend: each operation is a transaction on a pooled connection."""
 
 from __future__ import annotations
 
@@ -7,48 +7,70 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from time import monotonic
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from longshore.backends import looking
-from longshore.backends.archived import ArchivingBackend
-from longshore.backends.bell import Bell
-from longshore.backends.bulk import BulkReader
-from longshore.backends.checks import ClaimTerms
-from longshore.backends.contract import Capabilities, Outcome, SettleReport
-from longshore.backends.postgres.callers import join
-from longshore.backends.postgres.condition import condition_of
-from longshore.backends.postgres.connecting import Server, Watchdog, is_busy
-from longshore.backends.postgres.joined import JoinedEnqueue
-from longshore.backends.postgres.moving import EnteredSchema, LeftSchema, enter, leave
-from longshore.backends.postgres.performing import Performer
+from longshore.backends.archive import ArchivingBackend
+from longshore.backends.argument_checks import ClaimTerms
+from longshore.backends.base import Capabilities, Outcome, SettleReport
+from longshore.backends.change_signal import Bell
+from longshore.backends.export import BulkReader
+from longshore.backends.operations import reads
+from longshore.backends.operations.claim import Claim, dequeue_jobs
+from longshore.backends.operations.settle import update_job_status
+from longshore.backends.port import Transaction, View
+from longshore.backends.postgres.caller_transaction import JoinedEnqueue, join
+from longshore.backends.postgres.change_notifier import Hints, Listener
+from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, is_busy
+from longshore.backends.postgres.data_migration import EnteredSchema, LeftSchema, enter, leave
+from longshore.backends.postgres.locks import lock_number
 from longshore.backends.postgres.pool import Pool
-from longshore.backends.postgres.preparing import Schema, check_schema, prepare, quoted
-from longshore.backends.postgres.queue_locks import lock_number
+from longshore.backends.postgres.reads import array_text
+from longshore.backends.postgres.schema import Schema, check_schema, prepare, quoted
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.turns import take_turn
-from longshore.backends.postgres.view import array_text
-from longshore.backends.postgres.wakeups import Hints, Listener
-from longshore.backends.statements import Statements
-from longshore.backends.transaction import Transaction
-from longshore.backends.verbs.claiming import Claim, dequeue_jobs
-from longshore.backends.verbs.settlement import update_job_status
-from longshore.backends.view import View
+from longshore.backends.postgres.transaction_runner import Performer, take_turn
+from longshore.backends.sql.statements import Statements
 from longshore.core.actor import on_behalf
 from longshore.core.clock import Clock
 from longshore.core.errors import LongshoreError
-from longshore.core.health import Condition
+from longshore.core.health import Condition, Rows
 from longshore.core.job import Job
-from longshore.core.times import SECOND, check_duration
+from longshore.core.times import SECOND, check_duration, from_micros
 from longshore.core.validation import check_number
 from longshore.safe_logging import logger
+
+_THEIRS = "another session, which this user may not look at"
+
+
+def condition_of(session: OwnSession, sql: Statements, schema: str, schema_version: int) -> Condition:
+    """The facts; of other sessions only as much as this user may see."""
+    settings = {str(name): str(said) for name, said in session.rows(sql.durability)}
+    number = session.connection.info.server_version
+    ((size,),) = session.rows(sql.size_of_schema, (schema,))
+    held = session.rows(sql.oldest_snapshot)
+    ((newest,),) = session.rows(sql.newest_time)
+    restored = session.rows(sql.restored_lately)
+    return Condition(
+        engine="PostgreSQL",
+        version=(number // 10_000, number % 10_000),
+        schema_version=schema_version,
+        settings=settings,
+        size=int(size),
+        tables={str(name): Rows(int(live), int(dead)) for name, live, dead in session.rows(sql.dead_rows, (schema,))},
+        held_for=timedelta(microseconds=int(held[0][0])) if held else None,
+        held_by=str(held[0][1] or _THEIRS) if held else "",
+        restored_at=from_micros(int(restored[0][0])) if restored else None,
+        newest=None if newest is None else from_micros(int(newest)),
+    )
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FOLLOWING: tuple[Callable[..., Any], ...] = (looking.read_events, looking.end_of_events, looking.goes_on_after)
+_FOLLOWING: tuple[Callable[..., Any], ...] = (reads.read_events, reads.end_of_events, reads.goes_on_after)
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
@@ -266,12 +288,12 @@ class PostgresBackend(ArchivingBackend):
     # -- moving house
 
     def moving_in(self) -> contextlib.AbstractContextManager[EnteredSchema]:
-        """The schema, to be moved into by `longshore.backends.moving.move`."""
+        """The schema, to be moved into by `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)
 
     def moving_out(self) -> contextlib.AbstractContextManager[LeftSchema]:
-        """A snapshot of the schema, as the source of `longshore.backends.moving.move`."""
+        """A snapshot of the schema, as the source of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return leave(self._server, self.schema, self._sql, self._clock)
 
@@ -279,10 +301,10 @@ class PostgresBackend(ArchivingBackend):
 
     def reading_in_bulk(self) -> contextlib.AbstractContextManager[BulkReader]:
         """The schema, read by the million rows; needs what `longshore[spark]` installs."""
-        from longshore.backends.postgres import bulk
+        from longshore.backends.postgres import reads
 
         self._refuse_if_closed()
-        return bulk.read(self._server, self.schema, self._sql)
+        return reads.read(self._server, self.schema, self._sql)
 
     # -- the end
 

@@ -1,4 +1,4 @@
-"""The connections of one process: made when needed, checked once, given up when they fail."""
+"""The connections of one process: opened when needed, checked once, returned after use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from longshore.backends.postgres.connecting import Server, Watchdog, without_user
-from longshore.backends.postgres.preparing import check
-from longshore.backends.postgres.session import OwnSession
+from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, without_user
+from longshore.backends.postgres.schema import check
 from longshore.core.errors import BackendUnavailable
 
 _NUDGED_EVERY = 1.0

@@ -1,4 +1,4 @@
-"""The port on PostgreSQL: one write transaction, every row it changes locked, many rows a statement."""
+"""The write transaction on PostgreSQL: it locks every row that it changes, queues first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from longshore.backends.postgres.line import PostgresLine
-from longshore.backends.postgres.queue_locks import BeginAnew, lock_number
-from longshore.backends.postgres.view import position_of
+from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, QueueState, View, keys_by_queue
+from longshore.backends.postgres.claim import PostgresLine
+from longshore.backends.postgres.locks import BeginAnew, lock_number
+from longshore.backends.postgres.reads import position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
-from longshore.backends.sql.columns import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
-from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.transaction import KEY_TTL, Completion, Edge, Ended, QueueState, keys_by_queue
-from longshore.backends.view import View
+from longshore.backends.sql.rows import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
+from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.core.actor import actor
 from longshore.core.errors import DuplicateJob
 from longshore.core.job_record import Record, Tombstone

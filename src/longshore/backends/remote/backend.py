@@ -1,15 +1,19 @@
-"""The remote backend: each verb checked here as any store checks it, and carried out by a server's store."""
+"""The remote backend: checks each operation as any store does, and sends it to a server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import json
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from longshore.backends import checks
-from longshore.backends.contract import (
+from longshore.backends import argument_checks
+from longshore.backends.base import (
     UNCHANGED,
+    Capabilities,
     Freed,
     Outcome,
     Page,
@@ -19,20 +23,222 @@ from longshore.backends.contract import (
     WorkerEvent,
     WorkerInfo,
 )
+from longshore.backends.change_signal import Bell
+from longshore.backends.process_guard import OfOneProcess
 from longshore.backends.remote import protocol as wire
-from longshore.backends.remote.asking import Asking, Written
-from longshore.backends.remote.calls import AnswerLost
-from longshore.backends.remote.portions import in_pieces, sorted_out, with_refusals
-from longshore.backends.remote.repeating import are_those_sent, doubtful, recognised, was_settled
-from longshore.core.errors import DuplicateJob, Forbidden, InvalidArgument, JobNotInflight, LongshoreError
+from longshore.backends.remote.change_poller import Ear
+from longshore.backends.remote.client import AnswerLost, Caller, Server, understood
+from longshore.backends.remote.records import write_outcome
+from longshore.core.dependencies import RESULTS_FROM
+from longshore.core.errors import (
+    BackendUnavailable,
+    DuplicateJob,
+    Forbidden,
+    InvalidArgument,
+    JobNotInflight,
+    LongshoreError,
+    QueueClosed,
+)
 from longshore.core.explain import Facts
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.limits import Rate
 from longshore.core.schedule import Schedule
-from longshore.core.status import JobStatus
+from longshore.core.status import TABLE, JobStatus, Verb
 from longshore.core.times import SECOND, Duration, Moment, check_duration
 from longshore.core.validation import check_number
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_FORGETFUL = Capabilities(shared=True)
+"""Of a server whose store does not outlive it; as long as none has answered, the best is believed."""
+_write = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Written(list[Any]):
+    """Arguments that were checked and written already."""
+
+
+class Asking(OfOneProcess):
+    """A store behind a server, asked verb by verb; with a thread and connections of its own, and of no event loop."""
+
+    capabilities = Capabilities(durable=True, shared=True)
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._bell = Bell()
+        self._caller = Caller(server)
+        self._ear = Ear(self._caller, self._bell)
+        self._address = server.address
+
+    def __repr__(self) -> str:
+        return f"<RemoteBackend of {self._address}>"
+
+    async def _call(self, verb: wire.Verb[T], /, **arguments: Any) -> T:
+        """What the server answered; AnswerLost is told as what it means to whoever called."""
+        try:
+            return await self._once(verb, **arguments)
+        except AnswerLost as error:
+            raise BackendUnavailable(
+                f"{verb.name}: {error}; whether it was carried out is not known, look before you repeat it"
+            ) from None
+
+    async def _once(self, verb: wire.Verb[T], /, **arguments: Any) -> T:
+        self._refuse_if_closed()
+        told = {
+            name: value if isinstance(value, Written) else verb.takes[name].write(name, value)
+            for name, value in arguments.items()
+            if value is not UNCHANGED
+        }
+        try:
+            body = _write(told).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(verb.name, f"has arguments that cannot be sent: {error}") from None
+        answer = await self._there(self._caller.ask(verb.path, body, repeatable=verb.repeatable))
+        self._ear.saw(answer.mark)
+        if not answer.durable:
+            self.capabilities = _FORGETFUL
+        if verb.says_nothing:
+            self._bell.ring()
+            return verb.returns.read("", None)
+        with understood(self._address):
+            came = json.loads(answer.body)
+            returned = verb.returns.read(verb.answer, came[verb.answer] if verb.answer else came)
+        if not verb.looks and _has_news(returned):
+            self._bell.ring()
+        return returned
+
+    async def _there(self, work: Coroutine[Any, Any, R]) -> R:
+        """Waits for work on the caller's loop, which goes on even if whoever waits has gone."""
+        try:
+            begun = self._caller.submit(work)
+        except BackendUnavailable:  # it was closed between two lines
+            self._refuse_if_closed()
+            raise
+        return await self._awaited(begun)
+
+    async def _awaited(self, begun: Future[R]) -> R:
+        try:
+            return await asyncio.shield(asyncio.wrap_future(begun))
+        except (asyncio.CancelledError, CancelledError):
+            if self._closed and begun.cancelled():
+                raise QueueClosed("this backend was closed; open a new one with connect(url)") from None
+            raise
+
+    def _let_go(self) -> None:
+        self._caller.close()
+
+
+def _has_news(returned: object) -> bool:
+    """Whether somebody may have been waiting for what was done: a look that finds nothing wakes nobody."""
+    if isinstance(returned, tuple):
+        return any(map(_has_news, returned))
+    return bool(returned.settled if isinstance(returned, SettleReport) else returned)
+
+
+async def in_pieces(limit: int, piece: Callable[[int], Coroutine[Any, Any, list[R]]]) -> list[R]:
+    """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
+    found: list[R] = []
+    while True:
+        most = min(limit - len(found), wire.MOST_AT_ONCE)
+        try:
+            jobs = await piece(most)
+        except LongshoreError:
+            if not found:
+                raise
+            return found  # they were given to nobody else
+        found += jobs
+        if len(jobs) < most or len(found) >= limit:
+            return found
+
+
+def sorted_out(outcomes: Sequence[Outcome]) -> tuple[Written, dict[str, Any]]:
+    """Those that can be sent, written; and those that no store would take, each with the reason."""
+    good = Written()
+    refused: dict[str, Any] = {}
+    for outcome in argument_checks.outcomes(outcomes):
+        try:
+            good.append(write_outcome(outcome))
+        except InvalidArgument as error:
+            refused.setdefault(outcome.job_id, error)
+    return good, refused
+
+
+def with_refusals(report: SettleReport, refused: dict[str, Any]) -> SettleReport:
+    """The report, with those as well that were never sent."""
+    for job_id, error in refused.items():
+        report.refused.setdefault(job_id, error)
+    return report
+
+
+def _targets(*verbs: Verb) -> frozenset[JobStatus]:
+    return frozenset(arrow.target for arrow in TABLE if arrow.verb in verbs)
+
+
+_ENDINGS: dict[str, frozenset[JobStatus]] = {
+    **{verb.value: _targets(verb) for verb in Verb},
+    "complete": _targets(Verb.COMPLETE),
+    "fail": _targets(Verb.FAIL, Verb.STOP_WITH_RETRY),
+    "bury": _targets(Verb.BURY, Verb.STOP_WITH_RETRY),
+    "stop": _targets(Verb.STOP),
+    "release": _targets(Verb.RELEASE, Verb.ACKNOWLEDGE),
+    "crash": _targets(Verb.CRASH, Verb.BURY),
+}
+"""Where each verb and each outcome may leave a job; an outcome also leaves one that is being cancelled somewhere."""
+
+
+def was_settled(job: Job, lease: Lease, verb: str) -> bool:
+    """Whether the job is where this ending leaves it, and nobody has claimed it since this lease."""
+    return job.epoch == lease.epoch and job.status in _ENDINGS[verb]
+
+
+def doubtful(report: SettleReport, outcomes: Sequence[Outcome]) -> dict[str, tuple[Lease, str]]:
+    """Of outcomes that were sent again those that are refused now, maybe because they were settled the first time."""
+    return {
+        outcome.job_id: (outcome.lease, outcome.verb)
+        for outcome in outcomes
+        if outcome.lease is not None and isinstance(report.refused.get(outcome.job_id), JobNotInflight)
+    }
+
+
+def recognised(
+    report: SettleReport, unsure: Mapping[str, tuple[Lease, str]], stored: Mapping[str, Job]
+) -> SettleReport:
+    """The report, in which those count as settled whose jobs are where they left them."""
+    for job_id, (lease, verb) in unsure.items():
+        job = stored.get(job_id)
+        if job is not None and was_settled(job, lease, verb):
+            del report.refused[job_id]
+            report.settled[job_id] = job.status
+            if job.assignee_id is not None:
+                report.freed[job.assignee_id] = report.freed.get(job.assignee_id, 0) + 1
+    return report
+
+
+def are_those_sent(sent: Sequence[Job], in_the_way: Collection[str], stored: Mapping[str, Job]) -> bool:
+    """Whether all ids in the way are of jobs that were sent, and stand there as they were sent."""
+    known = set(in_the_way)
+    own = [job for job in sent if job.id in known]
+    return {job.id for job in own} == known and all(is_as_sent(job, stored.get(job.id)) for job in own)
+
+
+def is_as_sent(sent: Job, stored: Job | None) -> bool:
+    """Whether the stored job is what was sent: then it does not matter whose request stored it."""
+    return (
+        stored is not None
+        and (sent.type, sent.payload, str(sent.queue)) == (stored.type, stored.payload, stored.queue)
+        and (set(sent.tags), sent.priority, sent.lifo) == (set(stored.tags), stored.priority, stored.lifo)
+        and (sent.idempotency_key, sent.concurrency_key) == (stored.idempotency_key, stored.concurrency_key)
+        and (sent.parent_id, sent.schedule_id) == (stored.parent_id, stored.schedule_id)
+        and set(sent.depends_on) == set(stored.depends_on)
+        and _without_note(sent) == _without_note(stored)
+    )
+
+
+def _without_note(job: Job) -> dict[str, Any]:
+    """Its options as they were given: a server notes for whom it stored a job."""
+    return {name: value for name, value in job.options.items() if name != RESULTS_FROM}
 
 
 class RemoteBackend(Asking):
@@ -49,10 +255,10 @@ class RemoteBackend(Asking):
 
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
         _refuse(connection)
-        return await self._enqueue(wire.ENQUEUE_JOBS, checks.jobs(jobs))
+        return await self._enqueue(wire.ENQUEUE_JOBS, argument_checks.jobs(jobs))
 
     async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
-        return await self._enqueue(wire.ENQUEUE_NEW_JOBS, checks.jobs(jobs))
+        return await self._enqueue(wire.ENQUEUE_NEW_JOBS, argument_checks.jobs(jobs))
 
     async def _enqueue(self, verb: wire.Verb[list[str]], jobs: Sequence[Job]) -> list[str]:
         try:
@@ -82,7 +288,7 @@ class RemoteBackend(Asking):
         return {job.id: job for job in page.items}
 
     async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
-        batch = checks.jobs(jobs)
+        batch = argument_checks.jobs(jobs)
         _refuse(connection)
         return await self._call(wire.ADD_JOBS, jobs=batch, same_only=same_only)
 
@@ -106,7 +312,7 @@ class RemoteBackend(Asking):
         async def piece(most: int) -> list[Job]:
             return await self._call(wire.DEQUEUE_JOBS, limit=most, **claim)
 
-        return await in_pieces(checks.limit(limit), piece)
+        return await in_pieces(argument_checks.limit(limit), piece)
 
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
         return await self._call(wire.EXTEND_LEASES, leases=leases, duration=duration)
@@ -214,7 +420,7 @@ class RemoteBackend(Asking):
         queue: str | None = None,
         held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        chosen_tags, chosen_ids, chosen_queue = checks.selection(tags, job_ids, queue)
+        chosen_tags, chosen_ids, chosen_queue = argument_checks.selection(tags, job_ids, queue)
         return await self._call(wire.CANCEL_JOBS, tags=chosen_tags, job_ids=chosen_ids, queue=chosen_queue, held=held)
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
@@ -224,11 +430,14 @@ class RemoteBackend(Asking):
         await self._call(wire.MARK_WORKER_UNRESPONSIVE, assignee_id=assignee_id)
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        return await in_pieces(checks.limit(limit), lambda most: self._call(wire.RECLAIM_EXPIRED_LEASES, limit=most))
+        return await in_pieces(
+            argument_checks.limit(limit), lambda most: self._call(wire.RECLAIM_EXPIRED_LEASES, limit=most)
+        )
 
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
         return await in_pieces(
-            checks.limit(limit), lambda most: self._call(wire.TIME_OUT_CANCELLATIONS, timeout=timeout, limit=most)
+            argument_checks.limit(limit),
+            lambda most: self._call(wire.TIME_OUT_CANCELLATIONS, timeout=timeout, limit=most),
         )
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
@@ -254,7 +463,7 @@ class RemoteBackend(Asking):
         oldest_first: bool = False,
         due: bool | None = None,
     ) -> Page:
-        left, items = checks.limit(limit), list[Job]()
+        left, items = argument_checks.limit(limit), list[Job]()
         while True:
             page = await self._call(
                 wire.LIST_JOBS,
@@ -288,7 +497,7 @@ class RemoteBackend(Asking):
     async def read_events(
         self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
     ) -> list[JobEvent]:
-        left, events = checks.limit(limit), list[JobEvent]()
+        left, events = argument_checks.limit(limit), list[JobEvent]()
         while True:
             most = min(left, wire.MOST_AT_ONCE)
             found = await self._call(wire.READ_EVENTS, after=after, limit=most, queue=queue, job_id=job_id)
@@ -327,7 +536,7 @@ class RemoteBackend(Asking):
     async def delete_jobs(
         self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
     ) -> None:
-        chosen_tags, chosen_ids, chosen_queue = checks.selection(tags, job_ids, queue)
+        chosen_tags, chosen_ids, chosen_queue = argument_checks.selection(tags, job_ids, queue)
         await self._call(wire.DELETE_JOBS, tags=chosen_tags, job_ids=chosen_ids, queue=chosen_queue)
 
     async def pause_queue(self, queue: str) -> None:
@@ -382,7 +591,9 @@ class RemoteBackend(Asking):
         return await self._call(wire.FIRE_DUE_SCHEDULES, limit=limit)
 
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        return await in_pieces(checks.limit(limit), lambda most: self._call(wire.ANNOUNCE_DUE_JOBS, limit=most))
+        return await in_pieces(
+            argument_checks.limit(limit), lambda most: self._call(wire.ANNOUNCE_DUE_JOBS, limit=most)
+        )
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
         return await self._call(wire.CLEANUP_EXPIRED_JOBS, ttl=ttl, queue=queue)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from longshore.backends import checks
-from longshore.backends.contract import Backend
+from longshore.backends import argument_checks
+from longshore.backends.base import Backend
 from longshore.backends.remote import records
-from longshore.backends.remote.forms import (
+from longshore.backends.remote.codecs import (
     ACTOR,
     ANY_TEXT,
     CHECKPOINT,
@@ -167,7 +167,7 @@ def _no_queue_or_one(name: str, value: object) -> str:
 
 
 def _detail(_: str, value: object) -> Any:
-    text = checks.detail(value)
+    text = argument_checks.detail(value)
     return None if text is None else json.loads(text)
 
 

@@ -1,1 +1,7 @@
-"""The embedded store: one SQLite file, durable to the power cord, shared by the processes of one machine."""
+"""The SQLite store: one file, safe against power cuts, shared by the processes of one machine."""
+
+from __future__ import annotations
+
+from longshore.backends.sql.statements import Statements
+
+SQL = Statements("longshore.backends.sqlite")

@@ -1,10 +1,11 @@
-"""The embedded backend: verbs go to the one writer, looks to a few readers, and the file outlives them all."""
+"""The SQLite backend: operations go to one writer thread, reads to a few reader threads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from longshore.backends.archived import ArchivingBackend
-from longshore.backends.bell import Bell
-from longshore.backends.bulk import BulkReader
-from longshore.backends.contract import Capabilities
-from longshore.backends.sqlite.closing import close_last, mark_open
-from longshore.backends.sqlite.condition import condition_of
+from longshore.backends.archive import ArchivingBackend
+from longshore.backends.base import Capabilities
+from longshore.backends.change_signal import Bell
+from longshore.backends.export import BulkReader
+from longshore.backends.port import Transaction, View
+from longshore.backends.sqlite import SQL
+from longshore.backends.sqlite.change_notifier import Notice
 from longshore.backends.sqlite.connection import (
     check_read_only,
     close_quietly,
@@ -29,24 +31,67 @@ from longshore.backends.sqlite.connection import (
     open_read_only,
     prepare,
 )
-from longshore.backends.sqlite.file_system import file_system_under, refuse_network, risk_of
-from longshore.backends.sqlite.files import InPlace, is_read_only, make_unfinished
-from longshore.backends.sqlite.moving import EnteredFile, LeftFile, enter, leave
-from longshore.backends.sqlite.notice import Notice
-from longshore.backends.sqlite.statements import SQL
+from longshore.backends.sqlite.data_migration import EnteredFile, LeftFile, enter, leave
+from longshore.backends.sqlite.files import (
+    InPlace,
+    beside,
+    file_system_under,
+    is_read_only,
+    make_unfinished,
+    permissions_of_others,
+    refuse_network,
+    risk_of,
+)
+from longshore.backends.sqlite.reads import SQLiteView, step_of_row
 from longshore.backends.sqlite.transaction import SQLiteTransaction
-from longshore.backends.sqlite.view import SQLiteView
+from longshore.backends.sqlite.unclean_close import close_last, mark_open
 from longshore.backends.sqlite.writer import Writer
-from longshore.backends.transaction import Transaction
-from longshore.backends.view import View
 from longshore.core import clock as clocks
 from longshore.core.actor import on_behalf
 from longshore.core.clock import Clock, Reading, SteadyClock, micros_of, read_machine
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.health import Condition
 from longshore.core.job import Job
-from longshore.core.times import SECOND, check_duration
+from longshore.core.times import SECOND, check_duration, from_micros
 from longshore.safe_logging import logger
+
+_SYNCHRONOUS = ("off", "normal", "full", "extra")
+"""As SQLite numbers them."""
+_REPORTED_FOR = 7 * 86_400 * SECOND
+"""For how long a lost log is reported."""
+
+
+def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only: bool = False) -> Condition:
+    """The facts, from a connection that is set up as all of ours are."""
+    page = int(connection.pragma("page_size"))
+    ((_, log_lost_at),) = connection.execute(SQL.opening)
+    log = beside(path, "-wal")
+    file_system = file_system_under(path)
+    step = connection.execute(SQL.clock_step).fetchone()
+    ((newest,),) = connection.execute(SQL.newest_time).fetchall()
+    return Condition(
+        engine="SQLite",
+        version=tuple(int(part) for part in apsw.sqlite_lib_version().split(".")),
+        schema_version=int(connection.pragma("user_version")),
+        read_only=read_only,
+        settings={}
+        if read_only
+        else {
+            "journal_mode": str(connection.pragma("journal_mode")),
+            "synchronous": _SYNCHRONOUS[int(connection.pragma("synchronous"))],
+        },
+        size=page * int(connection.pragma("page_count")),
+        unused=page * int(connection.pragma("freelist_count")),
+        log_size=log.stat().st_size if log.exists() else 0,
+        log_lost_at=from_micros(log_lost_at) if log_lost_at and now - log_lost_at < _REPORTED_FOR else None,
+        file_system=file_system,
+        file_system_risk=risk_of(file_system),
+        open_to_others=permissions_of_others(path),
+        disk_free=shutil.disk_usage(path.parent).free,
+        clock_step=None if step is None else step_of_row(step),
+        newest=from_micros(newest) if newest else None,
+    )
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -349,21 +394,21 @@ class SQLiteBackend(ArchivingBackend):
                 close_quietly(connection)
 
     def moving_out(self) -> AbstractContextManager[LeftFile]:
-        """The file as it is now, for `longshore.backends.moving.move`."""
+        """The file as it is now, for `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock)
 
     def moving_in(self) -> AbstractContextManager[EnteredFile]:
-        """A new file at this path, as the target of `longshore.backends.moving.move`."""
+        """A new file at this path, as the target of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return enter(self.path)
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
         """The file, read by the million rows; needs what `longshore[spark]` installs."""
-        from longshore.backends.sqlite import bulk
+        from longshore.backends.sqlite import reads
 
         self._refuse_if_closed()
-        return bulk.read(self.path, self._open)
+        return reads.read(self.path, self._open)
 
     def _let_go(self) -> None:
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Opening the file: settings, migrations, and plain words for whatever is wrong with it."""
+"""Opens the file: settings, migrations, and a clear error for each way in which this fails."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from urllib.parse import quote
 
 import apsw
 
-from longshore.backends.migrations import Migration, load_migrations, refuse_newer
-from longshore.backends.sql.columns import DamagedRow
-from longshore.backends.sqlite.closing import (
+from longshore.backends.sql.rows import DamagedRow
+from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer
+from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
+from longshore.backends.sqlite.unclean_close import (
     has_mark,
     keep_log,
     log_is_missing,
@@ -27,7 +28,6 @@ from longshore.backends.sqlite.closing import (
     refuse_second_index,
     was_left_open,
 )
-from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from longshore.backends.sql.transaction import ChangedUnderneath
-from longshore.backends.sqlite.closing import checkpoint
+from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import Opener, close_quietly, explain
 from longshore.backends.sqlite.transaction import SQLiteTransaction
+from longshore.backends.sqlite.unclean_close import checkpoint
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
 LONGEST_BATCH = 0.05

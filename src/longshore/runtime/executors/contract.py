@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import Snooze
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob

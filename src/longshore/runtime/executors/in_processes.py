@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import Duration, check_duration

@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import CANCEL_GRACE, Executor, Pauses
 from longshore.runtime.executors.hands import Answer, Hand

@@ -6,7 +6,7 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.executors.contract import Executor
 from longshore.runtime.running_job import AwaitedDesk, RunningJob, become_current

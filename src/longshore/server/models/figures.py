@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from longshore.backends.contract import WorkerInfo
+from longshore.backends.base import WorkerInfo
 from longshore.core.explain import state_of_worker
 from longshore.core.job import JobStats
 from longshore.core.status import JobStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from longshore.backends.contract import QueueInfo
+from longshore.backends.base import QueueInfo
 from longshore.core.limits import Rate
 from longshore.core.status import JobStatus
 from longshore.server.models.fields import Limit, SomeSeconds

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from longshore.backends.contract import QueueInfo, WorkerInfo
+from longshore.backends.base import QueueInfo, WorkerInfo
 from longshore.core.explain import state_of_worker
 from longshore.core.job import Job
 from longshore.core.status import JobStatus

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
-from longshore.backends.contract import Page
+from longshore.backends.base import Page
 from longshore.core.explain import explanation_of
 from longshore.core.filters import JobFilter
 from longshore.core.incremental_json import LARGE

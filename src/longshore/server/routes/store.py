@@ -9,10 +9,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from longshore.backends import checks
-from longshore.backends.contract import Page
+from longshore.backends import argument_checks
+from longshore.backends.base import Page
 from longshore.backends.remote import records
-from longshore.backends.remote.forms import an_object, only, read_span
+from longshore.backends.remote.codecs import an_object, only, read_span
 from longshore.backends.remote.protocol import (
     CHANGES,
     DEQUEUE_JOBS,
@@ -168,7 +168,7 @@ async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Pa
         )
         return page
 
-    return await page_within(look, checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
+    return await page_within(look, argument_checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
 
 
 def _hide_tokens(told: Any) -> None:

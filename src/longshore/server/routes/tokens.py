@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from longshore.backends.tokens import KeepsTokens
+from longshore.backends.token_store import KeepsTokens
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, Token, check_queues, check_scopes
 from longshore.server.access import Caller, Calling, GuardedRoute, needs

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from longshore.backends.contract import Backend, Page
+from longshore.backends.base import Backend, Page
 from longshore.core.errors import JobNotFound
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.server.access import Caller
 from longshore.server.heaviest import Heaviest
 from longshore.server.unread import told_of_added

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.backends.remote.records import Stretch
 from longshore.core.explain import Dependency, Facts
 from longshore.core.filters import JobFilter

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from longshore.backends.contract import Outcome, SettleReport, WorkerInfo
+from longshore.backends.base import Outcome, SettleReport, WorkerInfo
 from longshore.core.errors import Forbidden, JobNotFound, LongshoreError
 from longshore.core.explain import HEARD_WITHIN
 from longshore.core.job import Job, Lease

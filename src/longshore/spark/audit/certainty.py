@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from longshore.backends.bulk import Place
+from longshore.backends.export import Place
 
 SWEPT_WITHIN = timedelta(seconds=60)
 """How long after the end of a lease somebody must have taken the job back."""

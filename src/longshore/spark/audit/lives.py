@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.bulk import Place
+from longshore.backends.export import Place
 from longshore.core.status import JobStatus
 
 EVENT_COLUMNS = (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.bulk import Place, place_of
-from longshore.backends.view import LogEnds
+from longshore.backends.export import Place, place_of
+from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.spark.audit.certainty import SWEPT_WITHIN, Certainty
 from longshore.spark.audit.lives import EVENT_COLUMNS, JOB_COLUMNS

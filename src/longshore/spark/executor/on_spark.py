@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import SECOND, Duration, check_duration

@@ -11,7 +11,7 @@ from time import perf_counter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.archiving import AT_ONCE, Archived, LetsGo
+from longshore.backends.archive import AT_ONCE, Archived, LetsGo
 from longshore.core.status import FINAL
 from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.lake import Lake, refuse_another_log

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.staging import S, claim, claimable, enqueue, history, lease_of, new_job, seconds

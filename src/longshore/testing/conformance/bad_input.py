@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome, OutcomeVerb
+from longshore.backends.base import Backend, Outcome, OutcomeVerb
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.validation import LARGEST_PAYLOAD

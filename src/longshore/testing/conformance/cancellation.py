@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotInflight
 from longshore.core.status import FINAL, TABLE, Verb

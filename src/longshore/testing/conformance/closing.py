@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.backends.base import Backend, Outcome, WorkerInfo
 from longshore.core.errors import QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat

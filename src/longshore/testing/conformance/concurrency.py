@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotInflight, LeaseLost
 from longshore.core.filters import JobFilter

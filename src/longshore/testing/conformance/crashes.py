@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.filters import JobFilter

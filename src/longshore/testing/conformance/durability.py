@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import LeaseLost
 from longshore.core.limits import Rate

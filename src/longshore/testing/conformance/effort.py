@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.status import JobStatus

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from longshore.backends.contract import Backend, WorkerInfo
+from longshore.backends.base import Backend, WorkerInfo
 from longshore.core.clock import HeldClock
 from longshore.core.errors import JobNotFound
 from longshore.core.explain import Explanation, Reason, explanation_of

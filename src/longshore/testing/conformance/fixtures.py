@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 import pytest_asyncio
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.testing.conformance.staging import audit
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidTransition, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.job import Lease

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.schedules import NOON, schedule

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome, WorkerInfo
+from longshore.backends.base import Backend, Outcome, WorkerInfo
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job

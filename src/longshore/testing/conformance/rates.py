@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate

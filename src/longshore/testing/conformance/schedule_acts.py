@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.filters import JobFilter

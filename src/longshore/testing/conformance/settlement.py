@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from longshore.backends.contract import Backend, Freed
+from longshore.backends.base import Backend, Freed
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, JobNotInflight
 from longshore.core.retry import Ending, decide, exponential

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.errors import QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, Lease

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.job import Job

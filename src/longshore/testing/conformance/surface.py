@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime
 
-from longshore.backends.contract import Backend, Capabilities, SettleReport
+from longshore.backends.base import Backend, Capabilities, SettleReport
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job, JobStats
 from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend, Outcome
+from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, LeaseLost
 from longshore.testing.conformance.staging import (

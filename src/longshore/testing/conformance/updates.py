@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidTransition, JobNotFound
 from longshore.core.status import HOLDS_CAPACITY

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from longshore.backends.contract import Backend
+from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter

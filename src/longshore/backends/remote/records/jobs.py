@@ -1,15 +1,15 @@
-"""Jobs over the wire: whole, as they are stored, and as whoever submits one may describe it."""
+"""Jobs, leases, outcomes and filters as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from longshore.backends import checks
-from longshore.backends.contract import Page
-from longshore.backends.remote.forms import (
+from longshore.backends import argument_checks
+from longshore.backends.base import Outcome, Page, SettleReport
+from longshore.backends.remote.codecs import (
     BYTES,
     FLAG,
     MOMENT,
@@ -35,19 +35,116 @@ from longshore.backends.remote.forms import (
     read_span,
     read_time,
     stored_span,
+    stored_time,
     write_bytes,
     write_checkpoint,
     write_moment,
     write_span,
     write_time,
 )
-from longshore.backends.remote.records.leases import HELD, known_lease, write_lease
-from longshore.backends.remote.records.schemas import NUMBER, WORD, a_record, or_null
+from longshore.backends.remote.problems import error_in, told_of
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
+from longshore.core.filters import JobFilter, check_filter
+from longshore.core.job import Job, Lease
 from longshore.core.job_record import JobInTheMaking, record_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_status
+
+SCHEMAS: dict[str, Schema] = {}
+"""The records by the names under which the API's document tells of them."""
+
+
+def a_record(name: str, description: str, required: Sequence[str], /, **fields: Schema) -> Schema:
+    """Tells of a record, and gives what stands for it wherever it is part of another."""
+    SCHEMAS[name] = {
+        "title": name,
+        "description": description,
+        "type": "object",
+        "properties": dict(fields),
+        "required": list(required),
+    }
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+WORD: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "integer"}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def write_lease(lease: Lease) -> dict[str, Any]:
+    """All of it: whoever holds it sends it back as it came."""
+    told: dict[str, Any] = {"token": lease.token, "epoch": lease.epoch}
+    if isinstance(lease.expires_at, datetime):
+        told["expires_at"] = write_time(lease.expires_at)
+    if lease.cancel_requested:
+        told["cancel_requested"] = True
+    return told
+
+
+_LEASE_FIELDS = {"token": "", "epoch": 0, "expires_at": None, "cancel_requested": False}
+
+
+def read_lease(name: str, value: Json) -> Lease:
+    """A lease; only its token and its epoch are asked for."""
+    told = an_object(name, value)
+    token, epoch = told.get("token"), told.get("epoch")
+    if not isinstance(token, str) or type(epoch) is not int:
+        raise InvalidArgument(name, "must have the token and the epoch of the lease, as the claim gave them")
+    only(name, told, _LEASE_FIELDS)
+    ends = told.get("expires_at")
+    cancelling = told.get("cancel_requested", False)
+    if not isinstance(cancelling, bool):
+        raise InvalidArgument(f"{name}.cancel_requested", "must be true or false")
+    return Lease(token, epoch, None if ends is None else read_time(f"{name}.expires_at", ends), cancelling)
+
+
+def known_lease(value: Json) -> Lease:
+    """What `write_lease` wrote."""
+    return Lease(
+        value["token"], value["epoch"], stored_time(value.get("expires_at")), value.get("cancel_requested", False)
+    )
+
+
+_LEASE = a_record(
+    "HeldLease",
+    "The right to work on a job and report on it; sent back as it came. Without `expires_at` it never ends.",
+    ["token", "epoch"],
+    token=WORD,
+    epoch=NUMBER,
+    expires_at=or_null(TIME.schema),
+    cancel_requested={"type": "boolean", "description": "Somebody wants the job called off."},
+)
+LEASE: Form[Lease | None] = Form(
+    lambda _, value: None if argument_checks.lease(value) is None else write_lease(value),
+    lambda name, value: None if value is None else read_lease(name, value),
+    or_null(_LEASE),
+)
+
+
+def _own_lease(name: str, value: Any) -> Json:
+    held = argument_checks.lease(value, name)
+    if held is None:
+        raise InvalidArgument(name, "must be the Lease of a claimed job, or None; got NoneType")
+    return write_lease(held)
+
+
+HELD: Form[Lease] = Form(_own_lease, read_lease, _LEASE)
+LEASES: Form[dict[str, Lease]] = Form(
+    lambda _, value: {job_id: write_lease(lease) for job_id, lease in argument_checks.leases(value).items()},
+    lambda name, value: {
+        job_id: read_lease(name, told) for job_id, told in not_too_many(name, an_object(name, value)).items()
+    },
+    {
+        "type": "object",
+        "maxProperties": MOST_LISTED,
+        "additionalProperties": _LEASE,
+        "description": "Leases by job id.",
+    },
+)
 
 _DEFAULTS: dict[str, Any] = {
     field.name: () if field.name in ("tags", "depends_on") else field.default
@@ -257,7 +354,7 @@ NEW_JOB: Form[Job] = Form(write_new_job, read_new_job, _NEW_JOB)
 
 def _write_new_jobs(_: str, jobs: Any) -> list[dict[str, Any]]:
     told = []
-    for place, job in enumerate(checks.jobs(jobs)):
+    for place, job in enumerate(argument_checks.jobs(jobs)):
         try:
             told.append(write_new_job("job", job))
         except InvalidArgument as error:
@@ -288,3 +385,168 @@ PAGE: Form[Page] = Form(
         next_cursor=or_null(WORD),
     ),
 )
+
+_FILTER_LISTS = ("statuses", "queues", "types", "tags", "ids")
+_FILTER_FIELDS: dict[str, Schema] = {
+    **dict.fromkeys(_FILTER_LISTS, NAMES.schema),
+    "statuses": {"type": "array", "items": STATUS.schema},
+    "text": WORD,
+    "data": {"type": "object"},
+    "error": WORD,
+    **dict.fromkeys(("assignee_id", "parent_id", "schedule_id", "concurrency_key"), or_null(NAME.schema)),
+    **dict.fromkeys(("created_after", "created_before"), or_null(TIME.schema)),
+}
+
+
+def _write_filter(_: str, value: Any) -> dict[str, Any]:
+    wanted = check_filter(value)
+    told: dict[str, Any] = {}
+    for name in _FILTER_FIELDS:
+        given = getattr(wanted, name)
+        if isinstance(given, datetime):
+            told[name] = TIME.write(name, given)
+        elif name in _FILTER_LISTS:
+            if given:
+                told[name] = [str(one) for one in given]
+        elif given not in (None, "") and (given or name != "data"):
+            told[name] = dict(given) if name == "data" else given
+    return told
+
+
+def _read_filter(name: str, value: Json) -> JobFilter:
+    told = an_object(name, value)
+    only(name, told, _FILTER_FIELDS)
+    values = dict(told)
+    for field in _FILTER_LISTS:
+        if field in values:
+            values[field] = tuple(not_too_many(f"{name}.{field}", a_list(f"{name}.{field}", values[field])))
+    if "statuses" in values:
+        values["statuses"] = tuple(check_status(f"{name}.statuses", status) for status in values["statuses"])
+    for field in ("created_after", "created_before"):
+        if values.get(field) is not None:
+            values[field] = read_time(f"{name}.{field}", values[field])
+    return JobFilter(**values)
+
+
+FILTER: Form[JobFilter] = Form(
+    _write_filter,
+    _read_filter,
+    a_record("StoredFilter", "Jobs for which every condition given holds.", [], **_FILTER_FIELDS),
+)
+
+_OUTCOME_VERBS = ("complete", "fail", "bury", "stop", "release", "crash")
+
+
+def write_outcome(outcome: Outcome) -> dict[str, Any]:
+    """How a job ended; InvalidArgument if nobody could read it."""
+    told: dict[str, Any] = {"job_id": outcome.job_id, "verb": outcome.verb}
+    if outcome.verb not in _OUTCOME_VERBS:
+        raise InvalidArgument("verb", f"must be one of {', '.join(_OUTCOME_VERBS)}, not {outcome.verb!r}")
+    held = argument_checks.lease(outcome.lease)
+    if held is not None:
+        told["lease"] = write_lease(held)
+    if outcome.verb == "complete":
+        result = argument_checks.result(outcome.result)
+        if result is not None:
+            told["result"] = write_bytes(result)
+        return told
+    error = argument_checks.error_text(outcome.error, required=outcome.verb == "fail")
+    if error:
+        told["error"] = error
+    if outcome.verb in ("fail", "release") and outcome.retry_at is not None:
+        told["retry_at"] = write_moment("retry_at", outcome.retry_at)
+    return told
+
+
+_OUTCOME_FIELDS: dict[str, Schema] = {
+    "job_id": NAME.schema,
+    "lease": LEASE.schema,
+    "verb": {"enum": list(_OUTCOME_VERBS), "default": "complete"},
+    "result": {"anyOf": [BYTES.schema, {"type": "null"}]},
+    "error": WORD,
+    "retry_at": {"anyOf": [MOMENT.schema, {"type": "null"}]},
+}
+_OUTCOME = a_record(
+    "JobOutcome",
+    "How a job ended: `complete` with a `result`; `fail` with an `error`, to be run again at `retry_at`; `bury` and "
+    "`stop` for good; `crash` if its process died; `release` to give it back uncounted.",
+    ["job_id"],
+    **_OUTCOME_FIELDS,
+)
+
+
+def read_outcome(name: str, value: Json) -> Outcome:
+    """How somebody says that a job ended; the store judges it."""
+    told = an_object(name, value)
+    only(name, told, _OUTCOME_FIELDS)
+    if "job_id" not in told:
+        raise InvalidArgument(f"{name}.job_id", "is missing")
+    lease, result, retry_at = told.get("lease"), told.get("result"), told.get("retry_at")
+    return Outcome(
+        told["job_id"],
+        None if lease is None else read_lease(f"{name}.lease", lease),
+        told.get("verb", "complete"),
+        None if result is None else read_bytes(f"{name}.result", result),
+        told.get("error", ""),
+        None if retry_at is None else read_moment(f"{name}.retry_at", retry_at),
+    )
+
+
+def _read_outcomes(name: str, told: Json) -> list[Outcome]:
+    given = not_too_many(name, a_list(name, told))
+    return [read_outcome(f"{name}[{place}]", one) for place, one in enumerate(given)]
+
+
+OUTCOMES: Form[list[Outcome]] = Form(
+    lambda _, outcomes: [write_outcome(outcome) for outcome in argument_checks.outcomes(outcomes)],
+    _read_outcomes,
+    {"type": "array", "items": _OUTCOME, "maxItems": MOST_LISTED},
+)
+
+
+def write_report(_: str, report: SettleReport) -> dict[str, Any]:
+    """What was settled, refused and freed."""
+    return {
+        "settled": {job_id: status.value for job_id, status in report.settled.items()},
+        "refused": {job_id: told_of(error) for job_id, error in report.refused.items()},
+        "freed": report.freed,
+    }
+
+
+def read_report(_: str, told: Json) -> SettleReport:
+    """The same."""
+    return SettleReport(
+        {job_id: JobStatus(status) for job_id, status in told["settled"].items()},
+        {job_id: error_in(problem) for job_id, problem in told["refused"].items()},
+        told["freed"],
+    )
+
+
+_FREED: Schema = {"type": "object", "additionalProperties": NUMBER}
+_REPORT_FIELDS: dict[str, Schema] = {
+    "settled": {"type": "object", "additionalProperties": STATUS.schema},
+    "refused": {"type": "object", "additionalProperties": {"type": "object"}},
+    "freed": _FREED,
+}
+REPORT: Form[SettleReport] = Form(
+    write_report,
+    read_report,
+    a_record(
+        "SettleReport",
+        "What became of each outcome, by job id: its new status, or a problem; and which workers got room back.",
+        list(_REPORT_FIELDS),
+        **_REPORT_FIELDS,
+    ),
+)
+TURN: Form[tuple[SettleReport, list[Job]]] = Form(
+    lambda _, turn: {**write_report("", turn[0]), "jobs": [write_job(job) for job in turn[1]]},
+    lambda _, told: (read_report("", told), [read_job("", job) for job in told["jobs"]]),
+    a_record(
+        "SettleAndClaimReport",
+        "What became of each outcome, and the jobs that were claimed.",
+        [*_REPORT_FIELDS, "jobs"],
+        **_REPORT_FIELDS,
+        jobs=JOBS.schema,
+    ),
+)
+FREED: Form[dict[str, int]] = Form(lambda _, freed: freed, lambda _, freed: dict(freed), _FREED)

@@ -1,0 +1,192 @@
+"""Checks of the operations' arguments: every backend refuses bad values with the same error."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from longshore.backends.base import UNCHANGED, Outcome, Unchanged, WorkerInfo
+from longshore.core.errors import InvalidArgument
+from longshore.core.job import Lease
+from longshore.core.times import check_datetime, check_duration
+from longshore.core.validation import (
+    LARGEST_DETAIL,
+    LARGEST_NOTE,
+    LONGEST_DETAIL_TEXT,
+    check_bytes,
+    check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_tags,
+    clean_text,
+)
+
+LEVELS = ("debug", "info", "warn", "error")
+WORKER_EVENTS = ("worker.error", "worker.drained")
+
+
+def limit(value: object, field: str = "limit") -> int:
+    """How many at most: a whole number of at least 1."""
+    return check_number(field, value, least=1)
+
+
+class ClaimTerms(NamedTuple):
+    """Whose claim it is, of what, and for how long."""
+
+    assignee_id: str
+    tags: tuple[str, ...]
+    limit: int
+    queues: tuple[str, ...] | None
+    lease: int | None
+    token: str
+    types: tuple[str, ...] | None = None
+
+
+def claim_terms(
+    assignee_id: object, tags: object, limit: object, queues: object, lease: object, types: object, *, least: int = 1
+) -> ClaimTerms:
+    """The terms of one claim, with a token of its own."""
+    return ClaimTerms(
+        check_name("assignee_id", assignee_id),
+        check_tags("tags", tags),
+        check_number("limit", limit, least=least),
+        None if queues is None else check_names("queues", queues),
+        None if lease is None else check_duration("lease", lease),
+        secrets.token_hex(16),
+        None if types is None else tuple(sorted(check_names("types", types))),
+    )
+
+
+def lease(value: object, field: str = "lease") -> Lease | None:
+    """A lease as `dequeue_jobs` gave it, or None for whoever calls."""
+    if value is None or isinstance(value, Lease):
+        return value
+    raise InvalidArgument(field, f"must be the Lease of a claimed job, or None; got {type(value).__name__}")
+
+
+def leases(value: object) -> Mapping[str, Lease]:
+    """Leases by job id."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("leases", f"must map job ids to leases, not {type(value).__name__}")
+    for job_id, held in value.items():
+        check_name("leases", job_id)
+        if not isinstance(held, Lease):
+            raise InvalidArgument("leases", f"must map job ids to leases; {job_id!r} has a {type(held).__name__}")
+    return value
+
+
+def error_text(value: object, *, required: bool = False) -> str:
+    """What went wrong, in words."""
+    text = clean_text("error", value)
+    if required and not text:
+        raise InvalidArgument("error", "must say what went wrong; got an empty text")
+    return text
+
+
+def result(value: object) -> bytes | None:
+    """A result's bytes, or None."""
+    return None if value is None else check_bytes("result", value)
+
+
+def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    """What to cancel or delete: never everything by accident."""
+    checked_tags, checked_ids = check_tags("tags", tags), check_names("job_ids", job_ids)
+    if not checked_tags and not checked_ids:
+        raise InvalidArgument("tags, job_ids", "are both empty: name at least one, for this would mean every job")
+    return checked_tags, checked_ids, optional_queue(queue)
+
+
+def optional_queue(value: object) -> str | None:
+    """A queue's name, or None for all queues."""
+    return None if value is None else check_name("queue", value)
+
+
+def outcomes(value: object) -> Sequence[Outcome]:
+    """Outcomes of jobs that could exist; what is inside each is judged one by one."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidArgument("outcomes", f"must be a list of Outcome, not {type(value).__name__}")
+    for outcome in value:
+        if not isinstance(outcome, Outcome):
+            raise InvalidArgument("outcomes", f"must be a list of Outcome; got a {type(outcome).__name__}")
+        check_name("job_id", outcome.job_id)
+    return value
+
+
+def jobs(value: object) -> Sequence[Any]:
+    """A batch; each job in it is judged when it is stored."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise InvalidArgument("jobs", f"must be a list of Job, not {type(value).__name__}")
+    return value
+
+
+def level(value: object) -> str:
+    """A log line's level."""
+    if value not in LEVELS:
+        raise InvalidArgument("level", f"must be one of {', '.join(LEVELS)}, not {value!r}")
+    return str(value)
+
+
+def flag(field: str, value: object) -> bool:
+    """True or False, and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(field, f"must be True or False, not {type(value).__name__}")
+    return value
+
+
+def actor(value: object) -> str:
+    """Who did it; empty for nobody in particular."""
+    return "" if value == "" else check_name("actor", value)
+
+
+def keep(field: str, value: object) -> int | Unchanged | None:
+    """A retention: a duration, None for ever, or left as it is."""
+    if value is UNCHANGED:
+        return UNCHANGED
+    return None if value is None else check_duration(field, value, positive=False)
+
+
+def worker(value: object) -> WorkerInfo:
+    """What a worker says of itself."""
+    if not isinstance(value, WorkerInfo):
+        raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
+    check_name("worker.id", value.id)
+    for name in ("concurrency", "running", "pid"):
+        check_number(f"worker.{name}", getattr(value, name))
+    if not isinstance(value.detail, Mapping):
+        raise InvalidArgument("worker.detail", f"must be a mapping, not {type(value.detail).__name__}")
+    check_json("worker.detail", dict(value.detail), limit=LARGEST_NOTE)
+    if value.started_at is not None:
+        check_datetime("worker.started_at", value.started_at)
+    return dataclasses.replace(
+        value,
+        queues=check_names("worker.queues", value.queues),
+        tags=check_tags("worker.tags", value.tags),
+        host=clean_text("worker.host", value.host),
+        version=clean_text("worker.version", value.version),
+        state=clean_text("worker.state", value.state),
+        detail=dict(value.detail),
+        types=None if value.types is None else check_names("worker.types", value.types),
+    )
+
+
+def worker_event(value: object) -> str:
+    """What a worker may write into the log beside its jobs."""
+    if value not in WORKER_EVENTS:
+        raise InvalidArgument("event", f"must be one of {', '.join(WORKER_EVENTS)}, not {value!r}")
+    return str(value)
+
+
+def detail(value: object) -> str | None:
+    """An event's detail as JSON text: an error is not lost because its words are odd or too many."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidArgument("detail", f"must be a mapping, not {type(value).__name__}")
+    cleaned = {
+        key: clean_text("detail", inner, longest=LONGEST_DETAIL_TEXT) if isinstance(inner, str) else inner
+        for key, inner in value.items()
+    }
+    return check_json("detail", cleaned, limit=LARGEST_DETAIL).decode()

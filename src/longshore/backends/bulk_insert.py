@@ -1,0 +1,208 @@
+"""Bulk insert: many processes stage jobs, and one commit turns all of them into jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from longshore.backends.operations.enqueue import add_jobs
+from longshore.backends.port import Transaction
+from longshore.backends.process_guard import OneProcessBackend
+from longshore.core.job import Job
+from longshore.core.job_record import Record
+from longshore.core.times import SECOND, from_micros
+
+KEEP_UNFINISHED = 24 * 3600 * SECOND
+"""What a run laid aside is dropped when nothing was heard of it for so long: its processes are gone."""
+KEEP_FINISHED = 30 * 24 * 3600 * SECOND
+"""A run that is repeated within this time changes nothing."""
+_AT_ONCE = 10_000
+_COLUMNS = (
+    "id", "type", "queue", "tags", "priority", "lifo", "max_attempts", "max_crashes", "idempotency_key",
+    "concurrency_key", "parent_id",
+)  # fmt: skip
+_MOMENTS = ("run_at", "expires_at")
+_SPANS = ("delay", "timeout")
+_PLAIN = ("id", "type", "queue", "payload", "priority", "max_attempts", "max_crashes", "timeout", "expires_at")
+"""What is written of a job that nothing has to be looked up for, in this order: `insert_plain_jobs` knows it, too."""
+_looked_at = attrgetter("tags", "lifo", "delay", "run_at", "idempotency_key", "concurrency_key", "parent_id")
+_NOTHING = _looked_at(Record())
+PARTS_AT_ONCE = 4
+"""Parts that become jobs by one statement, where a store does so by itself: others are answered in between."""
+
+
+class RunReport(NamedTuple):
+    """What a run brought."""
+
+    offered: int
+    inserted: int
+
+    @property
+    def already_there(self) -> int:
+        """Those whose id or idempotency key a job has already."""
+        return self.offered - self.inserted
+
+
+@runtime_checkable
+class Staging(Protocol):
+    """What a transaction needs for it."""
+
+    def run_report(self, run: str) -> tuple[int, int] | None:
+        """Offered and inserted, of a run that was committed."""
+        ...
+
+    def stage(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        """Lays jobs aside, and notes that the run is alive."""
+        ...
+
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
+        """Makes jobs of the plain ones among what these parts laid aside, if the store can by itself; how many."""
+        ...
+
+    def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
+        """The rest of what these parts of a run laid aside."""
+        ...
+
+    def finish_run(self, run: str, offered: int, inserted: int) -> None:
+        """Notes what came of it, and drops what it laid aside."""
+        ...
+
+    def drop_run(self, run: str) -> None:
+        """Forgets a run that was not committed, and what it laid aside."""
+        ...
+
+    def drop_silent_runs(self, unfinished: int, finished: int) -> int:
+        """The same for those last heard of before these moments."""
+        ...
+
+
+@runtime_checkable
+class StagesJobs(Protocol):
+    """A store that jobs can be laid aside in."""
+
+    async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        """Lays jobs aside (see `text_of`), in parts that the commit names or leaves out."""
+        ...
+
+    async def commit_run(self, run: str, parts: Sequence[str]) -> RunReport:
+        """What these parts laid aside becomes jobs, in one transaction; a run that did so before changes nothing."""
+        ...
+
+    async def abandon_run(self, run: str) -> None:
+        """Drops what a run laid aside."""
+        ...
+
+    async def clear_silent_runs(self) -> int:
+        """Drops what runs laid aside that were killed; says of how many."""
+        ...
+
+    async def run_report(self, run: str) -> RunReport | None:
+        """What a run brought, if it was committed."""
+        ...
+
+
+def text_of(record: Record, *, chosen: bool) -> str:
+    """A job that was checked, as text; `chosen` if its id is the caller's own.
+
+    One that nothing has to be looked up for, as most are, is a list, and a store may make jobs of those by itself.
+    """
+    if not chosen and record.options == "{}" and _looked_at(record) == _NOTHING:
+        return _text((record.id, record.type, record.queue, record.payload.decode(), *_plain_numbers(record)))
+    body: dict[str, Any] = {name: getattr(record, name) for name in (*_COLUMNS, *_MOMENTS, *_SPANS)}
+    body |= {"payload": record.payload.decode(), "options": record.options, "chosen": chosen}
+    if record.delay is not None:
+        body["run_at"] = None  # it is counted from the commit
+    return _text(body)
+
+
+_text = json.JSONEncoder(ensure_ascii=False).encode
+_plain_numbers = attrgetter(*_PLAIN[4:])
+
+
+def _body_of(text: str) -> dict[str, Any]:
+    body = json.loads(text)
+    if isinstance(body, dict):
+        return body
+    plain = dict(zip(_PLAIN, body, strict=True))
+    return {**dict.fromkeys((*_COLUMNS, *_MOMENTS, *_SPANS)), "tags": (), "lifo": False, "options": "{}", **plain}
+
+
+def _job_of(body: dict[str, Any]) -> Job:
+    for name in _MOMENTS:
+        body[name] = None if body[name] is None else from_micros(body[name])
+    for name in _SPANS:
+        body[name] = None if body[name] is None else timedelta(microseconds=body[name])
+    payload, options = body.pop("payload").encode(), json.loads(body.pop("options"))
+    return Job(payload=payload, options=options, **{**body, "tags": tuple(body["tags"])})
+
+
+def stage_jobs(tx: Transaction, run: str, part: str, bodies: Sequence[str]) -> None:
+    """Lays jobs aside; those of a run that was committed before are not needed again."""
+    staging = _staging(tx)
+    if staging.run_report(run) is None:
+        staging.stage(run, part, bodies)
+
+
+def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
+    """All or nothing; what tasks left behind that were tried again is dropped."""
+    staging = _staging(tx)
+    before = staging.run_report(run)
+    if before is not None:
+        return RunReport(before[0], 0)
+    plain = sum(
+        staging.insert_plain(run, parts[start : start + PARTS_AT_ONCE]) for start in range(0, len(parts), PARTS_AT_ONCE)
+    )
+    (newest,) = tx.new_uids(1)
+    texts = list(staging.staged(run, parts))
+    inserted: set[int] = set()
+    for start in range(0, len(texts), _AT_ONCE):
+        some = [_body_of(text) for text in texts[start : start + _AT_ONCE]]
+        chosen = {body["id"] for body in some if body.pop("chosen", False)}
+        answers = add_jobs(tx, [_job_of(body) for body in some], chosen)
+        inserted.update(answer.uid for answer in answers if answer.uid > newest)
+    report = RunReport(plain + len(texts), plain + len(inserted))
+    staging.finish_run(run, *report)
+    return report
+
+
+def abandon_run(tx: Transaction, run: str) -> None:
+    """Drops what it laid aside; a run that was committed stays."""
+    _staging(tx).drop_run(run)
+
+
+def clear_silent_runs(tx: Transaction) -> int:
+    """Drops what nobody comes back for."""
+    return _staging(tx).drop_silent_runs(tx.now - KEEP_UNFINISHED, tx.now - KEEP_FINISHED)
+
+
+def run_report(tx: Transaction, run: str) -> RunReport | None:
+    """What it brought, if it was committed."""
+    found = _staging(tx).run_report(run)
+    return None if found is None else RunReport(*found)
+
+
+def _staging(tx: Transaction) -> Staging:
+    assert isinstance(tx, Staging)  # only stores whose transactions are offer these verbs
+    return tx
+
+
+class StagingBackend(OneProcessBackend):
+    """The verbs of a store that jobs can be laid aside in."""
+
+    async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        await self._write(stage_jobs, run, part, bodies)
+
+    async def commit_run(self, run: str, parts: Sequence[str]) -> RunReport:
+        return await self._write(commit_run, run, parts)
+
+    async def abandon_run(self, run: str) -> None:
+        await self._write(abandon_run, run)
+
+    async def clear_silent_runs(self) -> int:
+        return await self._write(clear_silent_runs)
+
+    async def run_report(self, run: str) -> RunReport | None:
+        return await self._write(run_report, run)

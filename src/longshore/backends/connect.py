@@ -1,0 +1,128 @@
+"""`connect(url)`: opens the backend that a URL names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from longshore import settings
+from longshore.backends.base import Backend
+from longshore.core.clock import Clock
+from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.times import SECOND, check_duration
+from longshore.core.validation import check_number, shown_address
+
+_KNOWN = (
+    "sqlite:///jobs.db (sqlite:////… for an absolute path), postgresql://user@host/database, https://host of a "
+    "Longshore server, or memory://"
+)
+
+_REMOTE_OPTIONS = ("token", "ca_file", "wait_seconds", "answer_seconds", "connections")
+_POSTGRES_OPTIONS = ("schema", "pool_size", "wait_seconds", "answer_seconds", "poll_seconds", "create")
+
+
+def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
+    """The backend behind a URL; nothing is opened before its first use.
+
+    `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
+    other writers, `create=True`, whether to make the file if there is none, and `allow_network_file_system=False` (or
+    LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 in the environment), whether it may be on NFS, SMB or 9p.
+    PostgreSQL has `schema="longshore"`,
+    `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for the answer to one statement),
+    `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`. A server has `token`
+    (or LONGSHORE_TOKEN in the environment), `ca_file` (whom to trust, instead of the usual), `wait_seconds=10` (how
+    long to go on asking one that does not answer), `answer_seconds=60` (for one answer) and `connections=10`.
+    """
+    if not isinstance(url, str):
+        raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        if rest:
+            raise InvalidArgument("url", "memory:// takes nothing more: each one is a store of its own")
+        _refuse_unknown(options, ())
+        from longshore.backends.memory import MemoryBackend
+
+        return MemoryBackend(clock)
+    if scheme == "sqlite":
+        parts = urlsplit(url) if rest.startswith("/") else None
+        if parts is None or parts.query or parts.fragment or len(parts.path) < 2:
+            raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {shown_address(url)!r}")
+        from longshore.backends.sqlite.backend import SQLiteBackend
+
+        _refuse_unknown(options, ("busy_seconds", "create", "allow_network_file_system", "vfs"))
+        options.setdefault("allow_network_file_system", settings.allow_network_file_system())
+        return SQLiteBackend(unquote(parts.path[1:]), clock=clock, **options)
+    if scheme in ("postgresql", "postgres"):
+        _refuse_unknown(options, _POSTGRES_OPTIONS)
+        try:
+            from longshore.backends.postgres.backend import PostgresBackend
+        except ModuleNotFoundError as error:
+            if error.name not in ("psycopg", "psycopg_pool"):
+                raise
+            raise BackendUnavailable('PostgreSQL needs an extra: pip install "longshore[postgres]"') from error
+        return PostgresBackend(url, clock=clock, **options)
+    if scheme in ("http", "https"):
+        _refuse_unknown(options, _REMOTE_OPTIONS)
+        return _remote(url, clock, **options)
+    # without a scheme, this part may be a user name or a password
+    may_be_shown = re.fullmatch(r"[\w+.-]+", scheme) if "://" in url else not re.search("[:@]", url)
+    kind = repr(scheme) if may_be_shown else "this"
+    raise InvalidArgument("url", f"{kind} is not a known backend; use {_KNOWN}")
+
+
+def _remote(
+    url: str,
+    clock: Clock | None,
+    token: str | None = None,
+    ca_file: str | None = None,
+    wait_seconds: float = 10,
+    answer_seconds: float = 60,
+    connections: int = 10,
+) -> Backend:
+    if "@" in url:  # even after a "/": a password may hold one. It is not repeated here
+        raise InvalidArgument("url", "must hold no user and no password; give connect(url, token=…) or LONGSHORE_TOKEN")
+    parts = _split(url)
+    if parts is None or not _is_address(url, parts) or parts.query or parts.fragment:
+        raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
+    if clock is not None:
+        raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
+    shown = settings.token() if token is None else token
+    if shown is not None and (
+        not isinstance(shown, str) or not shown.isascii() or not shown.isprintable() or not shown
+    ):  # from wherever it comes: it goes into a header, where a line end would begin another one
+        raise InvalidArgument("token", "must be the text of an API token, and nothing else")
+    from longshore.backends.remote.backend import RemoteBackend
+    from longshore.backends.remote.client import Server
+
+    server = Server(
+        f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
+        shown,
+        ca_file,
+        check_duration("wait_seconds", wait_seconds, positive=False) / SECOND,
+        check_duration("answer_seconds", answer_seconds) / SECOND,
+        check_number("connections", connections, least=2),
+    )
+    return RemoteBackend(server)
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:  # its message repeats the address
+        return None
+
+
+def _is_address(url: str, parts: SplitResult) -> bool:
+    """Whether it can be asked: it is written into the first lines of every request as it is."""
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    return bool(parts.hostname) and port != 0 and url.isascii() and url.isprintable() and " " not in url
+
+
+def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in options:
+        if name not in known:
+            raise InvalidArgument(name, f"is no option of this backend; it has {', '.join(known) or 'none'}")

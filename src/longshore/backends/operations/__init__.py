@@ -1,0 +1,1 @@
+"""The operations of the contract, written once as plain functions over a write transaction."""

@@ -1,0 +1,294 @@
+"""Claims jobs for a worker: the first due jobs whose queue and concurrency key have a free slot."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from longshore.backends.argument_checks import ClaimTerms
+from longshore.backends.operations.persist import expired, refill, write
+from longshore.backends.port import InLine, KeyState, QueueState, Transaction
+from longshore.core import transitions
+from longshore.core.errors import JobNotInflight, LeaseLost
+from longshore.core.job import Job, Lease
+from longshore.core.job_record import Record, job_of
+from longshore.core.limits import window_of
+from longshore.core.status import JobStatus
+from longshore.core.times import check_moment, optional_moment
+from longshore.core.transitions import Change, check_lease
+
+MOST_PASSED = 5_000
+"""Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long
+line never blocks other writers."""
+
+
+MOST_IN_THE_WAY = 50
+"""How many jobs of full keys may stand in line unparked, and half as many as a claim looks at: passing over one costs
+little, and to park it and put it back costs as much as to claim it."""
+CROWD = 0.95
+"""The share of jobs in the way from which on they are parked in bulk: below it a claim of 100 passes at most 2,000,
+which costs about as much as claiming them."""
+LOOKED_AHEAD = 1_000
+"""How many are looked at then, at a time: a few milliseconds of parking."""
+LEAST_LOOKED_AT = 20
+"""How many of the line even the smallest claim looks at."""
+
+
+class Claim(NamedTuple):
+    """What one transaction claimed, and whether it stopped before the end of the line, with more to be had."""
+
+    jobs: list[Job]
+    more: bool
+
+
+def lease_end(tx: Transaction, lease: int | None) -> int | None:
+    """When a lease of this length ends, if it began now; InvalidArgument if that is beyond the calendar."""
+    return None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
+
+
+def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
+    """Claims up to `limit` jobs.
+
+    A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
+    let another step forward.
+    """
+    assignee_id, tags, limit, queues, lease, token, types = terms
+    expires_at = lease_end(tx, lease)
+    if types is not None and not types:
+        return Claim([], more=False)
+    states = tx.hold_queues(queues)
+    if not tags and not any(state.limited for state in states.values()):
+        unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
+        jobs = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at, types)
+        if jobs is not None:
+            return Claim(jobs, more=False)
+    for state in states.values():
+        if state.rate_per_key is not None and (waking := tx.keys_waking(state)):
+            refill(tx, state, waking)
+    at_once = _within_keys(tx, states, terms, expires_at)
+    if at_once:
+        return Claim(at_once, more=False)
+    line = _Line(tx, states, tags, limit, types)
+    for crowded in line.crowded():
+        if _park_crowd(tx, crowded) >= MOST_PASSED:
+            return Claim([], more=True)
+        line = _Line(tx, states, tags, limit, types)
+    while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
+        ended = tx.jobs_by_uid(line.outlived).values()
+        write(tx, [expired(record, tx.now) for record in ended])
+        if len(line.outlived) == MOST_PASSED:
+            return Claim([], more=True)
+        line = _Line(tx, tx.hold_queues(queues), tags, limit, types)
+    if len(line.blocked) > most_in_the_way(line.at_once):
+        tx.park(line.blocked)
+    jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
+    line.keep_accounts()
+    return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
+
+
+def _within_keys(
+    tx: Transaction, states: Mapping[str, QueueState], terms: ClaimTerms, expires_at: int | None
+) -> list[Job] | None:
+    """The claim from one queue whose keys have limits, where the store makes it at once."""
+    if terms.tags or len(states) != 1:
+        return None
+    (queue,) = states.values()
+    room = min(terms.limit, queue.room(tx.now))
+    if not queue.limits_keys or queue.rate is not None or room < 1:
+        return None
+    passed = most_in_the_way(max(terms.limit, LEAST_LOOKED_AT))
+    return tx.claim_within_keys(queue, room, passed, terms.assignee_id, terms.token, expires_at, terms.types)
+
+
+def most_in_the_way(at_once: int) -> int:
+    """How many a claim that looks at so many passes over; from there on it parks them."""
+    return min(at_once // 2, MOST_IN_THE_WAY)
+
+
+def _park_crowd(tx: Transaction, queue: QueueState) -> int:
+    """Parks jobs of full keys at the head of the line in bulk; returns how many.
+
+    Whoever is parked is passed over for good. A claim parks those that it meets; only where nearly all are in the way
+    are many cleared before it goes on.
+    """
+    parked = 0
+    while parked < MOST_PASSED:
+        more = tx.park_ahead(queue, LOOKED_AHEAD)
+        parked += more
+        if more < CROWD * LOOKED_AHEAD:
+            break
+    return parked
+
+
+def _claimed(
+    tx: Transaction, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+) -> list[Job]:
+    if not chosen:
+        return []
+    jobs = tx.claim_at_once(chosen, assignee_id, token, expires_at)
+    if jobs is not None:
+        return jobs
+    records = tx.jobs_by_uid([entry.uid for entry in chosen])
+    changes = []
+    for entry in chosen:
+        change = Change(records[entry.uid], tx.now)
+        transitions.claim(change, assignee_id, token, expires_at)
+        changes.append(change)
+    tx.save(changes)
+    return [job_of(change.record) for change in changes]
+
+
+class _Line:
+    """The queues' lines merged into one, the room that each queue and key has left, and who of it may start."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        states: Mapping[str, QueueState],
+        tags: Sequence[str],
+        limit: int,
+        types: Sequence[str] | None,
+    ) -> None:
+        self.tx = tx
+        self.tags = tags
+        self.types = types
+        self.chosen: list[InLine] = []
+        """The first `limit` jobs that may start."""
+        self.blocked: list[int] = []
+        """Those met before them whose key has no room, and who are not parked yet."""
+        self.outlived: list[int] = []
+        """Those met before them whose time is over."""
+        self.room = {name: state.room(tx.now) for name, state in states.items() if state.eligible}
+        self.queues = {name: states[name] for name, room in self.room.items() if room > 0}
+        self.keys: dict[tuple[str, str], KeyState] = {}
+        self.left: dict[tuple[str, str], int] = {}
+        """How many more of each key may start."""
+        self.starts: dict[tuple[str, str], int] = {}
+        self.limit = limit
+        self.at_once = max(limit, LEAST_LOOKED_AT)
+        self.met: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.in_the_way: dict[str, int] = dict.fromkeys(self.queues, 0)
+        """Of the first `at_once` that were met of each queue, those whose key was full before this claim."""
+        self._choose()
+
+    def crowded(self) -> list[QueueState]:
+        """The queues of which nearly all at the head are in the way."""
+        if self.tags:
+            return []
+        return [self.queues[name] for name, jobs in self.in_the_way.items() if jobs >= CROWD * self.at_once]
+
+    def _choose(self) -> None:
+        now, room, chosen, blocked, outlived = self.tx.now, self.room, self.chosen, self.blocked, self.outlived
+        keyed = {name for name, queue in self.queues.items() if queue.limits_keys}
+        for entry in self._merged():
+            if len(blocked) == MOST_PASSED or len(outlived) == MOST_PASSED:
+                break
+            queue = entry.queue
+            if queue in keyed and not self._key_has_room(entry):
+                if not entry.parked:
+                    blocked.append(entry.uid)
+                continue
+            if entry.expires_at is not None and entry.expires_at <= now:
+                outlived.append(entry.uid)
+                continue
+            room[queue] -= 1
+            chosen.append(entry)
+            if len(chosen) == self.limit:
+                break
+
+    def _wanted(self) -> int:
+        return self.limit - len(self.chosen)
+
+    def _merged(self) -> Iterator[InLine]:
+        sources = [self.tx.candidates(queue, self.tags, self._wanted, self.types) for queue in self.queues.values()]
+        if len(sources) == 1:
+            queue = next(iter(self.queues))
+            for entry in sources[0]:
+                if self.room[queue] <= 0:
+                    return
+                yield entry
+            return
+        heads = [(first, number) for number, source in enumerate(sources) if (first := next(source, None)) is not None]
+        heapq.heapify(heads)
+        while heads:
+            entry, number = heads[0]
+            if self.room[entry.queue] <= 0:
+                heapq.heappop(heads)
+                continue
+            yield entry
+            following = next(sources[number], None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (following, number))
+
+    def _key_has_room(self, entry: InLine) -> bool:
+        name, key = entry.queue, entry.key
+        met = self.met[name] = self.met[name] + 1
+        if key is None:
+            return True
+        pair = (name, key)
+        left = self.left.get(pair)
+        if left is None:
+            left = self._look_up(pair, entry)
+        if left == 0:
+            if met <= self.at_once and pair not in self.starts:
+                self.in_the_way[name] += 1
+            return False
+        self.left[pair] = left - 1
+        self.starts[pair] = self.starts.get(pair, 0) + 1
+        return True
+
+    def _look_up(self, pair: tuple[str, str], entry: InLine) -> int:
+        """How many more of this key may start."""
+        name, key = pair
+        if entry.holding is None:
+            state = self.tx.key_states(name, [key])[key]
+        else:
+            state = KeyState(name, key, entry.holding, window_of(entry.window_start, entry.window_count))
+        self.keys[pair] = state
+        return state.room(self.queues[name], self.tx.now)
+
+    def keep_accounts(self) -> None:
+        """Stores what the claim used up of rates and keys."""
+        taken = Counter(entry.queue for entry in self.chosen)
+        for name, starts in taken.items():
+            queue = self.queues[name]
+            if queue.rate is not None:
+                queue.window = queue.window.at(queue.rate, self.tx.now).after(starts)
+                self.tx.put_queue(queue)
+        by_queue: dict[str, list[KeyState]] = defaultdict(list)
+        for pair, starts in self.starts.items():
+            state, rate = self.keys[pair], self.queues[pair[0]].rate_per_key
+            state.holding += starts
+            if rate is not None:
+                state.window = state.window.at(rate, self.tx.now).after(starts)
+            by_queue[pair[0]].append(state)
+        for name, states in by_queue.items():
+            self.tx.put_keys(self.queues[name], states)
+
+
+def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:
+    """Renews the leases that are still the jobs' own; the others are left out of the answer."""
+    expires_at = check_moment("duration", timedelta(microseconds=duration), tx.now)
+    renewed: dict[str, Lease] = {}
+    records = tx.jobs_to_renew(list(leases))
+    kept: list[Record] = []
+    for job_id, lease in leases.items():
+        record = records.get(job_id)
+        if record is None:
+            continue
+        try:
+            check_lease(record, lease, tx.now, JobStatus.RUNNING)
+        except (LeaseLost, JobNotInflight):
+            continue
+        if record.lease_expires_at is not None:
+            record.lease_expires_at = expires_at
+            kept.append(record)
+        cancelling = record.status is JobStatus.CANCELLING
+        renewed[job_id] = Lease(lease.token, lease.epoch, optional_moment(record.lease_expires_at), cancelling)
+    tx.write_leases(kept)
+    return renewed

@@ -1,0 +1,201 @@
+"""Enqueues jobs: each is stored once, all or nothing, and accepted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from longshore.backends.operations.dependencies import edge_state, edges_for
+from longshore.backends.operations.persist import write
+from longshore.backends.port import KEY_TTL, Transaction
+from longshore.core import transitions
+from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound, KeyReused
+from longshore.core.job import Job
+from longshore.core.job_record import REQUEST, Record, Tombstone, is_repeat, job_of, record_of
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, EventRow
+from longshore.core.validation import LAST_NUMBER, USED_UP
+
+
+def enqueue_job(tx: Transaction, job: Job) -> str:
+    """Stores one job, or raises; answers with its id, or with the id its idempotency key stands for."""
+    return store_records(tx, [record_of(job, tx.now)])[0]
+
+
+def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
+    """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
+    return store_records(tx, _records_of(jobs, tx.now))
+
+
+def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
+    """Stores the batch or raises; a key that is known is in the way as an id is."""
+    records = _records_of(jobs, tx.now)
+    fresh, answers = _without_known_keys(tx, records)
+    if len(fresh) != len(records):
+        new = {id(record) for record in fresh}
+        taken = _ids_in_the_way(tx, fresh)
+        named = {
+            answer: None
+            for record, answer in zip(records, answers, strict=True)
+            if id(record) not in new or record.id in taken
+        }
+        raise DuplicateJob(list(named))
+    _refuse_twins(tx, fresh)
+    _store_fresh(tx, fresh)
+    return answers
+
+
+def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same_only: bool = False) -> list[Job]:
+    """Stores what is not there yet; answers each job as it is stored, or with the job whose key or id it has.
+
+    Only ids named as `in_use` are looked for: new ones hardly ever are, and DuplicateJob names those that are. With
+    `same_only` a job that is known must be the one that is given: KeyReused or DuplicateJob if it is another.
+    """
+    records = _records_of(jobs, tx.now)
+    by_id: dict[str, Record] = tx.jobs_seen(list(in_use)) if in_use else {}
+    pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
+    by_key = tx.jobs_behind(list(dict.fromkeys(pairs)), tx.now - KEY_TTL) if pairs else {}
+    fresh: list[Record] = []
+    answers: list[Record | Tombstone] = []
+    taken: list[str] = []
+    for record in records:
+        key = record.idempotency_key
+        behind_key = by_key.get((record.queue, key)) if key is not None else None
+        found = behind_key or by_id.get(record.id)
+        if found is not None and same_only and not is_repeat(record, found):
+            if behind_key is not None:
+                raise KeyReused(str(key), found.id)
+            taken.append(found.id)
+        if found is None:
+            found = by_id[record.id] = record
+            if key is not None:
+                by_key[record.queue, key] = record
+            fresh.append(record)
+        answers.append(found)
+    if taken:
+        raise DuplicateJob(list(dict.fromkeys(taken)))
+    changed = _store_fresh(tx, fresh)
+    return [_as_job(answer if not changed else changed.get(answer.uid, answer)) for answer in answers]
+
+
+def _as_job(known: Record | Tombstone) -> Job:
+    if isinstance(known, Record):
+        return job_of(known)
+    uid, job_id, queue, type_, status, key, request = known
+    options = {} if request is None else {REQUEST: request}
+    return Job(id=job_id, uid=uid, queue=queue, type=type_, status=status, idempotency_key=key, options=options)
+
+
+def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
+    records = []
+    for position, job in enumerate(jobs):
+        try:
+            records.append(record_of(job, now))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"jobs[{position}].{error.field}", error.problem) from None
+    return records
+
+
+def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
+    """Stores records that are checked already."""
+    fresh, answers = _without_known_keys(tx, records)
+    _refuse_twins(tx, fresh)
+    _store_fresh(tx, fresh)
+    return answers
+
+
+def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
+    """Stores records that nobody has; returns as they are those that may have changed after that, by uid."""
+    for record, uid in zip(fresh, tx.new_uids(len(fresh)), strict=True):
+        record.uid = uid
+    if fresh and fresh[-1].uid > LAST_NUMBER:
+        raise BackendUnavailable(f"this store {USED_UP}")
+    edges = edges_for(tx, fresh)
+    events: list[EventRow] = []
+    for record in fresh:
+        transitions.arrive(record, tx.now, events)
+    tx.insert(fresh, events)
+    if edges:
+        tx.put_edges(edges)
+        doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
+        if doomed:
+            write(tx, _doomed_changes(tx, doomed))
+            changed = tx.jobs_by_uid([record.uid for record in fresh])
+            for record in fresh:
+                changed[record.uid].depends_on = record.depends_on
+            return changed
+    return {}
+
+
+def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
+    pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
+    if not pairs:
+        return list(records), [record.id for record in records]
+    known = tx.jobs_by_key(list(dict.fromkeys(pairs)))
+    fresh: list[Record] = []
+    answers: list[str] = []
+    for record in records:
+        if record.idempotency_key is None:
+            fresh.append(record)
+            answers.append(record.id)
+            continue
+        pair = (record.queue, record.idempotency_key)
+        if pair not in known:
+            known[pair] = record.id
+            fresh.append(record)
+        answers.append(known[pair])
+    return fresh, answers
+
+
+def _refuse_twins(tx: Transaction, records: Sequence[Record]) -> None:
+    """Refuses a batch with a repeated id. Stored ids are found by `insert`."""
+    if len({record.id for record in records}) != len(records):
+        raise DuplicateJob(_ids_in_the_way(tx, records))
+
+
+def _ids_in_the_way(tx: Transaction, records: Sequence[Record]) -> list[str]:
+    """The ids that are repeated in the batch or that stored jobs have, each once, in input order."""
+    times = Counter(record.id for record in records)
+    stored = tx.ids_taken(list(times))
+    return [job_id for job_id, count in times.items() if count > 1 or job_id in stored]
+
+
+def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
+    changes = []
+    for uid, record in tx.jobs_by_uid(list(doomed)).items():
+        if record.status is JobStatus.WAITING_CHILDREN:
+            change = Change(record, tx.now)
+            transitions.dependency_failed(change, doomed[uid])
+            changes.append(change)
+    return changes
+
+
+def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
+    """CREATED jobs join the queue; one that is missing or not CREATED stops all of them."""
+    ids = list(dict.fromkeys(job_ids))
+    if tx.accept_at_once(ids):
+        return
+    records = tx.jobs_by_id(ids)
+    changes = []
+    for job_id in ids:
+        if job_id not in records:
+            raise JobNotFound(job_id)
+        change = Change(records[job_id], tx.now)
+        transitions.accept(change)
+        if change.record.status is JobStatus.WAITING_CHILDREN:
+            failed = _failed_since(tx, job_id)
+            if failed is not None:
+                transitions.dependency_failed(change, failed)
+        changes.append(change)
+    write(tx, changes)
+
+
+def _failed_since(tx: Transaction, job_id: str) -> str | None:
+    """A dependency that failed while the job was not accepted yet, and was not brought back to life since."""
+    failed = [edge for edge in tx.edges_from(job_id) if edge.state == "failed"]
+    statuses = tx.statuses([edge.depends_on for edge in failed])
+    for edge in failed:
+        status = statuses.get(edge.depends_on)
+        if status is None or edge_state(status, edge.policy) == "failed":
+            return edge.depends_on
+    return None

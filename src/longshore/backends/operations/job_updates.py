@@ -1,0 +1,48 @@
+"""What a running job writes: progress, log lines and checkpoints."""
+
+from __future__ import annotations
+
+import json
+
+from longshore.backends.operations.persist import change_of
+from longshore.backends.port import Transaction
+from longshore.core.errors import JobNotInflight
+from longshore.core.job import Lease
+from longshore.core.status import JobStatus
+from longshore.core.transitions import Change, check_lease
+
+_SHOWN = 500
+"""Characters of progress or a log line that go into the event; the job keeps them whole."""
+
+
+def set_progress(tx: Transaction, job_id: str, progress: str, lease: Lease | None) -> None:
+    """Keeps how far the job is."""
+    change = _unfinished(tx, job_id, lease)
+    change.record.progress = progress
+    change.record.updated_at = tx.now
+    change.tell("job.progress", {"progress": json.loads(progress)} if len(progress) <= _SHOWN else None)
+    tx.write_progress(change)
+
+
+def save_checkpoint(tx: Transaction, job_id: str, checkpoint: bytes, lease: Lease | None) -> None:
+    """Keeps what the job needs to go on; no event, for it may come often and says nothing to others."""
+    change = _unfinished(tx, job_id, lease)
+    change.record.checkpoint = checkpoint
+    change.record.updated_at = tx.now
+    tx.write_checkpoint(change)
+
+
+def append_log(tx: Transaction, job_id: str, message: str, level: str, lease: Lease | None) -> None:
+    """Adds a line; without a lease a line may be added to a finished job too."""
+    change = change_of(tx, job_id)
+    check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
+    change.tell("job.log_added", {"level": level, "message": message[:_SHOWN]})
+    tx.write_log(change, level, message)
+
+
+def _unfinished(tx: Transaction, job_id: str, lease: Lease | None) -> Change:
+    change = change_of(tx, job_id)
+    check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
+    if change.record.status.final:
+        raise JobNotInflight(job_id, change.record.status, JobStatus.RUNNING, "it is over")
+    return change

@@ -1,0 +1,137 @@
+"""Maintenance: expired leases, unresponsive workers, due announcements, cancellation timeouts and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from longshore.backends.operations.cancel import targets
+from longshore.backends.operations.dependencies import recheck_unsure_edges
+from longshore.backends.operations.persist import expired, remove, write
+from longshore.backends.port import KEEP_CREATED, QueueState, Transaction
+from longshore.core import transitions
+from longshore.core.errors import InvalidTransition
+from longshore.core.job import Job
+from longshore.core.job_record import Record, copy_of, job_of
+from longshore.core.status import FINAL, JobStatus, Verb
+from longshore.core.transitions import Change
+
+_FINISHED = FINAL - {JobStatus.DEAD}
+
+
+UNANSWERED = "nobody acknowledged its cancellation in time"
+
+
+class Swept(NamedTuple):
+    """What one transaction of the sweep gave back, and whether it left anything to the next."""
+
+    jobs: list[Job]
+    more: bool
+
+
+def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
+    """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
+    reclaimed = _crash(tx, tx.leases_ended(limit), transitions.LEASE_RAN_OUT)
+    outlived = tx.jobs_outlived(limit)
+    write(tx, [expired(record, tx.now) for record in outlived])
+    rechecked, unsure = recheck_unsure_edges(tx, limit)
+    write(tx, rechecked)
+    return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unsure))
+
+
+def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Job]:
+    """Ends jobs whose worker was asked to end them at least `timeout` ago and has not answered, whatever its lease."""
+    changes = []
+    for record in tx.cancellations_since(tx.now - timeout, limit):
+        change = Change(record, tx.now)
+        transitions.stop(change, UNANSWERED, Verb.MARK_UNKNOWN_STOPPED)
+        changes.append(change)
+    write(tx, changes)
+    return [job_of(change.record) for change in changes]
+
+
+def announce_due_jobs(tx: Transaction, limit: int) -> list[str]:
+    """Tells of each delayed job whose time has come, once."""
+    return tx.announce_due(limit)
+
+
+def mark_worker_unresponsive(tx: Transaction, assignee_id: str) -> None:
+    """All that this worker holds crashes."""
+    _crash(tx, tx.jobs_held(assignee_id, None), "its worker was declared unresponsive")
+
+
+def reset_running_jobs(tx: Transaction, queue: str | None) -> None:
+    """All that anybody holds crashes."""
+    _crash(tx, tx.jobs_held(None, queue), "running jobs were reset")
+
+
+def _crash(tx: Transaction, records: Sequence[Record], reason: str) -> list[Record]:
+    changes = []
+    for record in records:
+        change = Change(record, tx.now)
+        transitions.crash(change, reason)
+        changes.append(change)
+    write(tx, changes)
+    return [change.record for change in changes]
+
+
+def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None) -> None:
+    """Removes the targets, or none of them if one is not final."""
+    found, _ = targets(tx, tags, job_ids, queue)
+    for record in found.values():
+        if not record.status.final:
+            raise InvalidTransition(record.id, record.status, "removed", "cancel it first; only a final job is removed")
+    remove(tx, list(found.values()))
+
+
+def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: int) -> int:
+    """Removes COMPLETED jobs that ended at least `ttl` ago, up to `limit` of them."""
+    removed = 0
+    for name in [queue] if queue is not None else list(tx.queue_states(None)):
+        if removed < limit:
+            old = tx.jobs_ended_before([JobStatus.COMPLETED], tx.now - ttl, name, limit - removed)
+            remove(tx, old)
+            removed += len(old)
+    return removed
+
+
+def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
+    """Removes up to `limit` of what has outlived its retention in these queues."""
+    removed = 0
+    for state in tx.queue_states(queues).values():
+        if removed >= limit:
+            break
+        removed += _retain(tx, state, limit - removed)
+    return removed
+
+
+def forget(tx: Transaction, limit: int) -> int:
+    """Drops up to `limit` of what is remembered of jobs and workers that have long gone."""
+    forgotten = tx.forget_tombstones(limit)
+    return forgotten + (tx.forget_workers(limit - forgotten) if forgotten < limit else 0)
+
+
+def _retain(tx: Transaction, state: QueueState, limit: int) -> int:
+    removed = 0
+    for statuses, keep in ((_FINISHED, state.keep_finished), ([JobStatus.DEAD], state.keep_dead)):
+        if keep is not None and removed < limit:
+            old = tx.jobs_ended_before(statuses, tx.now - keep, state.name, limit - removed)
+            remove(tx, old)
+            removed += len(old)
+    if removed < limit:
+        orphans = tx.jobs_ended_before([JobStatus.CREATED], tx.now - KEEP_CREATED, state.name, limit - removed)
+        _cancel_and_remove(tx, orphans)
+        removed += len(orphans)
+    if state.keep_events is not None and removed < limit:
+        removed += tx.prune_events(state.name, tx.now - state.keep_events, limit - removed)
+    return removed
+
+
+def _cancel_and_remove(tx: Transaction, records: Sequence[Record]) -> None:
+    changes = []
+    for record in records:
+        change = Change(record, tx.now)
+        transitions.cancel(change)
+        changes.append(change)
+    write(tx, changes)
+    remove(tx, [copy_of(change.record) for change in changes])

@@ -1,0 +1,322 @@
+"""Connections to the server: how they are made, pooled and used, and how long an answer may take."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from time import monotonic
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+from psycopg.sql import Literal
+from psycopg.types.numeric import Int8Dumper
+
+from longshore.backends.sql.rows import Row
+from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+from longshore.core.validation import USED_UP
+
+OLDEST_SERVER = 130_000
+
+# a dead network is noticed in about twenty seconds, instead of the two hours that systems wait by default
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+    "application_name": "longshore",
+}
+
+Connection = psycopg.Connection[Any]
+
+
+class Server:
+    """Where the database is, and how to speak to it."""
+
+    def __init__(self, url: str, watchdog: Watchdog | None = None) -> None:
+        self._watchdog = watchdog
+        _refuse_unescaped(url)
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:  # its own words may repeat a password that stands in the wrong place
+            raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
+        self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
+        self.name = _name(given)
+        self.log: str | None = None
+        """The event log that this process uses; a restored copy starts a new one."""
+        self.table = 0
+        """The oid of the table with the log's name; a dump restored in place makes another table."""
+        self.committed = 0
+        """A transaction id that this process committed. A crash never sets the server's counter back to it."""
+
+    def connect(self) -> Connection:
+        """A new connection in autocommit mode; raises what `explain` knows words for."""
+        with without_user():
+            connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
+        self.settle(connection)
+        return connection
+
+    def settle(self, connection: Connection) -> None:
+        """What is to be done with every new connection; its line may be dead already."""
+        with self.watching(connection):
+            settle_preparing(connection)
+
+    def watching(self, connection: Connection) -> AbstractContextManager[None]:
+        """Within this an answer must come in time, if anybody watches."""
+        return nullcontext() if self._watchdog is None else self._watchdog.watching(connection)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turns PostgreSQL's errors into one plain sentence that names the server."""
+        try:
+            yield
+        except Exception as error:
+            told = self.explain(error)
+            if told is error:
+                raise
+            raise told from error
+
+    def explain(self, error: Exception) -> Exception:
+        """The sentence for one error; what is not PostgreSQL's comes back as it is."""
+        if isinstance(error, LongshoreError) or not isinstance(error, psycopg.Error):
+            return error
+        what = _kind_of(error)
+        words = next((words for kind, words in _WORDS if issubclass(what, kind)), "cannot do this")
+        return BackendUnavailable(f"PostgreSQL at {self.name} {words} ({_in_one_line(error)})")
+
+
+def is_busy(error: psycopg.Error) -> bool:
+    """Whether the server is there and would only have to be asked a little later."""
+    return issubclass(_kind_of(error), errors.TooManyConnections | errors.CannotConnectNow)
+
+
+def _name(given: dict[str, Any]) -> str:
+    host, port = given.get("host") or "the local socket", given.get("port")
+    database = given.get("dbname") or "the default database"
+    return f"{host}{f':{port}' if port else ''}/{database}"
+
+
+def _refuse_unescaped(url: str) -> None:
+    """Refuses an unescaped `/` or `@` in a password, which moves the rest of it into the host or database name.
+
+    PostgreSQL's library ends the user name and password at the first `@` if no `/` comes before it.
+    """
+    rest = url.partition("://")[2]
+    userinfo, at, place = rest.partition("@")
+    if "/" in userinfo or not at:
+        place = rest
+    if "@" in place.partition("?")[0]:
+        raise InvalidArgument(
+            "url", "has a `/` or `@` in its user name or password; percent-encode them as %2F and %40"
+        )
+
+
+_USER = re.compile(r"(?:user|role) (\"[^\"]*\"|'[^']*')")
+
+
+def hide_user(text: str) -> str:
+    """Removes the user name from a message of PostgreSQL."""
+    return _USER.sub("this user", text)
+
+
+@contextmanager
+def without_user() -> Iterator[None]:
+    """A context in which connection errors do not contain the user name."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        text = hide_user(str(error))
+        if text == str(error):
+            raise
+        raise type(error)(text) from None
+
+
+def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
+    """A refusal to connect reaches us without its code: only the server's own words tell which it is."""
+    if error.sqlstate is None:
+        for words, kind in _REFUSALS:
+            if re.search(words, str(error)):
+                return kind
+    return type(error)
+
+
+def _in_one_line(error: psycopg.Error) -> str:
+    return " ".join(hide_user(error.diag.message_primary or str(error) or type(error).__name__).split())
+
+
+def settle_preparing(connection: Connection) -> None:
+    """Statements are prepared only where the session is really ours.
+
+    A pooler may hand each transaction to another session, where a name may stand for somebody else's statement. It
+    also gives out process numbers of its own, which is how it is recognised.
+    """
+    (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
+    connection.prepare_threshold = 1 if backend == connection.info.backend_pid else None
+
+
+_REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
+    ("password authentication failed|no password supplied", errors.InvalidPassword),
+    ("too many clients|connection slots are reserved|too many connections", errors.TooManyConnections),
+    ("the database system is (starting up|shutting down|in recovery|not yet)", errors.CannotConnectNow),
+    ('database ".*" does not exist', errors.InvalidCatalogName),
+    ('(role ".*"|this user) does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
+)
+
+_WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.InvalidPassword, "refuses the password; look at the address"),
+    (errors.InvalidAuthorizationSpecification, "refuses this user; look at the address"),
+    (errors.InvalidCatalogName, "has no such database; create it first"),
+    (errors.InsufficientPrivilege, "does not allow this user to do this; grant it, or use the owner of the schema"),
+    (errors.UndefinedTable, "has lost the tables of Longshore; look at the address and the schema"),
+    (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
+    (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
+    (errors.CannotConnectNow, "is starting or stopping; try again in a moment"),
+    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make room and go on"),
+    (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
+    (errors.SerializationFailure, "met a conflict with somebody else's transaction; roll yours back and do it again"),
+    (errors.DeadlockDetected, "met a conflict with somebody else's transaction; roll yours back and do it again"),
+    (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
+    (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
+    (errors.SequenceGeneratorLimitExceeded, USED_UP),
+    (psycopg.DataError, "cannot store this"),
+)
+
+
+class Watchdog:
+    """Cuts connections whose answer does not come: a network may swallow it and keep the line open for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: dict[int, tuple[float, Connection]] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def watching(self, connection: Connection) -> Iterator[None]:
+        """Within this an answer must come in time."""
+        number = id(connection)
+        with self._changed:
+            self._waiting[number] = (monotonic() + self._seconds, connection)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="longshore-postgres-watchdog", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        """Ends its thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                self._changed.wait(min(1.0, self._seconds / 4))
+                late = [number for number, (until, _) in self._waiting.items() if until < monotonic()]
+                for number in late:
+                    _, connection = self._waiting.pop(number)
+                    _cut(connection)
+
+
+def _cut(connection: Connection) -> None:
+    """Ends the conversation under whoever waits for an answer; they meet an error, as if the line had broken."""
+    with suppress(OSError, psycopg.Error):
+        line = socket.socket(fileno=socket.dup(connection.fileno()))
+        try:
+            line.shutdown(socket.SHUT_RDWR)
+        finally:
+            line.close()
+
+
+class Session(Protocol):
+    """What a transaction needs of a connection."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows a statement finds."""
+        ...
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement changed."""
+        ...
+
+    def many(self, statement: str, rows: Sequence[Row]) -> int:
+        """How many rows a statement changed in all, run once for each row of values."""
+        ...
+
+    def copy(self, statement: str, rows: Iterable[Row]) -> None:
+        """Sends rows to a COPY."""
+        ...
+
+
+class OwnSession:
+    """On a connection of the pool, in autocommit mode: BEGIN and COMMIT are statements like others."""
+
+    def __init__(self, connection: Connection, watchdog: Watchdog) -> None:
+        self.connection = connection
+        self._watchdog = watchdog
+        self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+        # one type for all integers, or each size would be prepared as a statement of its own
+        self._cursor.adapters.register_dumper(int, Int8Dumper)
+        self._kept: dict[str, str] = {}
+        self._numbers = itertools.count()
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        with self._watchdog.watching(self.connection):
+            return self._cursor.execute(statement, values, binary=True).fetchall()
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        with self._watchdog.watching(self.connection):
+            return self._cursor.execute(statement, values).rowcount
+
+    def many(self, statement: str, rows: Sequence[Row]) -> int:
+        if not rows:
+            return 0
+        if len(rows) == 1:
+            return self.run(statement, rows[0])
+        with self._watchdog.watching(self.connection):
+            self._cursor.executemany(statement, rows)
+        return self._cursor.rowcount
+
+    def copy(self, statement: str, rows: Iterable[Row]) -> None:
+        with self._watchdog.watching(self.connection), self._cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def called(self, statement: str, *values: str) -> str:
+        """A statement for `simply`, with few values: parsed and planned once, where the session is ours."""
+        given = [Literal(value).as_string(self.connection) for value in values]
+        if self.connection.prepare_threshold is None:
+            return re.sub(r"\$(\d)(?=::)", lambda place: given[int(place[1]) - 1], statement)
+        name = self._kept.get(statement)
+        if name is None:
+            name = f"longshore_{next(self._numbers)}"
+            self.simply(f"PREPARE {name} AS {statement}")
+            self._kept[statement] = name
+        return f"EXECUTE {name}({', '.join(given)})" if given else f"EXECUTE {name}"
+
+    def forget(self) -> None:
+        """After a rollback: the driver takes back all that was prepared, whoever did it."""
+        self._kept.clear()
+
+    def simply(self, statements: str) -> Iterator[Row]:
+        """Several statements without values in one message; the rows of the last, if it has any."""
+        with self._watchdog.watching(self.connection):
+            cursor = self.connection.execute(statements)
+        while cursor.nextset():
+            continue
+        return iter(cursor.fetchall() if cursor.description else ())

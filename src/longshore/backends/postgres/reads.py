@@ -1,0 +1,297 @@
+"""PostgreSQL's reader: looks up, searches and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow
+from adbc_driver_postgresql import dbapi
+from psycopg.sql import Literal
+
+from longshore.backends.export import Part, Wanted
+from longshore.backends.port import KeyState, LogEnds, Search
+from longshore.backends.postgres.connection import OwnSession, Server, Session, Watchdog, hide_user
+from longshore.backends.postgres.schema import prepare
+from longshore.backends.sql.reads import Seen, SQLBulkReader, SQLView, parts_by_uid
+from longshore.backends.sql.rows import Row, tombstone_of_row
+from longshore.backends.sql.statements import Statements
+from longshore.core.clock import Clock
+from longshore.core.errors import BackendUnavailable
+from longshore.core.job_record import Record, Tombstone
+from longshore.core.status import JobStatus
+from longshore.core.times import to_micros
+
+_READ_AT_ONCE = 500
+
+
+def found(session: Session, sql: Statements, search: Search) -> Iterator[Row]:
+    """Rows that match all but `wanted.data`, read a page at a time."""
+    enough = max(search.limit, _READ_AT_ONCE) if search.wanted.data else search.limit
+    order = f"ORDER BY uid {'ASC' if search.oldest_first else 'DESC'} LIMIT {enough:d}"
+    while True:
+        conditions = _Conditions()
+        _add(conditions, search, sql)
+        rows = session.rows(f"{sql.jobs_where} {conditions.text} {order}", conditions.values)
+        yield from rows
+        if len(rows) < enough:
+            return
+        search = search._replace(past=rows[-1][0])
+
+
+class _Conditions:
+    """Conditions and the values they are bound to, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._texts: list[str] = []
+
+    def add(self, text: str, value: Any) -> None:
+        """One more; `{}` in its text stands for the value."""
+        self.values.append(value)
+        self._texts.append(text.replace("{}", f"${len(self.values)}"))
+
+    @property
+    def text(self) -> str:
+        return " AND ".join(self._texts) or "true"
+
+
+def _add(conditions: _Conditions, search: Search, sql: Statements) -> None:
+    wanted = search.wanted
+    if search.past is not None:
+        conditions.add("uid > {}" if search.oldest_first else "uid < {}", search.past)
+    if search.due is not None:
+        conditions.add(f"(NOT {sql.eligible} OR eligible_at {'<=' if search.due else '>'} {{}})", search.now)
+    lists = (
+        ("status", [JobStatus(status).value for status in wanted.statuses]),
+        ("queue", list(wanted.queues)),
+        ("type", list(wanted.types)),
+        ("id", list(wanted.ids)),
+    )
+    for column, names in lists:
+        if names:
+            conditions.add(f"{column} = ANY({{}}::text[])", names)
+    for tag in wanted.tags:
+        conditions.add(sql.carries_tag, tag)
+    for column in ("assignee_id", "parent_id", "schedule_id", "concurrency_key"):
+        if getattr(wanted, column) is not None:
+            conditions.add(f"{column} = {{}}", getattr(wanted, column))
+    if wanted.created_after is not None:
+        conditions.add("created_at > {}", to_micros(wanted.created_after))
+    if wanted.created_before is not None:
+        conditions.add("created_at < {}", to_micros(wanted.created_before))
+    if wanted.error:
+        conditions.add("position({}::bytea IN convert_to(error_message, 'UTF8')) > 0", _bytes(wanted.error))
+    if wanted.text:
+        places = ("convert_to(id, 'UTF8')", "convert_to(type, 'UTF8')", "convert_to(error_message, 'UTF8')", "payload")
+        anywhere = " OR ".join(f"position({{}}::bytea IN {place}) > 0" for place in places)
+        conditions.add(f"({anywhere})", _bytes(wanted.text))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_N_BITS = 63
+_QUESTIONS = 10
+"""How often the horizon is asked for if transactions end between two glances at them."""
+
+
+def position_of(xid: int, n: int) -> int:
+    """A place in the log as one number: first the transaction, then the event within it."""
+    return xid << _N_BITS | n
+
+
+def array_text(values: Iterable[Any]) -> str:
+    """Numbers, flags, names or bytes as PostgreSQL writes an array: the driver takes ten times as long."""
+    return "{" + ",".join([_ELEMENTS.get(type(value), _quoted)(value) for value in values]) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_ELEMENTS: dict[type, Callable[[Any], str]] = {
+    int: str,
+    bool: lambda flag: "t" if flag else "f",
+    bytes: lambda data: '"\\\\x' + data.hex() + '"',
+    type(None): lambda _: "NULL",
+}
+
+
+class PostgresView(SQLView):
+    """Everything that only looks, in one transaction."""
+
+    def __init__(
+        self,
+        session: Session,
+        sql: Statements,
+        seen: Seen | None = None,
+        horizon: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(seen)
+        self._clock = clock
+        self._session = session
+        self._sql = sql
+        self._found_horizon = horizon
+
+    @property
+    def _horizon(self) -> int:
+        """Up to which transaction the log may be read: found once, so that all of one look agrees."""
+        if self._found_horizon is None:
+            self._found_horizon = find_horizon(self._session, self._sql)
+        return self._found_horizon
+
+    def time(self) -> int:
+        if self._clock is not None:
+            return to_micros(self._clock.now())
+        ((now,),) = self._rows(self._sql.now)
+        return int(now)
+
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        return iter(self._session.rows(statement, values))
+
+    def _listed(self, values: Iterable[Any]) -> str:
+        return array_text(values)
+
+    def _place(self, position: int) -> tuple[Any, ...]:
+        return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
+
+    def _after(self, position: int) -> tuple[Any, ...]:
+        return *self._place(position), str(self._horizon)
+
+    def _positioned(self, row: Row) -> tuple[int, Row]:
+        return position_of(row[0], row[1]), row[2:]
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
+        known: dict[tuple[str, str], Record | Tombstone] = {}
+        for tombstone in map(tombstone_of_row, self._rows(self._sql.tombstones_behind_keys, *wanted, since)):
+            known[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
+        for record in self._records(self._rows(self._sql.jobs_behind_keys, *wanted)):
+            known[record.queue, record.idempotency_key or ""] = record
+        return known
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        states = super().key_states(queue, keys)
+        for key, jobs in self._rows(self._sql.room_left, queue, self._listed(keys)):
+            states[key].holding -= jobs
+        return states
+
+    def _found(self, search: Search) -> Iterator[Row]:
+        return found(self._session, self._sql, search)
+
+    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
+        ((delayed,),) = self._rows(self._sql.count_delayed, self._listed(self._queues_in_line(queues)), now)
+        return int(delayed)
+
+    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
+        ((first,),) = self._rows(self._sql.next_due, self._listed(self._queues_in_line(queues)), after)
+        return None if first is None else int(first)
+
+    def _queues_in_line(self, queues: Sequence[str] | None) -> Iterable[str]:
+        return {name for (name,) in self._rows(self._sql.queues_ever_seen)} if queues is None else queues
+
+    def log_ends(self, queue: str | None) -> LogEnds:
+        ((log, next_xid),) = self._rows(self._sql.meta)
+        anywhere = position_of(*(self._one(self._sql.pruned_anywhere) or (0, 0)))
+        pruned = None if queue is None else self._one(self._sql.pruned, queue)
+        of_queue = 0 if pruned is None else position_of(*pruned[:2])
+        last = position_of(*(self._one(self._sql.last_event, str(self._horizon)) or (0, 0)))
+        pruned_through = anywhere if queue is None else of_queue
+        end, certain = position_of(next_xid, 0), position_of(self._horizon, 0)
+        return LogEnds(log, pruned_through, anywhere, max(last, anywhere), end, certain)
+
+
+def find_horizon(session: Session, sql: Statements) -> int:
+    """Up to which transaction the log may be read. Outside of a transaction each question has a new snapshot."""
+    for _ in range(_QUESTIONS):
+        ((horizon, known),) = session.rows(sql.horizon)
+        if known:
+            break
+    return int(horizon)
+
+
+_PATIENCE = 3600.0
+"""Seconds for one statement: the log may be long."""
+
+
+@contextmanager
+def read(server: Server, schema: str, sql: Statements) -> Iterator[SchemaReader]:
+    """A reader on connections of its own, closed when done with."""
+    watchdog = Watchdog(_PATIENCE)
+    try:
+        with server.explained():
+            prepare(server, schema, create=False)
+            with server.connect() as connection:
+                yield SchemaReader(server, OwnSession(connection, watchdog), sql)
+    finally:
+        watchdog.close()
+
+
+class SchemaReader(SQLBulkReader):
+    """A schema, read in bulk. Of the log, what stands before the oldest transaction that may still write to it."""
+
+    _expressions = {  # noqa: RUF012 - read only
+        "events": {"xid": "xid::text::bigint", "number": "n"},
+        "logs": {"job_uid": "uid", "job_id": "id", "logged_at": "at"},
+    }
+
+    def __init__(self, server: Server, session: OwnSession, sql: Statements) -> None:
+        self._server = server
+        self._session = session
+        self._sql = sql
+
+    def log_ends(self) -> LogEnds:
+        # the horizon before all else: what is asked after it sees all that stands before it
+        horizon = find_horizon(self._session, self._sql)
+        return PostgresView(self._session, self._sql, horizon=horizon).log_ends(None)
+
+    def position_after(self, start: int, events: int, last: int) -> int:
+        found = self._session.rows(self._sql.event_after, (*_place(start), *_place(last), events - 1))
+        return last if not found else found[0][0] << _N_BITS | found[0][1]
+
+    def parts(self, table: str, count: int, within: Part | None = None) -> list[Part]:
+        if table != "events":
+            ((lowest, highest),) = self._session.rows(self._sql.span_of_jobs)
+            return parts_by_uid(None if lowest is None else (lowest, highest), count)
+        whole = within or Part(0, self.log_ends().last)
+        ((events,),) = self._session.rows(self._sql.count_events, (*_place(whole.after), *_place(whole.through)))
+        size = max(1, -(-events // count))
+        parts: list[Part] = []
+        after = whole.after
+        while after < whole.through and len(parts) < count:
+            through = whole.through if len(parts) == count - 1 else self.position_after(after, size, whole.through)
+            parts.append(Part(after, through))
+            after = through
+        return parts
+
+    def batches(self, wanted: Wanted, part: Part) -> Iterator[pyarrow.RecordBatch]:
+        statement, _ = self._select(wanted, part)
+        try:
+            with dbapi.connect(self._server.conninfo) as connection, connection.cursor() as cursor:
+                cursor.execute(statement)
+                yield from cursor.fetch_record_batch()
+        except dbapi.Error as error:
+            words = " ".join(hide_user(str(error)).split())
+            raise BackendUnavailable(
+                f"PostgreSQL at {self._server.name} did not give what was asked for ({words})"
+            ) from None
+
+    def _value(self, value: Any, values: list[Any]) -> str:  # noqa: ARG002 - a COPY takes no values
+        return str(int(value)) if isinstance(value, int) else Literal(value).as_string(None)
+
+    def _within(self, table: str, part: Part, values: list[Any]) -> list[str]:  # noqa: ARG002 - as above
+        if table != "events":
+            return [f"uid > {part.after:d}", f"uid <= {part.through:d}"]
+        (xid, n), (last_xid, last_n) = _place(part.after), _place(part.through)
+        return [
+            f"(xid, n) > ('{int(xid):d}'::xid8, {n:d})",
+            f"(xid, n) <= ('{int(last_xid):d}'::xid8, {last_n:d})",
+        ]
+
+
+def _place(position: int) -> tuple[str, int]:
+    return str(position >> _N_BITS), position & (1 << _N_BITS) - 1

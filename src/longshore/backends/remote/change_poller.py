@@ -1,0 +1,110 @@
+"""Follows changes of the store: one long poll for all waiters, repeated as long as there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import Future
+from time import monotonic
+
+from longshore.backends.change_signal import Bell
+from longshore.backends.remote.client import Caller, understood
+from longshore.backends.remote.codecs import answered
+from longshore.backends.remote.protocol import CHANGES
+from longshore.core.errors import LongshoreError
+
+_PATIENCE = 20.0
+"""Seconds one request waits for a change: proxies cut a silent connection after 60."""
+_LINGERS = 60.0
+"""Seconds it goes on when nobody waits, so that whoever comes back soon has missed nothing."""
+_FIRST_PAUSE, _PAUSE = 0.05, 1.0
+_MOST_SERVERS = 100
+"""How many servers are remembered, which behind one address may be many, and after each restart others."""
+_MARK = answered(str, {"type": "string"})
+
+
+class Ear:
+    """Rings the bell when the server tells of a change. `listen` and what it starts run on the caller's loop.
+
+    A mark means something to the server that told it, and to no other: one that is asked with another's mark answers
+    at once. So each one's last mark is remembered, and where answers come from now this one and now that, it pauses.
+    """
+
+    def __init__(self, caller: Caller, bell: Bell) -> None:
+        self._caller = caller
+        self._bell = bell
+        self._mark = ""
+        self._beginning: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._wanted_at = 0.0
+        self._first_seen = ""
+        self._last_marks: dict[str, str] = {}
+
+    @property
+    def listening(self) -> bool:
+        """Whether every change from now on will be heard."""
+        return self._work is not None and not self._work.done() and bool(self._mark)
+
+    def saw(self, mark: str) -> None:
+        """What an answer told; the first one counts, for whoever waits later must not miss what came after it."""
+        if not self._first_seen:
+            self._first_seen = mark
+
+    def still_wanted(self) -> None:
+        """Somebody waits."""
+        self._wanted_at = monotonic()
+
+    def begin(self, *, sure: bool) -> Future[None]:
+        """Listens from now on. Unless the caller is `sure` by other means, the bell rings if anything has changed since
+        it last listened, or was first told of the store."""
+        return self._caller.submit(self._begin(sure))
+
+    async def _begin(self, sure: bool) -> None:
+        if self.listening:
+            return
+        if self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.ensure_future(self._find_the_mark(sure))
+        await asyncio.shield(self._beginning)
+
+    async def _find_the_mark(self, sure: bool) -> None:
+        before = self._mark or self._first_seen
+        self._mark = await self._ask("", 0)
+        self._is_news(self._mark)
+        if before and before != self._mark and not sure:
+            self._bell.ring()
+        self._work = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while self._bell.awaited or monotonic() - self._wanted_at < _LINGERS:
+            sent = self._mark
+            try:
+                self._mark = await self._ask(sent, _PATIENCE)
+            except LongshoreError:  # whoever waits had better look: the server may be back, and much may have changed
+                self._bell.ring()
+                await asyncio.sleep(_PAUSE)
+                continue
+            if self._is_news(self._mark):
+                self._bell.ring()
+            if _server_of(self._mark) == _server_of(sent):
+                pause = _FIRST_PAUSE
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _PAUSE)
+
+    def _is_news(self, mark: str) -> bool:
+        """Whether this is not the last mark that its server told."""
+        if len(self._last_marks) >= _MOST_SERVERS:
+            self._last_marks.clear()
+        before, self._last_marks[_server_of(mark)] = self._last_marks.get(_server_of(mark)), mark
+        return before != mark
+
+    async def _ask(self, mark: str, patience: float) -> str:
+        body = json.dumps({"mark": mark, "timeout": patience}).encode()
+        answer = await self._caller.ask_patiently(CHANGES, body, repeatable=True, patience=patience)
+        with understood(self._caller.address):
+            return _MARK.read("mark", json.loads(answer.body)["mark"])
+
+
+def _server_of(mark: str) -> str:
+    return mark.partition(".")[0]

@@ -1,0 +1,327 @@
+"""How values cross the wire: written and checked on one side, read on the other; and their JSON schemas."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from longshore.backends import argument_checks
+from longshore.core.errors import InvalidArgument
+from longshore.core.status import JobStatus
+from longshore.core.times import LATEST, SECOND, check_datetime, check_duration, from_micros
+from longshore.core.validation import (
+    LARGEST,
+    LARGEST_NOTE,
+    LONGEST_NAME,
+    MOST_NAMES,
+    MOST_TAGS,
+    check_json,
+    check_name,
+    check_names,
+    check_number,
+    check_status,
+    check_tags,
+    clean_text,
+    pack,
+)
+
+T = TypeVar("T")
+
+Json = Any
+Schema = Mapping[str, Any]
+
+_TEXT_UP_TO = 64 * 1024
+"""Bytes that are sent as text if they are text; more of them as base64, which is a third longer and never more."""
+MOST_LISTED = MOST_NAMES
+"""What a list in a request holds at most, so that no transaction keeps others waiting for long: a chord of 10,000 calls
+goes in whole."""
+_DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[T]):
+    """One kind of value. `write` takes what a caller gave and refuses it in the words of every store; `read` takes what
+    came, and leaves to the store to refuse what it can refuse itself."""
+
+    write: Callable[[str, Any], Json]
+    read: Callable[[str, Json], T]
+    schema: Schema = field(default_factory=dict)
+
+
+def as_it_is(_: str, value: Any) -> Any:
+    """What is the same on both sides."""
+    return value
+
+
+def checked(check: Callable[[str, Any], Json], schema: Schema) -> Form[Any]:
+    """A plain value, which the caller's side checks and the store checks again."""
+    return Form(check, as_it_is, schema)
+
+
+def answered(kind: type[T], schema: Schema) -> Form[T]:
+    """A plain value in an answer, which is of this very kind or no answer of ours."""
+
+    def read(name: str, value: Json) -> T:
+        if type(value) is not kind:  # True would pass for a number
+            raise InvalidArgument(name, f"must be {kind.__name__}, not {_kind(value)}")
+        return value
+
+    return Form(as_it_is, read, schema)
+
+
+def optional(form: Form[T]) -> Form[T | None]:
+    """The same, or null."""
+    return Form(
+        lambda name, value: None if value is None else form.write(name, value),
+        lambda name, value: None if value is None else form.read(name, value),
+        {"anyOf": [form.schema, {"type": "null"}]},
+    )
+
+
+def list_of(form: Form[T]) -> Form[list[T]]:
+    """Many of them, as an answer."""
+    return Form(
+        lambda name, values: [form.write(name, value) for value in values],
+        lambda name, values: [form.read(name, value) for value in a_list(name, values)],
+        {"type": "array", "items": form.schema},
+    )
+
+
+# -- what JSON may be in a place
+
+
+def an_object(name: str, value: Json) -> dict[str, Any]:
+    """The object that must stand here."""
+    if not isinstance(value, dict):
+        raise InvalidArgument(name, f"must be an object, not {_kind(value)}")
+    return value
+
+
+def a_list(name: str, value: Json) -> list[Any]:
+    """The list that must stand here."""
+    if not isinstance(value, list):
+        raise InvalidArgument(name, f"must be a list, not {_kind(value)}")
+    return value
+
+
+def not_too_many(name: str, value: Json) -> Json:
+    """A list, or whatever else stands here, unless one request would do too much with it."""
+    if isinstance(value, list | dict) and len(value) > MOST_LISTED:
+        raise InvalidArgument(
+            name, f"must be at most {MOST_LISTED:,} in one request, not {len(value):,}; send several requests"
+        )
+    return value
+
+
+def only(name: str, told: dict[str, Any], known: Mapping[str, object]) -> None:
+    """Refuses what nobody would read: a misspelt field must not be lost without a word."""
+    for key in told:
+        if key not in known:
+            place = f"{name}.{key}" if name else key
+            raise InvalidArgument(place, f"is no field here; there are {', '.join(known)}")
+
+
+def _kind(value: Json) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+# -- names, numbers, flags, text
+
+
+def _write_names(name: str, value: object) -> list[str]:
+    return list(check_names(name, value))
+
+
+NAME = checked(check_name, {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})
+NAMES: Form[Any] = Form(_write_names, not_too_many, {"type": "array", "items": NAME.schema, "maxItems": MOST_LISTED})
+TAGS: Form[Any] = Form(
+    lambda name, value: list(check_tags(name, value)), not_too_many, {**NAMES.schema, "maxItems": MOST_TAGS}
+)
+COUNT = checked(check_number, {"type": "integer", "minimum": 0, "maximum": LARGEST})
+LIMIT = checked(
+    lambda name, value: argument_checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST}
+)
+FLAG = checked(argument_checks.flag, {"type": "boolean"})
+TEXT = checked(clean_text, {"type": "string"})
+ACTOR = checked(lambda _, value: argument_checks.actor(value), {"type": "string", "maxLength": LONGEST_NAME})
+LEVEL = checked(lambda _, value: argument_checks.level(value), {"enum": list(argument_checks.LEVELS)})
+WORKER_EVENT = checked(
+    lambda _, value: argument_checks.worker_event(value), {"enum": list(argument_checks.WORKER_EVENTS)}
+)
+ERROR = checked(lambda _, value: argument_checks.error_text(value), TEXT.schema)
+REASON_TO_FAIL = checked(
+    lambda _, value: argument_checks.error_text(value, required=True), {"type": "string", "minLength": 1}
+)
+ANY_TEXT = checked(as_it_is, {"type": "string"})
+STATUS: Form[JobStatus] = Form(
+    lambda name, value: check_status(name, value).value,
+    lambda name, value: check_status(name, value),
+    {"enum": [status.value for status in JobStatus]},
+)
+
+
+def _note(name: str, value: object) -> Json:
+    check_json(name, value, limit=LARGEST_NOTE)
+    return value
+
+
+PROGRESS = checked(lambda _, value: _note("progress", value), {"description": "Any JSON."})
+
+
+# -- lengths of time, and points in it
+
+
+def _told(micros: int) -> float | int | str:
+    """Seconds; as text where a number of JSON would not be exact to the microsecond."""
+    if micros % SECOND == 0:
+        return micros // SECOND
+    seconds = micros / SECOND
+    return seconds if round(seconds * SECOND) == micros else f"{micros // SECOND}.{micros % SECOND:06d}"
+
+
+def write_span(span: timedelta) -> float | int | str:
+    """A duration as the store keeps it."""
+    return _told(span // timedelta(microseconds=1))
+
+
+def read_span(name: str, value: Json) -> Any:
+    """A duration; a number is left as it is, for the store to judge."""
+    if isinstance(value, str):
+        if not _DECIMAL.fullmatch(value):
+            raise InvalidArgument(name, f"must be a number of seconds, not {value[:40]!r}")
+        whole, _, part = value.partition(".")
+        micros = int(whole) * SECOND + int(part.ljust(6, "0") or 0)
+        return timedelta(microseconds=min(micros, LATEST + 1))
+    return value
+
+
+def stored_span(value: Json) -> timedelta:
+    """A duration of which the other side is sure."""
+    return read_span("", value) if isinstance(value, str) else timedelta(microseconds=round(value * SECOND))
+
+
+_SECONDS: Schema = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DECIMAL.pattern}$"}]}
+SPAN: Form[Any] = Form(lambda name, value: _told(check_duration(name, value)), read_span, _SECONDS)
+WAIT: Form[Any] = Form(lambda name, value: _told(check_duration(name, value, positive=False)), read_span, _SECONDS)
+
+
+def write_time(moment: datetime) -> str:
+    """A time of the store's, in UTC."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def stored_time(value: Json) -> datetime | None:
+    """A time of which the other side is sure, where there is one."""
+    return None if value is None else datetime.fromisoformat(value)
+
+
+def read_time(name: str, value: Json) -> datetime:
+    """A time that somebody sent."""
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            check_datetime(name, moment)
+            return moment
+    raise InvalidArgument(name, f"must be a time like 2026-03-01T12:00:00Z, not {str(value)[:40]!r}")
+
+
+def write_moment(name: str, value: Any) -> Json:
+    """A time as such, and a duration as such: the store adds it to its own clock."""
+    if isinstance(value, datetime):
+        return write_time(from_micros(check_datetime(name, value)))
+    return _told(check_duration(name, value, positive=False))
+
+
+def read_moment(name: str, value: Json) -> Any:
+    """As it was given."""
+    return (
+        read_time(name, value) if isinstance(value, str) and not _DECIMAL.fullmatch(value) else read_span(name, value)
+    )
+
+
+_TIME: Schema = {"type": "string", "format": "date-time"}
+TIME: Form[datetime] = Form(
+    lambda name, value: write_time(from_micros(check_datetime(name, value))),
+    lambda name, value: read_time(name, value),
+    _TIME,
+)
+MOMENT: Form[Any] = Form(
+    write_moment,
+    read_moment,
+    {"anyOf": [_TIME, *_SECONDS["anyOf"]], "description": "A time, or seconds from now by the store's own clock."},
+)
+
+
+# -- bytes
+
+
+def write_bytes(value: bytes) -> Json:
+    """Text where the bytes are text and not too many, else base64."""
+    if len(value) <= _TEXT_UP_TO:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return {"base64": b64encode(value).decode("ascii")}
+
+
+def read_bytes(name: str, value: Json) -> bytes:
+    """The very bytes."""
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+            return b64decode(value["base64"], validate=True)
+    except (UnicodeEncodeError, NotBase64, ValueError):
+        pass
+    raise InvalidArgument(name, 'must be text, or {"base64": "…"} for bytes that are no text')
+
+
+_BYTES: Schema = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {"base64": {"type": "string"}}, "required": ["base64"]},
+    ],
+    "description": "The bytes as they are: text, or base64 where they are no text.",
+}
+RESULT: Form[bytes | None] = Form(
+    lambda _, value: None if value is None else write_bytes(argument_checks.result(value) or b""),
+    lambda name, value: None if value is None else read_bytes(name, value),
+    {"anyOf": [*_BYTES["anyOf"], {"type": "null"}], "description": _BYTES["description"]},
+)
+BYTES: Form[bytes] = Form(lambda _, value: write_bytes(value), read_bytes, _BYTES)
+
+
+def write_checkpoint(value: Any) -> Json:
+    """JSON as it is, and bytes as base64; JSON that looks like either of these is put into {"json": …}."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode("ascii")}
+    return {"json": value} if isinstance(value, dict) and value.keys() in ({"base64"}, {"json"}) else value
+
+
+def read_checkpoint(name: str, value: Json) -> Any:
+    """What was written."""
+    if isinstance(value, dict):
+        if value.keys() == {"base64"}:
+            return read_bytes(name, value)
+        if value.keys() == {"json"}:
+            return value["json"]
+    return value
+
+
+def _checked_checkpoint(_: str, value: Any) -> Json:
+    pack("checkpoint", value)
+    return write_checkpoint(bytes(value) if isinstance(value, bytearray | memoryview) else value)
+
+
+CHECKPOINT: Form[Any] = Form(
+    _checked_checkpoint, read_checkpoint, {"description": 'Any JSON, or bytes as {"base64": "…"}.'}
+)

@@ -1,0 +1,337 @@
+"""Records as rows and back: the same column order in every dialect."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, cast
+
+from longshore.backends.port import KeyState, QueueState
+from longshore.core.job import Job, Lease
+from longshore.core.job_record import JobInTheMaking, Record, Tombstone
+from longshore.core.limits import Window, rate_of, window_of
+from longshore.core.status import ELIGIBLE, JobStatus
+from longshore.core.times import from_micros, optional_moment, optional_span
+from longshore.core.transitions import Change, EventRow
+from longshore.core.validation import unpack
+
+Row = tuple[Any, ...]
+
+_new_columns = attrgetter(
+    "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
+    "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id", "on_dependency_failure",
+    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place",
+    "announce_at", "job_seq", "updated_at",
+)  # fmt: skip
+_saved_columns = attrgetter(
+    "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
+    "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
+    "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
+    "uid",
+)  # fmt: skip
+
+
+class DamagedRow(ValueError):
+    """A row holds what was never written to it."""
+
+
+class _Statuses(dict[str | None, Any]):
+    """Statuses by their stored names: a dict, because asking the enum costs ten times as much and every row asks."""
+
+    def __missing__(self, name: object) -> None:
+        raise DamagedRow(f"a row has the status {name!r}")
+
+
+STATUS = _Statuses({None: None} | {status.value: status for status in JobStatus})
+
+
+def record_of_row(row: Row) -> Record:
+    """A row of `job_columns` as a record; dependencies are kept elsewhere and filled in by the view."""
+    record = Record(*row)
+    record.status = STATUS[record.status]
+    record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
+    record.lifo = record.lifo == 1
+    record.parked = record.parked == 1
+    record.relative = record.relative == 1
+    return record
+
+
+def tombstone_of_row(row: Row) -> Tombstone:
+    """A row of `tombstones`, without its time."""
+    uid, id_, queue, type_, status, key, request = row
+    return Tombstone(uid, id_, queue, type_, STATUS[status], key, request)
+
+
+def inserted_row(record: Record) -> Row:
+    """A new job as `insert_job` takes it."""
+    return (*_new_columns(record), tags_text(record.tags))
+
+
+def saved_row(change: Change) -> Row:
+    """A changed job as `save_job` takes it: its columns, its uid, and the version it must still have."""
+    record = change.record
+    return (*_saved_columns(record), record.job_seq - len(change.events))
+
+
+def tags_text(tags: tuple[str, ...]) -> str:
+    """Tags as the `tags` column holds them: empty text for none, as most jobs have none."""
+    return json.dumps(tags, ensure_ascii=False) if tags else ""
+
+
+def tag_rows(record: Record) -> Iterator[Row]:
+    """A new job's tags as `insert_tag` takes them."""
+    claimable = record.status in ELIGIBLE
+    for tag in record.tags:
+        yield (
+            tag,
+            record.uid,
+            record.queue,
+            record.priority,
+            record.place,
+            claimable,
+            record.status,
+            record.retry_count,
+        )
+
+
+def queue_of_row(row: Row) -> QueueState:
+    """A row of `queue_columns` as a state, its counts still to be filled in."""
+    name, paused, running, per_key, count, per, key_count, key_per, start, used, finished, dead, events = row
+    return QueueState(
+        name,
+        paused == 1,
+        running,
+        per_key,
+        rate_of(count, per),
+        rate_of(key_count, key_per),
+        Window(start, used),
+        finished,
+        dead,
+        events,
+    )
+
+
+def row_of_queue(state: QueueState) -> Row:
+    """A state as a row of `queue_columns`."""
+    rate, key_rate = state.rate, state.rate_per_key
+    return (
+        state.name,
+        state.paused,
+        state.running_limit,
+        state.per_key,
+        None if rate is None else rate.count,
+        None if rate is None else rate.per_micros,
+        None if key_rate is None else key_rate.count,
+        None if key_rate is None else key_rate.per_micros,
+        state.window.start,
+        state.window.count,
+        state.keep_finished,
+        state.keep_dead,
+        state.keep_events,
+    )
+
+
+def key_of_row(row: Row) -> KeyState:
+    """A row of `concurrency_keys`, without its waking time."""
+    queue, key, holding, start, count = row
+    return KeyState(queue, key, holding, window_of(start, count))
+
+
+def event_of_row(row: Row) -> EventRow:
+    """A row of `event_columns`, after its position."""
+    told = (*row[:6], STATUS[row[6]], STATUS[row[7]], *row[8:])
+    return tuple.__new__(EventRow, told)  # by the thousand for each follower: EventRow(...) would cost twice this
+
+
+class Delta(NamedTuple):
+    """What a transaction adds to the count of one queue and status."""
+
+    queue: str
+    status: JobStatus
+    jobs: int
+    retries: int
+
+
+def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta]:
+    """What jobs that changed, or went, do to the counts."""
+    counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
+    for change in changes:
+        record = change.record
+        was = counts[record.queue, change.was]
+        was[0] -= 1
+        was[1] -= change.was_retries
+        if not removed:
+            now = counts[record.queue, record.status]
+            now[0] += 1
+            now[1] += record.retry_count
+    return [Delta(*key, jobs, retries) for key, (jobs, retries) in counts.items() if jobs or retries]
+
+
+class Moves:
+    """Where rows of a statement tell what counts and tags need to follow jobs into another status.
+
+    It is asked for each job of every claim and settlement, and makes nothing of those without tags.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._counted = itemgetter(*map(columns.index, ("queue", "status", "retry_count")))
+        self._tags = itemgetter(columns.index("tags"))
+        self._tagged = itemgetter(*map(columns.index, ("uid", "retry_count", "place", "tags")))
+
+    def tagged(self, rows: Iterable[Row]) -> list[Row]:
+        """Uid, retry count, place in line and tags (as their column holds them) of those that have any."""
+        return [self._tagged(row) for row in rows if self._tags(row)]
+
+    def deltas(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Delta]:
+        """What jobs that all went into one status do to the counts."""
+        for (queue, was, retries), jobs in Counter(map(self._counted, rows)).items():
+            yield Delta(queue, STATUS[was], -jobs, -jobs * retries)
+            yield Delta(queue, status, jobs, jobs * retries)
+
+    def tag_rows(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Row]:
+        """Their tags as `save_tag` takes them."""
+        for uid, retries, place, tags in self.tagged(rows):
+            for tag in json.loads(tags):
+                yield (place, status in ELIGIBLE, status, retries, tag, uid)
+
+
+def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
+    """Uids of running jobs whose one event is an unsigned job.completed without details, by result; and all others."""
+    by_result: dict[bytes | None, list[int]] = defaultdict(list)
+    others = []
+    for change in changes:
+        told = [(event.event, event.actor, event.detail) for event in change.events]
+        if change.was is JobStatus.RUNNING and told == [("job.completed", "", None)]:
+            by_result[change.record.result].append(change.record.uid)
+        else:
+            others.append(change)
+    return by_result, others
+
+
+CLAIM_COLUMNS = ["place" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
+"""The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the place."""
+
+MOVES = Moves(CLAIM_COLUMNS)
+_KEY = CLAIM_COLUMNS.index("concurrency_key")
+type_of = itemgetter(CLAIM_COLUMNS.index("type"))
+_expires_at = itemgetter(CLAIM_COLUMNS.index("expires_at"))
+in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "place", "uid")))
+"""The order in which jobs are claimed, as a key for rows of `claim_columns`."""
+
+
+def any_outlived(rows: Iterable[Row], now: int) -> bool:
+    """Whether one of the jobs is past its `expires_at`, and must not start."""
+    return any(end is not None and end <= now for end in map(_expires_at, rows))
+
+
+class WithinKeys:
+    """Chooses the first in line whose keys have room, from rows of `claim_columns` with what is known of each key."""
+
+    def __init__(
+        self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
+    ) -> None:
+        self.used: dict[str, int] = {}
+        """How many were chosen of each key."""
+        self._queue = queue
+        self._limit = limit
+        self._most_passed = most_passed
+        self._now = now
+        self._types = None if types is None else frozenset(types)
+
+    def choose(self, rows: Iterable[Row]) -> list[Row]:
+        """At most `limit` of them, in their order, as rows of `claim_columns`; none if too many are in the way."""
+        chosen: list[Row] = []
+        passed = 0
+        left: dict[str, int] = {}
+        used = self.used
+        types = self._types
+        for *columns, holding, start, count in rows:
+            if types is not None and type_of(columns) not in types:
+                passed += 1
+                if passed > self._most_passed:
+                    return []
+                continue
+            key = columns[_KEY]
+            if key is not None:
+                room = left.get(key)
+                if room is None:
+                    state = KeyState(self._queue.name, key, holding, window_of(start, count))
+                    room = state.room(self._queue, self._now)
+                if room <= 0:
+                    left[key] = 0
+                    passed += 1
+                    if passed > self._most_passed:
+                        return []
+                    continue
+                left[key] = room - 1
+                used[key] = used.get(key, 0) + 1
+            chosen.append(tuple(columns))
+            if len(chosen) == self._limit:
+                break
+        return chosen
+
+
+class Claimant:
+    """Who claims, and under which lease; one for all jobs of a claim."""
+
+    def __init__(self, assignee_id: str, token: str, expires_at: int | None, now: int) -> None:
+        self.assignee_id = assignee_id
+        self.token = token
+        self.expires_at = expires_at
+        self.now = now
+        self._moment = from_micros(now)
+        self._leases: dict[int, Lease] = {}
+
+    def jobs(
+        self, rows: Iterable[Row], dependencies_of: Callable[[Sequence[int]], Mapping[int, tuple[str, ...]]]
+    ) -> list[Job]:
+        """The jobs as they are once this claim is written, from rows of `claim_columns`."""
+        now = self._moment
+        jobs = []
+        dependent = []
+        for row in rows:
+            job = JobInTheMaking(*row)
+            job.status = JobStatus.RUNNING
+            job.tags = tuple(json.loads(job.tags)) if job.tags else ()
+            job.lifo = job.lifo == 1
+            job.options = {} if job.options == "{}" else json.loads(job.options)
+            if job.depends_on:  # how many they are, until here
+                dependent.append(job)
+            else:
+                job.depends_on = ()
+            job.created_at = from_micros(job.created_at)
+            at = now if job.assigned_at is None else from_micros(job.assigned_at)
+            job.updated_at = job.assigned_at = at
+            job.started_at = at if job.started_at is None else from_micros(job.started_at)
+            job.assignee_id = self.assignee_id
+            job.lease = self._leases.get(job.epoch) or self._lease(job.epoch)
+            if job.run_at is not None:
+                job.run_at = from_micros(job.run_at)
+            if job.delay is not None:
+                job.delay = optional_span(job.delay)
+            if job.expires_at is not None:
+                job.expires_at = from_micros(job.expires_at)
+            if job.timeout is not None:
+                job.timeout = optional_span(job.timeout)
+            if job.finalized_at is not None:
+                job.finalized_at = from_micros(job.finalized_at)
+            if job.last_retry_at is not None:
+                job.last_retry_at = from_micros(job.last_retry_at)
+            if job.progress is not None:
+                job.progress = json.loads(job.progress)
+            if job.checkpoint is not None:
+                job.checkpoint = unpack(job.checkpoint)
+            job.__class__ = Job
+            jobs.append(cast(Job, job))
+        if dependent:
+            names = dependencies_of([job.uid for job in dependent])
+            for job in dependent:
+                object.__setattr__(job, "depends_on", names.get(job.uid, ()))
+        return jobs
+
+    def _lease(self, epoch: int) -> Lease:
+        lease = self._leases[epoch] = Lease(self.token, epoch, optional_moment(self.expires_at))
+        return lease

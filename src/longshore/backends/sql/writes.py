@@ -1,0 +1,293 @@
+"""The write transaction over named statements: what every dialect does in the same way."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from longshore.backends.base import WorkerInfo
+from longshore.backends.data_migration import TABLES, Inventory
+from longshore.backends.port import KEEP_WORKERS, KEY_TTL, Edge
+from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
+from longshore.backends.sql.reads import SQLView
+from longshore.backends.sql.rows import STATUS, Row, record_of_row
+from longshore.backends.sql.statements import Statements
+from longshore.backends.sql.token_queries import SQLTokens
+from longshore.core.job_record import Record
+from longshore.core.schedule import Schedule
+from longshore.core.status import JobStatus
+from longshore.core.times import from_micros
+from longshore.core.transitions import Change, EventRow
+
+
+class SQLStaging:
+    """The part of a write transaction that knows the runs; every dialect does it in the same way."""
+
+    _sql: Statements
+    now: int
+
+    @abstractmethod
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        """The rows a statement finds."""
+
+    @abstractmethod
+    def _run(self, statement: str, *values: Any) -> int:
+        """Runs a statement that changes rows; returns how many."""
+
+    @abstractmethod
+    def _many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Runs a statement once for each row of values."""
+
+    @abstractmethod
+    def _listed(self, values: Iterable[Any]) -> Any:
+        """Many values as one parameter."""
+
+    def run_report(self, run: str) -> tuple[int, int] | None:
+        for offered, inserted in self._rows(self._sql.staged_run, run):
+            return offered, inserted
+        return None
+
+    def stage(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        self._lay_aside([(run, part, body) for body in bodies])
+        self._run(self._sql.touch_staged_run, run, self.now)  # last: the run's other tasks wait for this row
+
+    def _lay_aside(self, rows: Sequence[Row]) -> None:
+        self._many(self._sql.stage_job, rows)
+
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:  # noqa: ARG002 - by itself it makes none
+        return 0
+
+    def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
+        return [body for (body,) in self._rows(self._sql.staged_jobs, run, self._listed(parts))]
+
+    def finish_run(self, run: str, offered: int, inserted: int) -> None:
+        self._run(self._sql.finish_staged_run, run, self.now, offered, inserted)
+        self._run(self._sql.clear_staged_jobs, run)
+
+    def drop_run(self, run: str) -> None:
+        if self.run_report(run) is None:
+            self._run(self._sql.drop_staged_run, run)
+            self._run(self._sql.clear_staged_jobs, run)
+
+    def drop_silent_runs(self, unfinished: int, finished: int) -> int:
+        silent = [run for (run,) in self._rows(self._sql.silent_runs, unfinished, finished)]
+        for run in silent:
+            self._run(self._sql.drop_staged_run, run)
+            self._run(self._sql.clear_staged_jobs, run)
+        return len(silent)
+
+
+_WALKED_AT_ONCE = 10_000
+"""Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
+
+_LOOKED_AT_ONCE = 200
+
+
+class ChangedUnderneath(RuntimeError):
+    """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
+
+
+class SQLTransaction(SQLStaging, SQLTokens, SQLView):
+    """A write transaction; `now` is set for each verb."""
+
+    now: int
+    news: bool
+    """Whether this transaction did anything that somebody who waits for a change would want to know of."""
+
+    @abstractmethod
+    def _run(self, statement: str, *values: Any) -> int:
+        """Runs a statement that changes rows; returns how many."""
+
+    @abstractmethod
+    def _many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Runs a statement once for each row of values."""
+
+    @abstractmethod
+    def _append(self, events: Sequence[EventRow]) -> None:
+        """Writes events, in their order, at the end of the log."""
+
+    # -- jobs
+
+    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        found = map(record_of_row, self._rows(self._sql.jobs_by_ids, self._listed(job_ids)))
+        return {record.id: record for record in found}
+
+    def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
+        found = map(record_of_row, self._rows(self._sql.jobs_by_uids, self._listed(uids)) if uids else ())
+        return {record.uid: record for record in found}
+
+    def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
+        rows = self._rows(self._sql.uids_with_tags, tags[0], queue, self._listed(tags[1:]))
+        return list(self.jobs_by_uid([uid for (uid,) in rows]).values())
+
+    def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
+        if owner is not None:
+            held = self._records(self._rows(self._sql.jobs_held_by, owner))
+            return [record for record in held if queue is None or record.queue == queue]
+        return self._records(self._rows(self._sql.jobs_held, queue))
+
+    def cancellations_since(self, moment: int, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.cancellations_since, moment, limit))
+
+    def jobs_outlived(self, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.jobs_outlived, self.now, limit))
+
+    def jobs_ended_before(self, statuses: Iterable[JobStatus], moment: int, queue: str, limit: int) -> list[Record]:
+        found: list[Record] = []
+        for status in statuses:
+            if status is JobStatus.CREATED:
+                found += self._records(self._rows(self._sql.jobs_created_before, queue, moment, limit))
+            else:
+                found += self._records(self._rows(self._sql.jobs_ended_before, queue, status, moment, limit))
+        found.sort(key=lambda record: (record.finalized_at or record.created_at, record.uid))
+        return found[:limit]
+
+    def jobs_beyond(self, keep: int, status: JobStatus, queue: str, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.jobs_beyond, queue, status, keep, limit))
+
+    # -- identity
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        names = self._listed(job_ids)
+        known: dict[str, str] = dict(self._rows(self._sql.removed_statuses, names, self.now - KEY_TTL))
+        known.update(self._rows(self._sql.statuses, names))
+        return {job_id: STATUS[status] for job_id, status in known.items()}
+
+    # -- dependencies
+
+    def open_edges(self, depends_on: Sequence[str]) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.open_edges, self._listed(depends_on))]
+
+    def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.edges_that_stop, self._listed(uids))]
+
+    # -- notes
+
+    def write_progress(self, change: Change) -> None:
+        record = change.record
+        self._run(self._sql.save_progress, record.progress, record.job_seq, record.updated_at, record.uid)
+        self._append(change.events)
+
+    def write_checkpoint(self, change: Change) -> None:
+        record = change.record
+        self._run(self._sql.save_checkpoint, record.checkpoint, record.updated_at, record.uid)
+
+    def write_log(self, change: Change, level: str, message: str) -> None:
+        record = change.record
+        self._run(self._sql.insert_log, record.uid, self.now, level, message)
+        self._run(self._sql.save_log_mark, record.job_seq, record.uid)
+        self._append(change.events)
+
+    def write_leases(self, records: Sequence[Record]) -> None:
+        self._many(self._sql.save_lease, [(record.lease_expires_at, record.uid, record.epoch) for record in records])
+
+    def write_event(self, event: EventRow) -> None:
+        self._append([event])
+        self._run(self._sql.remember_queues, self._listed([event.queue]))  # so that its events are pruned in their time
+
+    # -- schedules and workers
+
+    def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
+        return [schedule_of(*row) for row in self._rows(self._sql.schedules_due, after, until, limit)]
+
+    def schedules_ahead(self, moment: int, limit: int) -> list[Schedule]:
+        return [schedule_of(*row) for row in self._rows(self._sql.schedules_ahead, moment, limit)]
+
+    def put_schedules(self, schedules: Sequence[Schedule]) -> None:
+        self.news = True
+        self._many(self._sql.put_schedules, map(schedule_row, schedules))
+
+    def move_schedules(self, schedules: Sequence[Schedule]) -> None:
+        self.news = True
+        self._many(self._sql.move_schedules, [(*values, id_) for id_, *values in map(schedule_standing, schedules)])
+
+    def remove_schedule(self, schedule_id: str) -> bool:
+        return self._run(self._sql.delete_schedule, schedule_id) > 0
+
+    def put_worker(self, worker: WorkerInfo) -> None:
+        seen = dataclasses.replace(worker, seen_at=from_micros(self.now))
+        self._run(self._sql.put_worker, worker.id, self.now, worker_text(seen))
+
+    # -- what is kept long enough
+
+    def forget_workers(self, limit: int) -> int:
+        return self._run(self._sql.forget_workers, self.now - KEEP_WORKERS, limit)
+
+    def forget_tombstones(self, limit: int) -> int:
+        return self._run(self._sql.forget_tombstones, self.now - KEY_TTL, limit)
+
+    def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
+        """Walks on from where it last stopped, to the first event that is too young.
+
+        The log is in order of time, unless the clock was set back: then some stay until it has caught up.
+        """
+        marks = self._one(self._sql.pruned, queue)
+        deleted, seen = (0, 0) if marks is None else self._pruned_through(marks)
+        begun = seen
+        old: list[int] = []
+        walked = 0
+        for position, of, occurred_at in self._oldest_events(seen):
+            beyond = through is not None and position > through
+            if beyond or occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
+                break
+            seen = position
+            walked += 1
+            if of == queue:
+                old.append(position)
+        self._many(self._sql.delete_event, [self._place(position) for position in old])
+        if marks is None or seen != begun:
+            self._run(self._sql.put_pruned, queue, *self._place(old[-1] if old else deleted), *self._place(seen))
+        return max(len(old), walked == _WALKED_AT_ONCE)
+
+    def _oldest_events(self, after: int) -> Iterator[tuple[int, str, int]]:
+        """Where they are, of which queue, and when; a few at a time, as the first may be too young already."""
+        more = True
+        while more:
+            rows = list(self._rows(self._sql.oldest_events, *self._after(after), _LOOKED_AT_ONCE))
+            for row in rows:
+                after, (of, occurred_at) = self._positioned(row)
+                yield after, of, occurred_at
+            more = len(rows) == _LOOKED_AT_ONCE
+
+    @abstractmethod
+    def _pruned_through(self, row: Row) -> tuple[int, int]:
+        """A row of `pruned` as two positions: deleted through, seen through."""
+
+
+_COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules", "api_tokens")
+"""In the order of the columns of `row_counts`."""
+
+
+class SQLHouse(ABC):
+    """A store that can be compared with another."""
+
+    name: str
+    _sql: Statements
+
+    @abstractmethod
+    def _rows(self, statement: str, *values: Any) -> Iterable[Row]:
+        """The rows a statement finds."""
+
+    def _named(self, what: str, table: str) -> str:
+        statement: str = getattr(self._sql, f"{what}_{table}")
+        return statement
+
+    def _one(self, statement: str, *values: Any) -> Row:
+        (row,) = self._rows(statement, *values)
+        return row
+
+    def span(self, table: str) -> tuple[int, int] | None:
+        lowest, highest = self._one(self._named("span_of", table))
+        return None if lowest is None else (lowest, highest)
+
+    def digest(self, table: str, block: range) -> Row:
+        return self._one(self._named("digest_of", table), block.start, block.stop)
+
+    def inventory(self) -> Inventory:
+        jobs: dict[str, dict[str, tuple[int, int]]] = {}
+        for queue, status, count, retries in self._rows(self._sql.recount):
+            jobs.setdefault(queue, {})[status] = (count, retries)
+        counts = self._one(self._sql.row_counts)
+        return Inventory(dict(zip(_COUNTED, counts, strict=True)), self._one(self._sql.digest_of_job_tags), jobs)

@@ -1,0 +1,237 @@
+"""Copies data out of a file from one snapshot, and into a new file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from longshore.backends.data_migration import LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
+from longshore.backends.sql.rows import Row
+from longshore.backends.sql.writes import SQLHouse
+from longshore.backends.sqlite import SQL
+from longshore.backends.sqlite.connection import Opener, close_quietly, explained, open_connection, prepare
+from longshore.backends.sqlite.files import beside
+from longshore.core.errors import MoveRefused
+
+
+@contextmanager
+def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[LeftFile]:
+    """The file at this moment; closed when done with."""
+    with ExitStack() as stack:
+        connection, glance = (_opened(stack, open_reading) for _ in range(2))
+        stack.enter_context(explained(path, connection))
+        connection.pragma("query_only", True)
+        yield LeftFile(path, connection, glance, clock)
+
+
+def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
+    connection = open_reading()
+    stack.callback(close_quietly, connection)
+    return connection
+
+
+class LeftFile(SQLHouse):
+    """A file that is moved out of: all is read in one transaction, and a second connection sees what is new."""
+
+    _sql = SQL
+
+    def __init__(
+        self, path: Path, connection: apsw.Connection, glance: apsw.Connection, clock: Callable[[], int]
+    ) -> None:
+        self.name = f"sqlite:///{path}"
+        self._connection = connection
+        self._glance = glance
+        self._clock = clock
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN")
+        self.log, self._next_uid, self.next_event = self._one(SQL.meta)
+
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        return self._connection.execute(statement, values)
+
+    def signs_of_life(self) -> list[str]:
+        now = self._clock()
+        heard = self._rows(SQL.workers_heard_since, now - LONGEST_SILENCE)
+        return signs_of(heard, self._rows(SQL.leases_in_force, now), now)
+
+    def rows(self, table: str, block: range) -> Iterator[Row]:
+        return self._rows(self._named("rows_of", table), block.start, block.stop)
+
+    def settings(self) -> Settings:
+        return Settings(
+            list(self._rows(SQL.queues)),
+            list(self._rows(SQL.rows_of_concurrency_keys)),
+            list(self._rows(SQL.rows_of_schedules)),
+            list(self._rows(SQL.rows_of_api_tokens)),
+            [name for (name,) in self._rows(SQL.queues_ever_seen)],
+            self._next_uid,
+            self.next_event,
+        )
+
+    def events_since(self) -> int:
+        ((_, _, next_event),) = self._glance.execute(SQL.meta)
+        return int(next_event - self.next_event)
+
+    def look_again(self) -> None:
+        self._connection.execute("COMMIT")
+        self._begin()
+
+
+_BUSY_SECONDS = 30.0
+
+
+@contextmanager
+def enter(path: Path) -> Iterator[EnteredFile]:
+    """A new file at this path, created under a temporary name that only a move opens."""
+    file = EnteredFile(path)
+    with explained(path):
+        try:
+            yield file
+        finally:
+            file.close()
+
+
+class EnteredFile(SQLHouse):
+    """The file to move into. Every transaction checks that no later run has taken over the move."""
+
+    _sql = SQL
+
+    def __init__(self, path: Path) -> None:
+        self.name = f"sqlite:///{path}"
+        self._path = path
+        self._unfinished = beside(path, "-moving")
+        self._connection: apsw.Connection | None = None
+        self._move: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Ends the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        assert self._connection is not None  # opened when the move begins
+        return self._connection.execute(statement, values)
+
+    def _run(self, statement: str, *values: Any) -> None:
+        assert self._connection is not None  # as above
+        self._connection.execute(statement, values)
+
+    def _many(self, statement: str, rows: Iterable[Row]) -> None:
+        assert self._connection is not None  # as above
+        self._connection.executemany(statement, rows)
+
+    def _known(self) -> dict[str, Any] | None:
+        for (note,) in self._rows(SQL.moving):
+            known: dict[str, Any] = json.loads(note)
+            return known
+        return None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[dict[str, Any] | None]:
+        """Opens a transaction, and gives the stored state of a move into this file."""
+        assert self._connection is not None  # as above
+        self._run("BEGIN IMMEDIATE")
+        try:
+            yield self._known()
+            self._run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._run("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _our_transaction(self) -> Iterator[None]:
+        with self._transaction() as known:
+            if known != self._move:
+                raise MoveRefused(f"another run of this move into {self.name} was started, and goes on; this one ends")
+            yield
+
+    def _note(self, **facts: Any) -> None:
+        self._move = {**self._move, **facts}
+        self._run(SQL.clear_moving)
+        self._run(SQL.put_moving, json.dumps(self._move))
+
+    def begin(self, old: OldHouse) -> Begun:
+        if self._path.exists():
+            return self._moved_before(old)
+        prepare(self._unfinished, busy_seconds=_BUSY_SECONDS)
+        self._connection = open_connection(self._unfinished, busy_seconds=_BUSY_SECONDS)
+        self._run(SQL.make_note_of_move)
+        with self._transaction() as known:
+            if known is not None and known["log"] != old.log:
+                raise MoveRefused(
+                    f"{self._unfinished} is an unfinished move from {known['from']}; remove it, or name another file"
+                )
+            # an earlier run that is still alive must not write at the same time
+            self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
+            return Begun.FRESH if known is None else Begun.RESUMED
+
+    def _moved_before(self, old: OldHouse) -> Begun:
+        self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
+        try:
+            known = self._known()
+        except (apsw.SQLError, apsw.SchemaChangeError):  # no move into it was ever started
+            known = None
+        if known is None or known["log"] != old.log or not known.get("finished"):
+            raise MoveRefused(f"{self.name} exists already; name a file that does not exist")
+        if known["next_event"] != old.next_event:
+            raise MoveRefused(
+                f"{old.name} was moved to {self.name} before, and has gone on since: "
+                f"{old.next_event - known['next_event']} events stay behind"
+            )
+        self._remove_unfinished()
+        return Begun.FINISHED
+
+    def _remove_unfinished(self) -> None:
+        """The file has its own name by now, and its log was emptied before it was closed."""
+        for suffix in ("-wal", "-shm", ""):
+            Path(f"{self._unfinished}{suffix}").unlink(missing_ok=True)
+
+    def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
+        bounds = (block.start, block.stop)
+        with self._our_transaction():
+            if table == "jobs":
+                self._run(SQL.clear_job_tags, *bounds)  # while the jobs still say which tags they have
+            self._run(self._named("clear", table), *bounds)
+            self._many(self._named("fill", table), (row[:5] if table == "job_dependencies" else row for row in rows))
+            if table == "jobs":
+                self._run(SQL.fill_job_tags, *bounds)
+
+    @contextmanager
+    def finishing(self, settings: Settings) -> Iterator[None]:
+        with self._our_transaction():
+            self._many(SQL.put_queue, settings.queues)
+            self._many(SQL.fill_concurrency_keys, settings.concurrency_keys)
+            self._many(SQL.fill_schedules, settings.schedules)
+            self._many(SQL.fill_api_tokens, settings.api_tokens)
+            self._run(SQL.fill_counts)
+            self._run(SQL.remember_queues, json.dumps(settings.queue_names))
+            self._run(SQL.save_counters, settings.next_uid, settings.next_event)
+            yield
+            self._note(finished=True, next_event=settings.next_event)
+        self._give_its_name()
+
+    def _give_its_name(self) -> None:
+        """If it is killed between these steps, the next run can continue."""
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.close()
+        try:
+            os.link(self._unfinished, self._path)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            raise MoveRefused(f"{self.name} was created during the move; remove one of the two files") from None
+        self._remove_unfinished()
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
