@@ -15,7 +15,7 @@ from benchmarks.reporting import Finding, Target, rates
 from benchmarks.workload import QUEUE, TYPE, hundred_bytes, small_jobs
 from longshore.app.harbor import Harbor
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 
 Enqueue = Callable[[int], Awaitable[object]]
 

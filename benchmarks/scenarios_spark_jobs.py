@@ -12,10 +12,10 @@ from benchmarks.databases import Databases
 from benchmarks.measuring import Sample, Stopwatch, alternate
 from benchmarks.reporting import Finding, rates
 from longshore.backends.connect import connect
-from longshore.runtime.executors.contract import Executor
-from longshore.runtime.executors.in_processes import ProcessExecutor
-from longshore.runtime.executors.on_loop import LoopExecutor
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.executors.base import Executor
+from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.process import ProcessExecutor
+from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.spark.executor.on_spark import SparkExecutor

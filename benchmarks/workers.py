@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.processes import next_order, peak_megabytes, say
 from longshore.backends.connect import connect
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.runtime.signals import settle_in
 from longshore.runtime.worker import Worker
 

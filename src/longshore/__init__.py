@@ -19,13 +19,13 @@ _HOMES = {
     "Lease": "longshore.core.job",
     "Middleware": "longshore.app.middleware",
     "Outcome": "longshore.backends.base",
-    "Queue": "longshore.runtime.job_queue",
+    "Queue": "longshore.runtime.queue",
     "Rate": "longshore.core.limits",
     "Repeat": "longshore.core.repeat",
     "Scheduler": "longshore.runtime.scheduler",
     "Snooze": "longshore.core.errors",
     "Worker": "longshore.runtime.worker",
-    "by_error": "longshore.runtime.retries",
+    "by_error": "longshore.runtime.retry_strategy",
     "connect": "longshore.backends.connect",
     "current_job": "longshore.runtime.running_job",
     "exponential": "longshore.core.retry",
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from longshore.core.repeat import Repeat
     from longshore.core.retry import exponential, fixed
     from longshore.core.status import JobStatus
-    from longshore.runtime.job_queue import Queue
-    from longshore.runtime.retries import by_error
+    from longshore.runtime.queue import Queue
+    from longshore.runtime.retry_strategy import by_error
     from longshore.runtime.running_job import current_job
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.worker import Worker

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from longshore import Harbor, Job, JobFilter, JobStatus, connect, current_job
-from longshore.app.flow_handle import FlowHandle
+from longshore.app.results import FlowHandle
 from longshore.core.clock import HeldClock
 from longshore.core.errors import Fatal, InvalidArgument, JobCancelled, JobFailed, JobNotFound
 

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from longshore import Dependency, Harbor, Job, JobFilter, JobStatus, current_job
-from longshore.app.flow_handle import FlowHandle
 from longshore.app.middleware import Middleware
+from longshore.app.results import FlowHandle
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobFailed
-from longshore.runtime import dependency_results
+from longshore.runtime import running_job
 from tests.app import dockyard
 
 
@@ -358,7 +358,7 @@ async def test_a_result_that_was_removed_meanwhile_ends_the_step_that_takes_it(s
 async def test_more_results_than_a_worker_has_room_for_end_the_step_that_takes_them_and_it_says_what_to_do(
     stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dependency_results, "MOST_TAKEN", 2**20)
+    monkeypatch.setattr(running_job, "MOST_TAKEN", 2**20)
 
     @stored_harbor.task
     def make(size: int) -> str:

@@ -14,7 +14,7 @@ import pytest
 from longshore import Harbor, JobFilter, JobStatus, Worker, current_job
 from longshore.app.routing import Router
 from longshore.core.errors import InvalidArgument, JobFailed
-from longshore.runtime.retries import by_error
+from longshore.runtime.retry_strategy import by_error
 from tests.app import dockyard
 
 

@@ -16,7 +16,7 @@ RIGHT = """
 from typing import assert_type
 
 from longshore import Dependency, Harbor, Repeat, current_job
-from longshore.app.handles import JobHandle
+from longshore.app.results import JobHandle
 from longshore.app.step import Step
 from longshore.app.task import Task
 from longshore.core.schedule import Schedule

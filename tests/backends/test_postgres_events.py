@@ -24,7 +24,7 @@ from longshore.backends.postgres.change_notifier import Hints
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, LeaseLost
 from longshore.core.job import JobEvent, Lease
-from longshore.runtime.checkup import check_up
+from longshore.runtime.doctor import check_up
 from tests.backends.postgres_following import (
     AT_ONCE,
     read_on,

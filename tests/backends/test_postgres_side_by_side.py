@@ -12,7 +12,7 @@ from longshore.backends.connect import connect
 from longshore.backends.postgres.locks import Hold, LockSpaces
 from longshore.core.job import Job, Lease
 from longshore.core.status import JobStatus
-from longshore.runtime.explaining import explain
+from longshore.runtime.queue_operations import explain
 from tests.backends.postgres_following import AT_ONCE
 
 S = JobStatus

@@ -16,7 +16,7 @@ from longshore.backends.remote.records.store import FACTS
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.job import Lease
-from longshore.runtime.checkup import check_up
+from longshore.runtime.doctor import check_up
 from tests.backends.audit import audit
 from tests.machine import HeldMachine, install
 

@@ -16,7 +16,7 @@ from longshore.backends.base import TellsItsCondition, WorkerInfo
 from longshore.cli.exits import Exit
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding, judge_store
-from longshore.runtime.checkup import check_up
+from longshore.runtime.doctor import check_up
 from tests.cli.terminal import longshore
 
 
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
 async def test_a_stuck_job_is_found_behind_any_number_of_older_ones_in_good_hands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("longshore.runtime.checkup._AT_ONCE", 2)
+    monkeypatch.setattr("longshore.runtime.doctor._AT_ONCE", 2)
     clock = HeldClock(machine_time())
     async with Queue(connect("memory://", clock=clock)) as queue:
         await queue.add_bulk([("t", number) for number in range(5)])

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longshore import Harbor, Queue, Scheduler, Worker
-from longshore.app.flow_handle import FlowHandle
-from longshore.app.handles import JobHandle
+from longshore.app.results import FlowHandle, JobHandle
 from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.cli.main import command

@@ -13,8 +13,8 @@ from typing import Any
 from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.times import Duration
-from longshore.runtime.executors.in_processes import ProcessExecutor
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.executors.process import ProcessExecutor
+from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 

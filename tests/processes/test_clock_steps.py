@@ -12,7 +12,7 @@ import pytest
 from longshore import Job, JobStatus, Queue, connect
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding
-from longshore.runtime.checkup import check_up
+from longshore.runtime.doctor import check_up
 from tests.backends.audit import audit_at
 from tests.machine import SteppedMachine, install
 from tests.processes.crew import Crew

@@ -19,8 +19,8 @@ from typing import Any
 from longshore import Queue, Worker, connect
 from longshore.core.status import JobStatus
 from longshore.core.times import Duration
-from longshore.runtime.executors.contract import Executor
-from longshore.runtime.executors.in_processes import ProcessExecutor
+from longshore.runtime.executors.base import Executor
+from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.signals import run_until_stopped, serve
 

@@ -8,7 +8,7 @@ from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import QueueClosed
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.testing.conformance.staging import audit
 
 OpenBackend = Callable[[], Backend]

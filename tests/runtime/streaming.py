@@ -14,7 +14,7 @@ from longshore import Job, JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.status import HOLDS_CAPACITY
 from longshore.runtime import streams
-from longshore.runtime.dock import dock_of
+from longshore.runtime.process_registry import dock_of
 from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.staging import log_of, new_job
 

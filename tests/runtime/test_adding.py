@@ -17,7 +17,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidArgument
-from longshore.runtime import adding
+from longshore.runtime import job_options
 from longshore.testing.conformance.staging import (
     all_jobs,
     claim,
@@ -45,10 +45,10 @@ def test_the_options_of_add_are_those_of_the_surface_with_their_defaults() -> No
         *(("max_crashes", 3), ("hold", False), ("connection", None)),
     ]
     assert {parameter.kind for parameter in parameters[2:]} == {inspect.Parameter.KEYWORD_ONLY}
-    in_bulk = {name: one.default for name, one in inspect.signature(adding.job_from).parameters.items()}
+    in_bulk = {name: one.default for name, one in inspect.signature(job_options.job_from).parameters.items()}
     alone = {parameter.name: parameter.default for parameter in parameters}
-    assert {name: alone[name] for name in adding.AddSpec.__annotations__} == {
-        name: in_bulk[name] for name in adding.AddSpec.__annotations__
+    assert {name: alone[name] for name in job_options.AddSpec.__annotations__} == {
+        name: in_bulk[name] for name in job_options.AddSpec.__annotations__
     }
 
 

@@ -11,7 +11,7 @@ from longshore import JobFilter, JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition
-from longshore.runtime import dead_letters
+from longshore.runtime import job_listing
 from longshore.testing.conformance.staging import (
     EVERY_STATUS,
     claim,
@@ -69,7 +69,7 @@ async def test_all_are_retried_and_a_dry_run_only_counts(
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-FUT-13 M-QUE-13
-    monkeypatch.setattr(dead_letters, "_AT_ONCE", 3)
+    monkeypatch.setattr(job_listing, "_AT_ONCE", 3)
     jobs = [await job_in(backend, S.DEAD) for _ in range(8)]
     await job_in(backend, S.STOPPED)
     async with nothing_changes(backend):

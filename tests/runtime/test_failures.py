@@ -10,7 +10,7 @@ import pytest
 
 from longshore.core.errors import Fatal, Snooze
 from longshore.core.validation import LONGEST_TEXT, clean_text
-from longshore.runtime.failures import (
+from longshore.runtime.error_text import (
     LONGEST_STDERR,
     ProcessDied,
     RemoteFailure,

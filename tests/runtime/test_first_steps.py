@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from longshore.runtime import first_steps
-from longshore.runtime.first_steps import FirstSteps
+from longshore.runtime import job_tasks
+from longshore.runtime.job_tasks import FirstSteps
 
 Step = Coroutine[Any, Any, None]
 
@@ -145,7 +145,7 @@ async def test_timeouts_and_groups_work_within_it(seen: Seen) -> None:
 async def test_others_on_the_loop_get_their_turn_while_many_end_at_once(
     seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_steps, "_LONGEST_STEP", 0)
+    monkeypatch.setattr(job_tasks, "_LONGEST_STEP", 0)
 
     async def bring_another() -> None:
         asyncio.get_running_loop().call_soon(seen.words.append, "other")

@@ -27,13 +27,12 @@ from longshore.core.errors import Fatal, InvalidArgument, LeaseLost, LongshoreEr
 from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus
 from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
-from longshore.runtime.executors import child_process
-from longshore.runtime.executors.contract import CannotStart, Pauses
-from longshore.runtime.executors.in_processes import ProcessExecutor
-from longshore.runtime.executors.target import Target
+from longshore.runtime.error_text import ProcessDied, RemoteFailure, describe, is_a
+from longshore.runtime.executors import process
+from longshore.runtime.executors.base import CannotStart, Pauses, Target
+from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.executors.wire import job_from, refusal_from, told_job, told_refusal
-from longshore.runtime.failures import ProcessDied, RemoteFailure, describe, is_a
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from tests.runtime import processors
@@ -188,8 +187,8 @@ async def test_a_function_of_the_main_file_is_found_in_that_file(how: str, tmp_p
     script.write_text(
         "import asyncio, sys\n"
         "from longshore import connect, Job\n"
-        "from longshore.runtime.executors.in_processes import ProcessExecutor\n"
-        "from longshore.runtime.failures import is_a\n"
+        "from longshore.runtime.executors.process import ProcessExecutor\n"
+        "from longshore.runtime.error_text import is_a\n"
         "class Boom(Exception): pass\n"
         "def handler(job):\n"
         "    if job.data == 1: raise Boom(__name__)\n"
@@ -219,7 +218,7 @@ async def test_a_main_file_without_a_guard_is_told_so_and_does_not_breed(tmp_pat
     script.write_text(
         "import asyncio\n"
         "from longshore import connect, Job\n"
-        "from longshore.runtime.executors.in_processes import ProcessExecutor\n"
+        "from longshore.runtime.executors.process import ProcessExecutor\n"
         "def handler(job): pass\n"
         "async def main():\n"
         "    backend = connect('memory://')\n"
@@ -312,7 +311,7 @@ async def test_an_import_that_hangs_is_ended_and_the_job_goes_back(
 ) -> None:
     (tmp_path / "hangs_at_import.py").write_text("import threading; threading.Event().wait()", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(child_process, "_LONGEST_IMPORT", 0.5)
+    monkeypatch.setattr(process, "_LONGEST_IMPORT", 0.5)
     with pytest.raises(CannotStart, match=r"still importing after 0\.5 seconds"):
         await bench.run(bench.executor(Target("hangs_at_import", "f")))
 
@@ -357,7 +356,7 @@ def test_a_child_leaves_nothing_open_where_warnings_are_errors(tmp_path: Path) -
     script.write_text(
         "import asyncio\n"
         "from longshore import connect, Job\n"
-        "from longshore.runtime.executors.in_processes import ProcessExecutor\n"
+        "from longshore.runtime.executors.process import ProcessExecutor\n"
         "def handler(job): pass\n"
         "async def main():\n"
         "    backend = connect('memory://')\n"
@@ -719,7 +718,7 @@ async def test_children_end_when_their_parent_is_killed(what: str, tmp_path: Pat
     script = (
         "import asyncio, json, sys\n"
         "from longshore import connect, Job\n"
-        "from longshore.runtime.executors.in_processes import ProcessExecutor\n"
+        "from longshore.runtime.executors.process import ProcessExecutor\n"
         "from tests.runtime import processors\n"
         "async def main():\n"
         "    backend = connect('memory://')\n"

@@ -16,7 +16,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, InvalidArgument, QueueClosed
 from longshore.core.schedule import Schedule
-from longshore.runtime import chores
+from longshore.runtime import scheduler as chores
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.scheduler import Tick
 from tests.runtime.conftest import OpenBackend

@@ -13,7 +13,7 @@ import pytest
 from longshore import JobStatus, Outcome, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
-from longshore.runtime.dock import dock_of
+from longshore.runtime.process_registry import dock_of
 from longshore.testing.conformance.staging import lease_of
 from tests.runtime.streaming import (
     add,

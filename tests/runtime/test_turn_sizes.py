@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from longshore import Job, Lease
-from longshore.runtime.turn_sizes import a_second_turn_pays, most_in_a_turn, room, too_much_goes_on
-from longshore.runtime.unheard_claims import still_leased
+from longshore.runtime.worker_loop import a_second_turn_pays, most_in_a_turn, room, still_leased, too_much_goes_on
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

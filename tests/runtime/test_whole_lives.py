@@ -14,7 +14,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
-from longshore.runtime.executors.in_processes import ProcessExecutor
+from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.running_job import RunningJob
 from tests.runtime import processors
 from tests.runtime.conftest import OpenBackend

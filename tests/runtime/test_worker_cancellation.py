@@ -117,7 +117,7 @@ async def test_a_job_that_fails_while_it_is_cancelled_is_stopped_and_not_retried
 async def test_a_job_that_ignores_its_cancellation_is_left_behind_and_its_slot_is_free(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("longshore.runtime.crew._FORCE_SLACK", 0.1)
+    monkeypatch.setattr("longshore.runtime.job_tasks._FORCE_SLACK", 0.1)
     begun, over = asyncio.Event(), asyncio.Event()
 
     async def process(job: RunningJob) -> str:

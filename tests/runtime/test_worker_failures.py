@@ -13,8 +13,8 @@ from longshore import Job, JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, Fatal, Snooze
 from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
-from longshore.runtime.executors.contract import Executor
-from longshore.runtime.executors.on_loop import LoopExecutor
+from longshore.runtime.executors.base import Executor
+from longshore.runtime.executors.event_loop import LoopExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import history, log_of, story
 from tests.runtime.working import all_come_to, comes_to, happens, until, when, working

@@ -15,11 +15,10 @@ from longshore import JobStatus, Lease, Outcome, Queue, Repeat, connect
 from longshore.backends.base import Backend, ClaimFailed
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.times import Duration
-from longshore.runtime.executors.contract import Executor
-from longshore.runtime.executors.in_processes import ProcessExecutor
-from longshore.runtime.executors.in_threads import ThreadExecutor
-from longshore.runtime.executors.on_loop import LoopExecutor
-from longshore.runtime.executors.target import Target
+from longshore.runtime.executors.base import Executor, Target
+from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.process import ProcessExecutor
+from longshore.runtime.executors.thread import ThreadExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.testing.conformance.staging import all_jobs, log_of, status_of
@@ -99,7 +98,7 @@ async def test_a_batch_that_could_not_be_renewed_is_tried_again_soon_though_a_la
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-14
-    monkeypatch.setattr("longshore.runtime.heartbeat._AT_ONCE", 1)
+    monkeypatch.setattr("longshore.runtime.leases._AT_ONCE", 1)
     renewals = Extensions(backend, monkeypatch)
     gate = Gate()
     async with working(queue, gate, concurrency=4, lock_duration=2, lock_renew_time=1):
@@ -532,7 +531,7 @@ async def test_threads_that_do_not_end_are_not_joined_by_ever_more(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-EV-13
-    monkeypatch.setattr("longshore.runtime.executors.in_threads._INTERRUPT_GRACE", 0.01)
+    monkeypatch.setattr("longshore.runtime.executors.thread._INTERRUPT_GRACE", 0.01)
     hung: list[str] = []
     lock = threading.Lock()
     lock.acquire()

@@ -15,8 +15,8 @@ from longshore.app.harbor import Harbor
 from longshore.app.middleware import Middleware
 from longshore.backends.base import Backend
 from longshore.errors import JobInterrupted
-from longshore.runtime.executors.in_processes import ProcessExecutor
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.executors.process import ProcessExecutor
+from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob, current_job
 from longshore.runtime.worker import Worker
 from longshore.runtime.worker_options import Processor

@@ -12,7 +12,7 @@ import pytest
 from longshore import Job, JobStatus, Queue, exponential, fixed
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
-from longshore.runtime.retries import Strategy, by_error
+from longshore.runtime.retry_strategy import Strategy, by_error
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import history, story
 from tests.runtime.working import all_come_to, comes_to, until, when, working
@@ -220,7 +220,7 @@ async def test_a_strategy_that_thinks_for_ever_is_not_waited_for(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-RTY-03
-    monkeypatch.setattr("longshore.runtime.retries._LONGEST_THOUGHT", 0.05)
+    monkeypatch.setattr("longshore.runtime.retry_strategy._LONGEST_THOUGHT", 0.05)
 
     async def ponder(failures: int, error: BaseException) -> float:
         await asyncio.Event().wait()

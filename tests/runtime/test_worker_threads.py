@@ -10,7 +10,7 @@ import pytest
 
 from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
-from longshore.runtime.executors.in_threads import ThreadExecutor
+from longshore.runtime.executors.thread import ThreadExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.staging import log_of
 from tests.runtime.working import all_come_to, comes_to, most_at_once, until, working

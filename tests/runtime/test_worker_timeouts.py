@@ -127,7 +127,7 @@ async def test_a_job_that_ignores_its_timeout_is_left_behind(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-RTY-08 M-OPT-18
-    monkeypatch.setattr("longshore.runtime.crew._FORCE_SLACK", 0.1)
+    monkeypatch.setattr("longshore.runtime.job_tasks._FORCE_SLACK", 0.1)
     over = asyncio.Event()
 
     async def process(job: RunningJob) -> str:

@@ -12,10 +12,10 @@ from longshore.backends.base import Backend
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.shift import Shift
 from longshore.runtime.worker import Worker
+from longshore.runtime.worker_loop import Shift
 from longshore.runtime.worker_options import Processor
 from longshore.testing.conformance.staging import log_of
 

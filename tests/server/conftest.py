@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.server.app import create_app
 from longshore.server.platform import Platform
 from longshore.testing.conformance.staging import audit

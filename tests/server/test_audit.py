@@ -9,7 +9,7 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.core.actor import acting, actor
 from longshore.core.job import Job
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.server.token_gate import TokenGate
 from tests.server.conftest import Serve
 from tests.server.test_tokens import bearer, keeper

@@ -13,7 +13,7 @@ from longshore.core.filters import JobFilter, matches
 from longshore.core.job import Job
 from longshore.core.job_record import record_of
 from longshore.core.status import JobStatus
-from longshore.runtime.acts import APPLIES_TO, Act
+from longshore.runtime.bulk_operations import APPLIES_TO, Act
 from tests.runtime.working import until
 from tests.server.conftest import platform_of
 

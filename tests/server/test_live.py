@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from longshore.backends.base import Backend
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.server.access import Gate
 from longshore.server.app import create_app
 from longshore.server.connection import BoundedProtocol

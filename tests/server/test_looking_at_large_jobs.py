@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.base import Backend, Page
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.runtime import paging
+from longshore.runtime import job_listing
 from longshore.server import heaviest
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
@@ -23,8 +23,8 @@ HEAVY = b"7" * 4_000
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heaviest, "MOST_READ", 20_000)
     monkeypatch.setattr(heaviest, "LARGEST_PAYLOAD", 5_000)
-    monkeypatch.setattr(paging, "_MOST_BYTES", 20_000)
-    monkeypatch.setattr(paging, "_FIRST", 5)
+    monkeypatch.setattr(job_listing, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(job_listing, "_FIRST", 5)
 
 
 @pytest.fixture

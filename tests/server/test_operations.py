@@ -15,16 +15,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from longshore.app import tracing
-from longshore.app.builtin import builtin_harbor
-from longshore.app.harbor import Harbor
+from longshore.app.harbor import Harbor, builtin_harbor
 from longshore.backends.base import Backend, WorkerInfo
 from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
-from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
+from longshore.runtime.queue import Queue
 from longshore.server.app import create_app
 from longshore.server.metrics import MOST_QUEUES, OTHERS, Figures
 from longshore.server.options import ServerOptions

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from longshore.app.builtin import builtin_harbor
+from longshore.app.harbor import builtin_harbor
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import LeaseLost

@@ -10,7 +10,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.limits import Rate
 from longshore.core.repeat import Repeat
 from longshore.core.validation import MOST_NAMES, MOST_TAGS
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 
 OF_JOBS: list[dict[str, Any]] = [
     *({"priority": value} for value in (2**31, -(2**31) - 1, 2**63 - 1, -(2**63))),

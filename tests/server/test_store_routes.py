@@ -20,7 +20,7 @@ from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.server import floods
 from longshore.server.access import Caller
 from longshore.server.app import create_app

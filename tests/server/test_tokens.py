@@ -18,8 +18,8 @@ from longshore.backends.token_store import KeepsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
-from longshore.runtime.job_queue import Queue
 from longshore.runtime.logs import JsonLines, TextLines
+from longshore.runtime.queue import Queue
 from longshore.server import failures, token_gate
 from longshore.server.failures import Failures, neighbourhood
 from longshore.server.refusals import TooMany

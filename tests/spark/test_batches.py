@@ -16,8 +16,8 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.runtime.executors.target import Target
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.executors.base import Target
+from longshore.runtime.queue import Queue
 from longshore.runtime.worker import Worker
 from longshore.spark.executor.gathering import MOST_BYTES, gathered, how_many, may_begin
 from longshore.spark.executor.on_spark import SparkExecutor

@@ -13,7 +13,7 @@ import pytest
 from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.queue import Queue
 from longshore.testing.conformance.staging import all_jobs, audit, log_of
 from tests.spark.cluster import Cluster, standalone_cluster
 from tests.spark.test_batches import runs_in

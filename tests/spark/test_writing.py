@@ -13,7 +13,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.times import SECOND
-from longshore.runtime.adding import job_from
+from longshore.runtime.job_options import job_from
 from longshore.spark.columns import RowsAsTexts
 from longshore.spark.writing import write_report
 from longshore.testing.conformance.staging import audit, log_of

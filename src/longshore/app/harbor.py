@@ -13,32 +13,80 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from longshore.app.eager import Eagerness
-from longshore.app.flow_office import FlowOffice
-from longshore.app.handles import JobHandle
-from longshore.app.harbor_flows import HarborFlows
-from longshore.app.harbor_limits import HarborLimits
-from longshore.app.harbor_schedules import HarborSchedules
-from longshore.app.harbor_spark import HarborSpark
+from longshore.app.enqueue import Sending
+from longshore.app.flows import FlowOffice, HarborFlows
 from longshore.app.middleware import Middleware
-from longshore.app.routing import Router
-from longshore.app.sending import Sending
-from longshore.app.spark_work import SparkSettings
+from longshore.app.results import JobHandle
+from longshore.app.routing import Router, SparkSettings
+from longshore.app.schedules import HarborSchedules
+from longshore.app.spark_tasks import HarborSpark
 from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, PlainTask, Task
-from longshore.backends.base import Backend
+from longshore.backends.base import UNCHANGED, Backend, Unchanged
 from longshore.backends.connect import connect
 from longshore.core.clock import Clock
 from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.explain import Explanation
+from longshore.core.limits import Limits, Rate
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number
 from longshore.runtime import background
-from longshore.runtime.adding import BackoffLike
-from longshore.runtime.executors.contract import CANCEL_GRACE
-from longshore.runtime.executors.target import refuse_while_importing
-from longshore.runtime.job_queue import Queue
-from longshore.runtime.retries import Strategy
+from longshore.runtime.executors.base import CANCEL_GRACE, refuse_while_importing
+from longshore.runtime.job_options import BackoffLike
+from longshore.runtime.queue import Queue
+from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.scheduler import Scheduler
 from longshore.runtime.signals import STOP_GRACE, serve
 from longshore.runtime.worker import Worker
+
+
+class HarborLimits:
+    """What every Harbor can do with limits."""
+
+    _queue: Queue
+
+    async def set_limits(
+        self,
+        queue: str,
+        *,
+        running: int | Unchanged | None = UNCHANGED,
+        per_key: int | Unchanged | None = UNCHANGED,
+        rate: Rate | Unchanged | None = UNCHANGED,
+        rate_per_key: Rate | Unchanged | None = UNCHANGED,
+    ) -> None:
+        """How many jobs of a queue (and of each of its keys) may run at once and start per window, in all processes.
+
+        A limit that is not named stays as it is; None is no limit.
+        """
+        await self._queue.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
+
+    def set_limits_sync(
+        self,
+        queue: str,
+        *,
+        running: int | Unchanged | None = UNCHANGED,
+        per_key: int | Unchanged | None = UNCHANGED,
+        rate: Rate | Unchanged | None = UNCHANGED,
+        rate_per_key: Rate | Unchanged | None = UNCHANGED,
+    ) -> None:
+        """Like `set_limits`, for code without an event loop."""
+        background.run(self.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key))
+
+    async def get_limits(self, queue: str) -> Limits:
+        """The limits of a queue as they are now."""
+        return await self._queue.get_limits(queue)
+
+    def get_limits_sync(self, queue: str) -> Limits:
+        """Like `get_limits`, for code without an event loop."""
+        return background.run(self.get_limits(queue))
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running now: who or what is in its way, each reason with its way out."""
+        return await self._queue.explain(job_id)
+
+    def explain_sync(self, job_id: str) -> Explanation:
+        """Like `explain`, for code without an event loop."""
+        return background.run(self.explain(job_id))
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -440,3 +488,26 @@ def _check_executor(function: Callable[..., Any], executor: str, memory_limit: i
         )
     if memory_limit is not None and executor != "process":
         raise InvalidArgument("memory_limit", 'needs executor="process": threads share the memory of their worker')
+
+
+def builtin_harbor(store: str | Backend) -> Harbor:
+    """A harbor with `echo`, `sleep` and `fail`."""
+    harbor = Harbor(store, name="builtin")
+
+    @harbor.task
+    async def echo(**data: Any) -> Any:
+        """Gives back what it was given, whatever it is called."""
+        return data
+
+    @harbor.task
+    async def sleep(seconds: float = 1.0) -> float:
+        """Takes so long, and gives back how long."""
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @harbor.task
+    async def fail(why: str = "it was asked to") -> None:
+        """Fails, as often as it is tried."""
+        raise RuntimeError(why)
+
+    return harbor

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from longshore.app.at_once import on_this_loop
+from longshore.app.run_sync import on_this_loop
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob

@@ -1,27 +1,59 @@
-"""Which function a job is for, and where it runs: one executor for all tasks of a harbor."""
+"""Finds the task of a job and the executor that runs it."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from longshore.app.handing_on import hand_on_results
+from longshore.app.inject_results import hand_on_results
 from longshore.app.middleware import Middleware, run_within
-from longshore.app.spark_work import SparkSettings, from_spark
 from longshore.app.task import Task
 from longshore.backends.base import Backend
 from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument, Snooze
 from longshore.core.explain import NO_TASK_NAMED
 from longshore.core.job import Job
-from longshore.runtime.executors.contract import CANCEL_GRACE, Executor
-from longshore.runtime.executors.in_threads import ThreadExecutor
-from longshore.runtime.executors.on_loop import LoopExecutor
-from longshore.runtime.executors.target import Target
+from longshore.core.validation import check_number
+from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Target
+from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.thread import ThreadExecutor
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 from longshore.safe_logging import logger
+
+
+@dataclass(slots=True)
+class SparkSettings:
+    """Where Spark work runs: None is the session that is there, what spark-submit says, or this machine."""
+
+    master: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    batch_size: int | None = None
+    """Jobs in one batch of `executor="spark"`; None is the executor's own."""
+
+    def change(self, master: str | None, config: Mapping[str, str] | None, batch_size: int | None) -> None:
+        """Checked, all or nothing."""
+        if master is not None and (not isinstance(master, str) or not master):
+            raise InvalidArgument("master", f"must be Spark's address of a cluster, such as local[4], not {master!r}")
+        if master is not None and master.startswith("sc://"):
+            raise InvalidArgument(
+                "master", "is of Spark Connect, which has no driver here; name local[*], spark://…, yarn or k8s://…"
+            )
+        for name, value in (config or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise InvalidArgument(f"config[{name!r}]", f"must be text for text, as Spark's are; got {value!r}")
+        if batch_size is not None:
+            check_number("batch_size", batch_size, least=1)
+        self.master, self.config, self.batch_size = master, dict(config or {}), batch_size
+
+
+def from_spark(module: str, name: str) -> Any:
+    """A name of `longshore.spark`, which stands above this package and is loaded only where a task needs it."""
+    return getattr(importlib.import_module(f"longshore.spark.{module}"), name)
+
 
 _MOST_TOLD = 100
 """Unknown types told of in the log; after so many, more would tell nobody anything."""
@@ -125,7 +157,7 @@ class Router(Executor):
         return self._tasks[job.record.type].run_here(job)
 
     def _process_executor(self, task: Task[..., Any]) -> Executor:
-        from longshore.runtime.executors.in_processes import ProcessExecutor  # only where there are processes
+        from longshore.runtime.executors.process import ProcessExecutor  # only where there are processes
 
         return ProcessExecutor(
             _target(task),

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
-from longshore.app.handles import JobHandle
+from longshore.app.results import JobHandle
 from longshore.app.step import ResultToCome, results_in
 from longshore.core.dependencies import Dependencies, DependencyPolicy, Path
 from longshore.core.errors import InvalidArgument
@@ -17,12 +17,11 @@ from longshore.core.job import Job
 from longshore.core.job_record import record_of
 from longshore.core.times import Duration, Moment
 from longshore.core.validation import check_tags, new_id
-from longshore.runtime.adding import BackoffLike, job_from
+from longshore.runtime.job_options import BackoffLike, job_from
 from longshore.runtime.running_job import RunningJob
 
 if TYPE_CHECKING:
     from longshore.app.arguments import Signature
-    from longshore.app.sending import Sending
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +30,22 @@ R_co = TypeVar("R_co", covariant=True)
 ExecutorName = Literal["auto", "thread", "process", "spark"]
 ConcurrencyKey = str | Callable[..., str | None]
 """One key for all jobs of a task, or a function that makes it from the job's own arguments."""
+
+
+class Sender(Protocol):
+    """Enqueues calls of tasks; `app/enqueue.py` implements it."""
+
+    async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
+        """Stores all of them or none."""
+        ...
+
+    def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
+        """The same for code without an event loop."""
+        ...
+
+    def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
+        """The handle of a stored job."""
+        ...
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -106,7 +121,7 @@ class Task(Generic[P, R]):
         self,
         function: Callable[..., Any],
         signature: Signature,
-        sending: Sending,
+        sending: Sender,
         *,
         name: str,
         place: str,

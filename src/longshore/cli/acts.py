@@ -21,8 +21,8 @@ from longshore.core.status import JobStatus
 from longshore.core.validation import check_names
 
 if TYPE_CHECKING:
-    from longshore.runtime.acts import Act
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.bulk_operations import Act
+    from longshore.runtime.queue import Queue
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", autocompletion=complete_job, help="The jobs.")]
 All = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
@@ -113,7 +113,7 @@ async def _check_dead(queue: Queue, job_id: str) -> None:
 
 
 def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[None]]:
-    from longshore.runtime.acts import cancel_one, delete_one
+    from longshore.runtime.bulk_operations import cancel_one, delete_one
 
     async def cancel(job_id: str) -> None:
         await cancel_one(queue, job_id)
@@ -131,7 +131,7 @@ def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[Non
 
 
 async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
-    from longshore.runtime.acts import act_on_all
+    from longshore.runtime.bulk_operations import act_on_all
 
     matched = await _count(queue, what, how.where)
     if how.dry_run or not matched:
@@ -155,7 +155,7 @@ async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
 
 async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
     """How many it would be done to; by status and queue alone that is known without a look at any job."""
-    from longshore.runtime.acts import APPLIES_TO, act_on_all
+    from longshore.runtime.bulk_operations import APPLIES_TO, act_on_all
 
     if what == "promote" or where != JobFilter(statuses=where.statuses, queues=where.queues):
         return (await act_on_all(queue, what, where, most=sys.maxsize, dry_run=True, actor="")).matched

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 _PATIENCE = 1.0
 """Seconds after which nothing is offered: whoever types must not wait for a store that is far away."""

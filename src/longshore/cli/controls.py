@@ -15,7 +15,7 @@ from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from longshore.backends.base import QueueInfo
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queue.")]
 QueueNames = Annotated[

@@ -14,7 +14,7 @@ from longshore.cli.tables import Column
 
 if TYPE_CHECKING:
     from longshore.core.health import Finding
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 _COLUMNS = (
     Column("CHECK", whole=True),
@@ -43,6 +43,6 @@ def doctor(*, problems: OnlyBad = False, as_json: AsJson = False, store: Store) 
 
 
 async def _checked(queue: Queue) -> list[Finding]:
-    from longshore.runtime.checkup import check_up
+    from longshore.runtime.doctor import check_up
 
     return await check_up(queue)

@@ -25,7 +25,7 @@ from longshore.core.validation import check_name
 
 if TYPE_CHECKING:
     from longshore.core.job import Job
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 AT_ONCE = 1_000
 """Lines that are stored in one transaction: all of them or none."""
@@ -76,7 +76,7 @@ def enqueue(
         if not wait:
             await tell_new_job(found, job, as_json=as_json, quiet=quiet)
             return
-        from longshore.app.waiting import WaitingRoom
+        from longshore.app.results import WaitingRoom
 
         complain(f"job {job.id} is stored; waiting for its end")
         try:
@@ -109,7 +109,7 @@ def _tell_end(job: Job, *, as_json: bool) -> None:
 
 def _store_lines(store: Store, name: str, queue: str, *, as_json: bool, quiet: bool) -> None:
     async def add(found: Queue) -> int:
-        from longshore.runtime.job_queue import Queue
+        from longshore.runtime.queue import Queue
 
         stored = 0
         specs = _specs(name, queue)

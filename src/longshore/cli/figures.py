@@ -13,7 +13,7 @@ from longshore.cli.store import AsJson, OneQueue, Quiet, Store, a_store
 from longshore.cli.tables import Column
 
 if TYPE_CHECKING:
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
     from longshore.server.models.figures import StatsView
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Only jobs with all of these tags.")]

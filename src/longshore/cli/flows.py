@@ -12,7 +12,7 @@ from longshore.cli.output import say, say_id, say_lines, say_model, show_rows
 from longshore.cli.store import AsJson, Quiet, Store, a_store
 
 if TYPE_CHECKING:
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 flow = typer.Typer(help="Flows: jobs that wait for each other.", no_args_is_help=True, rich_markup_mode=None)
 

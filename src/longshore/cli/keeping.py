@@ -13,7 +13,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
 
 if TYPE_CHECKING:
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 Target = Annotated[str, typer.Argument(help="The file to write; it must not exist yet.")]
 

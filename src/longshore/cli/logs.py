@@ -15,7 +15,7 @@ from longshore.cli.store import AsJson, OneQueue, Store, a_store
 
 if TYPE_CHECKING:
     from longshore.core.job import JobEvent, LogEntry
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 _PATIENCE = 1.0
 """Seconds between two looks when nothing is heard."""

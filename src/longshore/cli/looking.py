@@ -20,7 +20,7 @@ from longshore.core.filters import JobFilter
 if TYPE_CHECKING:
     from longshore.backends.base import Page
     from longshore.core.job import JobEvent
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 PAGE = 500
 """Jobs read at a time where all are asked for."""

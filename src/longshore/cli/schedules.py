@@ -19,7 +19,7 @@ from longshore.core.errors import ScheduleNotFound
 
 if TYPE_CHECKING:
     from longshore.core.schedule import Schedule
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 schedule = typer.Typer(help="Work that is repeated.", no_args_is_help=True, rich_markup_mode=None)
 

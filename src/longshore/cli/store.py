@@ -13,7 +13,7 @@ from longshore.cli.completion import complete_queue
 
 if TYPE_CHECKING:
     from longshore.backends.base import Backend
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 R = TypeVar("R")
 
@@ -98,7 +98,7 @@ class Store:
 
         async def opened() -> R:
             from longshore.runtime import logs
-            from longshore.runtime.job_queue import Queue
+            from longshore.runtime.queue import Queue
 
             logs.make_inert()
             async with Queue(self.backend(create=create), queue) as found:

@@ -16,7 +16,7 @@ from longshore.core.validation import read_json
 
 if TYPE_CHECKING:
     from longshore.core.job import Job, JobEvent
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 _INDENT = "  "
 _ATTEMPTS = (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from longshore.backends.base import Backend
     from longshore.backends.token_store import KeepsTokens
     from longshore.core.tokens import Token
-    from longshore.runtime.job_queue import Queue
+    from longshore.runtime.queue import Queue
 
 token = typer.Typer(help="API tokens: make, list and revoke them.", no_args_is_help=True, rich_markup_mode=None)
 

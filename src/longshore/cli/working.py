@@ -147,7 +147,7 @@ def make_worker(
 
 def builtin_at(store: Store) -> Harbor:
     """The harbor with echo, sleep and fail, on a store that is made if there is none."""
-    from longshore.app.builtin import builtin_harbor
+    from longshore.app.harbor import builtin_harbor
 
     return builtin_harbor(store.backend(create=True))
 
@@ -155,7 +155,7 @@ def builtin_at(store: Store) -> Harbor:
 def harbor_named(name: str) -> Harbor:
     """The harbor written `module:name`, looked for from the working directory on."""
     from longshore.app.harbor import Harbor
-    from longshore.runtime.executors.target import Target
+    from longshore.runtime.executors.base import Target
 
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):

@@ -1,4 +1,4 @@
-"""What a process does when it is asked to stop: the first signal lets its workers finish, the second does not."""
+"""What a process does when it is asked to stop, and how it starts child processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,39 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from longshore.core.times import Duration
 from longshore.safe_logging import logger
+
+
+def command_to_run(module: str, descriptor: int) -> list[str]:
+    """Runs `main(descriptor)` of one of our modules, in the interpreter and with the flags of this process.
+
+    `-P`: until the child has its parent's path, nothing in the working directory may stand in for a library.
+    """
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    start = f"import sys; sys.path.append(sys.argv.pop()); from {module} import main; main(int(sys.argv.pop()))"
+    root = Path(__file__).parents[2]  # where the package is, which need not be installed
+    return [sys.executable, *flags, "-P", "-c", start, str(descriptor), str(root)]
+
+
+def surroundings() -> dict[str, Any]:
+    """What a child must know to import what its parent can; its working directory it inherits."""
+    return {"path": sys.path, "argv": sys.argv}
+
+
+def take_on(surroundings: Mapping[str, Any]) -> None:
+    """In the child."""
+    sys.path[:] = surroundings["path"]
+    sys.argv[:] = surroundings["argv"]
+
 
 STOP_GRACE = 30.0
 """Seconds running jobs have to end after the first signal, before they are called off and handed back."""

@@ -18,9 +18,9 @@ from longshore.core.status import JobStatus
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number, check_tags
 from longshore.runtime import background
-from longshore.runtime.alarm import Alarm
-from longshore.runtime.dock import Dock
-from longshore.runtime.heartbeat import LeaseKeeper, renew_every
+from longshore.runtime.leases import LeaseKeeper, renew_every
+from longshore.runtime.process_registry import Dock
+from longshore.runtime.work_signal import Alarm
 from longshore.safe_logging import logger
 
 P = ParamSpec("P")

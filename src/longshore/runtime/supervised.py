@@ -1,4 +1,4 @@
-"""A worker's process under a supervisor: it makes its worker, and ends in order when it is asked to or left alone."""
+"""The child of a supervisor: creates its worker, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from longshore.core.errors import InvalidArgument
-from longshore.runtime.executors.target import Target
-from longshore.runtime.failures import describe
-from longshore.runtime.signals import Stoppable, StopSignals, serve
-from longshore.runtime.spawning import take_on
+from longshore.runtime.error_text import describe
+from longshore.runtime.executors.base import Target
+from longshore.runtime.signals import Stoppable, StopSignals, serve, take_on
 from longshore.runtime.worker import name_first_worker
 
 CANNOT_START = 78

@@ -1,4 +1,4 @@
-"""Several worker processes under one parent: started, watched, started again with growing pauses, and stopped."""
+"""Several worker processes under one parent: started, watched and restarted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from longshore.backends.connect import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number
-from longshore.runtime.executors.target import Target, refuse_while_importing
-from longshore.runtime.failures import how_it_ended
-from longshore.runtime.signals import STOP_GRACE, StopSignals
-from longshore.runtime.spawning import command_to_run, surroundings
+from longshore.runtime.error_text import how_it_ended
+from longshore.runtime.executors.base import Target, refuse_while_importing
+from longshore.runtime.signals import STOP_GRACE, StopSignals, command_to_run, surroundings
 from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.worker import new_worker_id
 from longshore.safe_logging import logger

@@ -1,4 +1,4 @@
-"""The worker: what it was asked for, how it begins, and how it is closed; the work itself is its shift."""
+"""The worker: how it starts and how it closes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ from typing import Self
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number, check_tags, new_id
-from longshore.runtime.executors.contract import CANCEL_GRACE
-from longshore.runtime.job_queue import Queue
-from longshore.runtime.retries import Strategy
-from longshore.runtime.shift import Shift
-from longshore.runtime.worker_options import (
-    Processor,
-    WorkerOptions,
-    checked,
-    executor_for,
-    queues_of,
-    renewal,
-)
+from longshore.runtime.executors.base import CANCEL_GRACE
+from longshore.runtime.queue import Queue
+from longshore.runtime.retry_strategy import Strategy
+from longshore.runtime.worker_loop import Shift
+from longshore.runtime.worker_options import Processor, WorkerOptions, checked, executor_for, queues_of, renewal
 
 _LAST_WORDS = 10.0
 """Seconds a closing worker tries to reach its store after its grace is over."""

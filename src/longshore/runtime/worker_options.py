@@ -10,12 +10,12 @@ from typing import Any
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_names
-from longshore.runtime.executors.contract import Executor
-from longshore.runtime.executors.in_threads import ThreadExecutor
-from longshore.runtime.executors.on_loop import LoopExecutor
-from longshore.runtime.heartbeat import renew_every
-from longshore.runtime.job_queue import Queue
-from longshore.runtime.retries import Strategy
+from longshore.runtime.executors.base import Executor
+from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.thread import ThreadExecutor
+from longshore.runtime.leases import renew_every
+from longshore.runtime.queue import Queue
+from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from longshore.core.job import Job
 from longshore.core.job_record import REQUEST, Likeness
 from longshore.core.validation import check_name, compact, new_id, written_json
-from longshore.runtime.adding import job_from
+from longshore.runtime.job_options import job_from
 from longshore.server.models.new_jobs import NewJob
 
 _ITS_OWN = frozenset({"data", "id", "idempotency_key"})

@@ -12,8 +12,8 @@ from fastapi import Depends, Request
 from longshore.app.harbor import Harbor
 from longshore.backends.base import Backend
 from longshore.core.job import Job
-from longshore.runtime.dock import dock_of
-from longshore.runtime.job_queue import Queue
+from longshore.runtime.process_registry import dock_of
+from longshore.runtime.queue import Queue
 from longshore.server.accepting import SubmissionDesk
 from longshore.server.access import Caller
 from longshore.server.changes import Changes

@@ -24,7 +24,7 @@ from longshore.backends.bulk_insert import text_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.job_record import Record, record_of
 from longshore.core.validation import check_json, new_id
-from longshore.runtime.adding import job_from
+from longshore.runtime.job_options import job_from
 
 Check = Callable[[DataType], bool]
 

@@ -16,12 +16,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from longshore.runtime.executors.line import LINE_LOST, Line, LineDesk
-from longshore.runtime.executors.performing import Performer, flush_what_was_printed, told_failure
-from longshore.runtime.executors.target import Target
+from longshore.runtime.executors.base import Target
+from longshore.runtime.executors.child_runner import (
+    LINE_LOST,
+    Line,
+    LineDesk,
+    Performer,
+    flush_what_was_printed,
+    told_failure,
+)
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.spawning import take_on
+from longshore.runtime.signals import take_on
 
 _PR_SET_PDEATHSIG = 1
 

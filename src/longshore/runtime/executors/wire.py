@@ -1,4 +1,4 @@
-"""What passes between a worker and its child processes: frames of JSON with bytes beside it, never pickle."""
+"""Frames of JSON between a worker and its child processes, and errors that cross it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from datetime import datetime, timedelta
 from typing import Any, BinaryIO
 
 from longshore.core import errors
-from longshore.core.errors import LongshoreError
+from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.core.job import Job, Lease
 from longshore.core.status import JobStatus
 from longshore.core.times import from_micros, to_micros
-from longshore.core.validation import LARGEST_PAYLOAD
-from longshore.runtime.failures import describe
+from longshore.core.validation import LARGEST_PAYLOAD, unpack
+from longshore.runtime.error_text import ProcessDied, RemoteFailure, describe
+from longshore.runtime.running_job import RunningJob
 
 Frame = tuple[dict[str, Any], bytes]
 
@@ -127,3 +128,42 @@ def refusal_from(told: Mapping[str, Any]) -> LongshoreError:
     for name, value in told["fields"].items():
         setattr(error, name, JobStatus(value) if name in ("status", "target") and value in set(JobStatus) else value)
     return error
+
+
+def failure_from(message: dict[str, Any]) -> Exception:
+    """The failure that was told of; Fatal, Snooze and ProcessDied are what they were."""
+    if "died" in message:  # another process, that the job's own could not do without
+        return ProcessDied(str(message["died"]))
+    remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
+    meant: Exception
+    if "fatal" in message:
+        meant = Fatal(message["fatal"])
+    elif "snooze" in message:
+        meant = Snooze(float(message["snooze"]), str(message["reason"]))
+    else:
+        return remote
+    meant.__cause__ = remote
+    return meant
+
+
+async def answer_to_note(job: RunningJob, message: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Writes what a running job asked for, and gives the answer to be sent; a refusal is one, too."""
+    answer: dict[str, Any] = {"answer": message["question"], "value": None}
+    try:
+        if message["for"] != run_name(job.record):
+            raise RuntimeError("this run of the job is over; its process has another one now")
+        answer["value"] = await _written(job, message, body)
+    except Exception as error:
+        answer = {"answer": message["question"], "refused": told_refusal(error)}
+    return answer
+
+
+async def _written(job: RunningJob, message: dict[str, Any], body: bytes) -> Any:
+    note = message["note"]
+    if note == "progress":
+        return await job.update_progress(json.loads(body))
+    if note == "log":
+        return await job.log(body.decode(), message["level"])
+    if note == "checkpoint":
+        return await job.save_checkpoint(unpack(body))
+    return await job.dependency_results()

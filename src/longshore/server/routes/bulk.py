@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from longshore.core.errors import InvalidArgument
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
-from longshore.runtime.acts import act_on_all
+from longshore.runtime.bulk_operations import act_on_all
 from longshore.server.access import Calling, GuardedRoute, needs
 from longshore.server.models.jobs import JobPage
 from longshore.server.models.problems import refusals

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 
-from longshore.app.flow_office import no_such_flow
+from longshore.app.flows import no_such_flow
 from longshore.core.flows import drawing, status_of_flow
 from longshore.core.job import Job
 from longshore.core.tokens import Scope

@@ -14,7 +14,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
-from longshore.runtime.acts import cancel_one, delete_one
+from longshore.runtime.bulk_operations import cancel_one, delete_one
 from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.beside import beside_the_loop
 from longshore.server.models.jobs import (

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.schedule import Schedule
 from longshore.core.tokens import Scope
-from longshore.runtime.adding import in_words_of_its_job, job_from
+from longshore.runtime.job_options import in_words_of_its_job, job_from
 from longshore.server.access import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.new_jobs import Accepted
 from longshore.server.models.problems import refusals

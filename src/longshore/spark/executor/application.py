@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from longshore.core.errors import LongshoreError
-from longshore.runtime.executors.contract import CannotStart
-from longshore.runtime.failures import ProcessDied
+from longshore.runtime.error_text import ProcessDied
+from longshore.runtime.executors.base import CannotStart
 from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
 from longshore.spark.environment import SparkUnavailable, leave_the_java_of_others

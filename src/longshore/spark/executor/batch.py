@@ -10,10 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from longshore.core.errors import Snooze
-from longshore.runtime.executors.contract import CannotStart
-from longshore.runtime.executors.hearing import answer_to_note, failure_from
-from longshore.runtime.executors.wire import Unreadable, frame, read_frame, told_job
-from longshore.runtime.failures import ProcessDied
+from longshore.runtime.error_text import ProcessDied
+from longshore.runtime.executors.base import CannotStart
+from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, read_frame, told_job
 from longshore.runtime.running_job import RunningJob
 from longshore.spark.executor.orders import Columns
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from longshore.runtime.executors.hands import Hand
+from longshore.runtime.executors.thread import Hand
 from longshore.safe_logging import logger
 from longshore.spark.environment import SparkUnavailable
 from longshore.spark.executor.gathering import SLICES_PER_SLOT

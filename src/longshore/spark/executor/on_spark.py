@@ -12,8 +12,7 @@ from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number, new_id
-from longshore.runtime.executors.contract import CANCEL_GRACE, CannotStart, Executor, Pauses
-from longshore.runtime.executors.target import Target, refuse_while_importing
+from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import Batch, Row

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from longshore.runtime.executors.target import Target
+from longshore.runtime.executors.base import Target
 
 ROWS = "number int, job string, payload binary"
 """What is sent to the tasks: each job under its number in the batch, its fields and its payload as JSON."""

@@ -13,9 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from longshore.runtime.executors.line import LINE_LOST, Line, LineDesk
-from longshore.runtime.executors.performing import Performer, flush_what_was_printed, told_failure
-from longshore.runtime.executors.target import Target
+from longshore.runtime.executors.base import Target
+from longshore.runtime.executors.child_runner import (
+    LINE_LOST,
+    Line,
+    LineDesk,
+    Performer,
+    flush_what_was_printed,
+    told_failure,
+)
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
 from longshore.spark.executor.orders import Order

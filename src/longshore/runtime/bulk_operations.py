@@ -1,0 +1,90 @@
+"""Operations on many jobs: on those named, or on all that match a filter, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from longshore.core.errors import InvalidTransition
+from longshore.core.filters import JobFilter
+from longshore.core.job import Job
+from longshore.core.status import ELIGIBLE, FINAL, JobStatus
+from longshore.runtime.job_listing import delete_final, each, pages, within
+from longshore.runtime.queue import Queue
+
+Act = Literal["cancel", "retry", "promote", "delete"]
+
+_AT_ONCE = 500
+APPLIES_TO: dict[Act, frozenset[JobStatus]] = {
+    "cancel": frozenset(JobStatus) - FINAL - {JobStatus.CANCELLING},
+    "retry": frozenset({JobStatus.DEAD}),
+    "promote": ELIGIBLE,
+    "delete": FINAL,
+}
+"""The statuses in which a job can be acted upon so; others that match are left alone."""
+
+
+async def cancel_one(queue: Queue, job_id: str) -> Job:
+    """Calls one job off, and returns it as it is then; InvalidTransition for one that is over, JobNotFound for none.
+
+    One that is being cancelled already stays what it is: asking again is no mistake.
+    """
+    cancelled, _ = await queue.cancel_jobs(job_ids=[job_id])
+    job = await queue.get_job(job_id)
+    if not cancelled and job.status.final:
+        raise InvalidTransition(job_id, job.status, "cancelled", "it is over already")
+    return job
+
+
+async def delete_one(queue: Queue, job_id: str) -> None:
+    """Removes one job that is over; InvalidTransition for any other, JobNotFound for none."""
+    await queue.get_job(job_id)
+    await queue.delete_jobs(job_ids=[job_id])
+
+
+@dataclass(slots=True)
+class BulkReport:
+    """What became of it."""
+
+    matched: int = 0
+    changed: int = 0
+    more: bool = False
+    """Whether others match that were not looked at, because the bound was reached."""
+
+
+async def act_on_all(
+    queue: Queue,
+    act: Act,
+    wanted: JobFilter,
+    *,
+    most: int,
+    dry_run: bool,
+    actor: str,
+    reset: bool = True,
+    told: Callable[[BulkReport], None] = lambda _: None,
+) -> BulkReport:
+    """Acts on up to `most` jobs that match, or with `dry_run` only counts them; `told` hears of it after each page."""
+    report = BulkReport()
+    meant = within(wanted, APPLIES_TO[act])
+    if meant is None:
+        return report
+    due = False if act == "promote" else None
+    async for page in pages(queue.backend, meant, at_once=_AT_ONCE, most=most, due=due):
+        report.matched += len(page.items)
+        report.more = page.next_cursor is not None
+        if not dry_run and page.items:
+            report.changed += await _act(queue, act, [job.id for job in page.items], actor, reset)
+        told(report)
+    return report
+
+
+async def _act(queue: Queue, act: Act, ids: Sequence[str], actor: str, reset: bool) -> int:
+    if act == "cancel":
+        cancelled, _ = await queue.cancel_jobs(job_ids=ids)
+        return len(cancelled)
+    if act == "delete":
+        return await delete_final(queue.backend, ids)
+    if act == "retry":
+        return await each(ids, lambda job_id: queue.retry_job(job_id, reset=reset, actor=actor))
+    return await each(ids, queue.promote_job)

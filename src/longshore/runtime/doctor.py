@@ -1,0 +1,196 @@
+"""Examines a store: the findings of `core/health.py`, stuck jobs, and why one job is not running."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+
+from longshore.backends.base import TellsItsCondition, WorkerInfo
+from longshore.core.clock import machine_time
+from longshore.core.errors import JobNotFound
+from longshore.core.explain import HEARD_WITHIN, NO_TASK_NAMED, Reason, ReasonKind, lacks, state_of_worker
+from longshore.core.filters import JobFilter
+from longshore.core.health import STARVING, Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
+from longshore.core.job import Job
+from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.runtime.job_listing import pages
+from longshore.runtime.queue import Queue
+
+_AT_ONCE = 500
+_NAMED = 3
+_MOST_ASKED = 200
+"""Jobs that are asked for their reasons at most: each is a look of its own at the store."""
+
+
+async def given_back(queue: Queue, now: datetime) -> list[Finding]:
+    """Of each queue and type the jobs that come back to wait again, since long: their `run_at` is always soon.
+
+    A type that no worker knows never runs. A task that puts itself off may well mean it, so that is a warning only.
+    """
+    groups: dict[tuple[str, str], list[Job]] = {}
+    waiting = JobFilter(statuses=(JobStatus.UNKNOWN_RETRY,))
+    async for page in pages(queue.backend, waiting, at_once=_AT_ONCE, oldest_first=True, due=False):
+        for job in page.items:
+            if now - _taken_since(job) > STARVING:
+                groups.setdefault((str(job.queue), job.type), []).append(job)
+    findings = []
+    for (name, job_type), jobs in list(groups.items())[:_MOST_ASKED]:
+        for reason in await _reasons(queue, jobs[0], "given_back"):
+            unknown = str(reason.details["reason"]).startswith(NO_TASK_NAMED)
+            found = (
+                f"{len(jobs)} jobs of type {job_type} in queue {name} are given back again and again, the first since "
+                f"{_taken_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
+            )
+            findings.append(Finding("starving jobs", "problem" if unknown else "warning", found, str(reason)))
+    return findings
+
+
+def _taken_since(job: Job) -> datetime:
+    """When it was taken first, or first after its last failure; its own time to run was before that."""
+    return max(filter(None, (job.created_at, job.started_at, job.last_retry_at)))
+
+
+async def waiting_for_nobody(queue: Queue, now: datetime) -> list[Finding]:
+    """Jobs that wait, since long, for an id that no job has."""
+    waiting, asked = [], 0
+    async for job in _with_unknown_dependencies(queue, now):
+        reasons = await _reasons(queue, job, "waiting_for_dependencies")
+        unknown = [reason for reason in reasons if any(one["status"] is None for one in reason.details["waiting_for"])]
+        waiting += [(job.id, str(reason)) for reason in unknown]
+        asked += 1
+        if len(waiting) > _NAMED or asked >= _MOST_ASKED:
+            break
+    if not waiting:
+        return []
+    found = f"jobs wait since long for an id that no job has: {_named([job_id for job_id, _ in waiting])}"
+    return [Finding("starving jobs", "problem", found, waiting[0][1])]
+
+
+async def _with_unknown_dependencies(queue: Queue, now: datetime) -> AsyncIterator[Job]:
+    """Those with an id among their dependencies that no job has now; it may be done and removed, so they are asked."""
+    waiting = JobFilter(statuses=(JobStatus.WAITING_CHILDREN,))
+    async for page in pages(queue.backend, waiting, at_once=_AT_ONCE, oldest_first=True):
+        old = [job for job in page.items if job.created_at is not None and now - job.created_at > STARVING]
+        ids = list({job_id: None for job in old for job_id in job.depends_on})
+        known: set[str] = set()
+        for start in range(0, len(ids), _AT_ONCE):
+            portion = ids[start : start + _AT_ONCE]
+            found = await queue.backend.list_jobs(JobFilter(ids=portion), limit=_AT_ONCE)
+            known |= {job.id for job in found.items}
+        for job in old:
+            if not known.issuperset(job.depends_on):
+                yield job
+
+
+async def _reasons(queue: Queue, job: Job, kind: ReasonKind) -> list[Reason]:
+    try:
+        return [reason for reason in (await queue.explain(job.id)).reasons if reason.kind == kind]
+    except JobNotFound:  # removed meanwhile
+        return []
+
+
+def _named(ids: list[str]) -> str:
+    more = " and others" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
+
+
+async def check_up(queue: Queue) -> list[Finding]:
+    """Everything there is to say, the store itself first."""
+    findings: list[Finding] = []
+    step = newest = None
+    if isinstance(queue.backend, TellsItsCondition):
+        condition = await queue.backend.condition()
+        step, newest = condition.clock_step, condition.newest
+        findings += judge_store(condition)
+    else:
+        findings.append(Finding("store", "ok", "what it stands on cannot be seen from here; ask where it runs"))
+    before = machine_time()
+    now = await queue.backend.now()
+    after = machine_time()
+    machine = min(max(now, before), after)  # ignore the time that the query took
+    findings.append(judge_clock(machine, now, step, newest))
+    stuck, held = await _stuck(queue, now)
+    findings += stuck
+    findings += await _starving(queue, now)
+    workers = await queue.list_workers()
+    findings += await _workers(queue, workers, held, now)
+    findings += await _unclaimed_types(queue, workers, now)
+    findings += judge_schedules(await queue.get_schedules(), now)
+    return findings
+
+
+async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[str | None]]:
+    """Jobs whose lease ended long ago, for which somebody should have come; and how many jobs each worker holds."""
+    held = JobFilter(statuses=tuple(HOLDS_CAPACITY))
+    in_hand: Counter[str | None] = Counter()
+    late = []
+    async for page in pages(queue.backend, held, at_once=_AT_ONCE, oldest_first=True):
+        in_hand.update(job.assignee_id for job in page.items)
+        late += [
+            job.id
+            for job in page.items
+            if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
+        ]
+    if not late:
+        return [Finding("stuck jobs", "ok", f"{in_hand.total()} jobs in hand, none beyond its lease")], in_hand
+    found = f"{len(late)} jobs are held beyond their leases: {', '.join(late[:_NAMED])}"
+    return [Finding("stuck jobs", "problem", found, "nobody sweeps: start longshore scheduler, or a worker")], in_hand
+
+
+async def _starving(queue: Queue, now: datetime) -> list[Finding]:
+    """Of each queue the job that waits longest, if it waits for too long, with the reason; and those in vain."""
+    findings = [*await given_back(queue, now), *await waiting_for_nobody(queue, now)]
+    for info in await queue.list_queues():
+        waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
+        oldest = (await queue.backend.list_jobs(waiting, limit=1, oldest_first=True, due=True)).items
+        for job in oldest:
+            since = max(filter(None, (job.created_at, job.last_retry_at, _moment(job.run_at))))
+            if now - since > STARVING:
+                why = await queue.explain(job.id)
+                found = f"{job.id} of queue {info.name} waits since {since:%Y-%m-%d %H:%M} UTC"
+                findings.append(Finding("starving jobs", "problem", found, " ".join(map(str, why.reasons))))
+    return findings or [Finding("starving jobs", "ok", f"no job waits for more than {STARVING.seconds // 60} min")]
+
+
+def _moment(run_at: object) -> datetime | None:
+    return run_at if isinstance(run_at, datetime) else None
+
+
+async def _workers(
+    queue: Queue, workers: Sequence[WorkerInfo], held: Counter[str | None], now: datetime
+) -> list[Finding]:
+    """A worker without heartbeats is reported only while it holds a job; after that other workers run its jobs."""
+    alive, silent = 0, []
+    for worker in workers:
+        if worker.state != "running" or worker.seen_at is None:
+            continue
+        if now - worker.seen_at <= HEARD_WITHIN:
+            alive += 1
+        elif held[worker.id]:
+            silent.append(Silent(worker.id, worker.seen_at, held[worker.id]))
+    counts = await queue.count_jobs()
+    waiting = sum(jobs for status, jobs in counts.items() if status.eligible)
+    return list(judge_workers(silent, alive, waiting - await queue.backend.count_delayed(), now))
+
+
+async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
+    """Types that no live worker claims, among the oldest waiting jobs."""
+    alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
+    if not alive:
+        return []  # another check reports this
+    findings = []
+    for info in await queue.list_queues():
+        waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
+        oldest = (await queue.backend.list_jobs(waiting, limit=_AT_ONCE, oldest_first=True, due=True)).items
+        unclaimed: dict[str, list[str]] = {}
+        for job in oldest:
+            reasons = [lacks(worker, job) for worker in alive]
+            if all(reasons) and any(reason.startswith("claims only") for reason in reasons):
+                unclaimed.setdefault(job.type, []).append(job.id)
+        for job_type, ids in list(unclaimed.items())[:_NAMED]:
+            named = ", ".join(ids[:_NAMED])
+            found = f"no live worker claims the type {job_type}; these jobs wait in queue {info.name}: {named}"
+            fix = f"start a worker with a harbor that has the task {job_type}: longshore worker --harbor MODULE:NAME"
+            findings.append(Finding("types", "problem", found, fix))
+    return findings

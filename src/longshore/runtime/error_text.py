@@ -1,0 +1,211 @@
+"""Turns any exception into bounded, readable text."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import linecache
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from longshore.core.errors import Fatal, LongshoreError, Snooze
+from longshore.core.validation import LONGEST_TEXT, clean_text
+
+LONGEST_MESSAGE = 8 * 1024
+"""Of an exception: the rest of the room is for where it came from."""
+LONGEST_STDERR = 16 * 1024
+LONGEST_CHAIN = 10
+MOST_FRAMES = 60
+_LONGEST_LINE = 200
+_CUT = "\n… [cut: the middle is left out]\n"
+_PLUMBING = (
+    f"{Path(__file__).parent}{os.sep}",
+    f"{Path(__file__).parents[1] / 'app'}{os.sep}",
+    f"{Path(asyncio.__file__).parent}{os.sep}",
+    f"{Path(concurrent.futures.__file__).parent}{os.sep}",
+    threading.__file__,
+)
+"""Where a handler is called from: frames that tell its author nothing."""
+
+
+class ProcessDied(LongshoreError):
+    """The process that ran the job ended without an answer: a crash, counted as one."""
+
+    def __init__(self, reason: str, stderr: str = "") -> None:
+        stderr = stderr[-LONGEST_STDERR:].strip()
+        super().__init__(f"{reason}; the last it wrote to stderr:\n{stderr}" if stderr else reason)
+        self.reason = reason
+        self.stderr = stderr
+
+
+class RemoteFailure(Exception):
+    """What an exception raised in a child process is in its parent: told, never unpickled."""
+
+    def __init__(self, text: str, type_names: tuple[str, ...] = ()) -> None:
+        super().__init__(text, type_names)
+        self.text = text
+        """What `describe` made of it there."""
+        _, _, traceback = text.partition("\n\n")
+        if traceback:
+            self.add_note(f"in the process that ran the job:\n{traceback}")
+        self.type_names = type_names
+        """Its class and the classes above it, as `module.name`."""
+
+    def __str__(self) -> str:
+        return self.text.partition("\n")[0]
+
+
+def type_names(error: BaseException) -> tuple[str, ...]:
+    """The names of an exception's classes, nearest first, by which rules find it across processes."""
+    if isinstance(error, RemoteFailure):
+        return error.type_names
+    return tuple(_full_name(kind) for kind in type(error).__mro__ if kind is not object)
+
+
+def is_a(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether the error is of this kind, here or in the process where it was raised."""
+    return isinstance(error, kind) or (isinstance(error, RemoteFailure) and _full_name(kind) in error.type_names)
+
+
+def _full_name(kind: type) -> str:
+    # a child knows its parent's main file under this other name
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    return f"{module}.{kind.__qualname__}"
+
+
+def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
+    """An exit code in words."""
+    if exit_code >= 0:
+        return f"its process exited with code {exit_code} {when}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"its process was killed by {name}"
+
+
+def describe(error: BaseException) -> str:
+    """`Type: message`, then where it was raised. Never raises, and never more than a store keeps."""
+    try:
+        told = _told_elsewhere(error)
+        if told is None:
+            head = _headline(error)
+            told = f"{head}\n\n{_bounded(''.join(_chained(error)), LONGEST_TEXT - len(head) - 2)}"
+        return clean_text("error", _bounded(told, LONGEST_TEXT))
+    except BaseException as problem:  # user code runs in here, and a failure must not be lost
+        return f"{_name(error)}: (it could not be described: {_name(problem)})"
+
+
+def _told_elsewhere(error: BaseException) -> str | None:
+    """Of an error whose traceback is of another process, what was told there."""
+    if isinstance(error, ProcessDied):
+        return str(error)
+    source = error.__cause__ if type(error) in (Fatal, Snooze) else error
+    return source.text if isinstance(source, RemoteFailure) else None
+
+
+def _name(error: BaseException) -> str:
+    try:
+        return _exact(type(error).__name__)
+    except BaseException:  # a metaclass may do anything
+        return "an exception without a name"
+
+
+def _headline(error: BaseException) -> str:
+    message = _message(error)
+    return f"{_name(error)}: {message}" if message else _name(error)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException as problem:  # a broken __str__ is one more thing to report
+        return f"(its message cannot be read: __str__ raised {_name(problem)})"
+    length = str.__len__(text)
+    if length <= LONGEST_MESSAGE:
+        return _exact(text)
+    return f"{_exact(str.__getitem__(text, slice(0, LONGEST_MESSAGE)))}… [cut: {length} characters in all]"
+
+
+def _exact(text: str) -> str:
+    return text if type(text) is str else "".join((text,))  # a subclass may lie about its length or its parts
+
+
+def _bounded(text: str, room: int) -> str:
+    """The end tells most, and the beginning what it is the end of."""
+    if len(text) <= room:
+        return text
+    kept = room - len(_CUT)
+    return f"{text[: kept // 4]}{_CUT}{text[len(text) - (kept - kept // 4) :]}"
+
+
+def _chained(error: BaseException) -> Iterator[str]:
+    """As Python prints it: what came first stands first."""
+    chain = [(error, "")]
+    seen = {id(error)}
+    while len(chain) < LONGEST_CHAIN:
+        latest = chain[-1][0]
+        before, link = latest.__cause__, "The above exception was the direct cause of the following exception:"
+        if before is None and not latest.__suppress_context__:
+            before, link = latest.__context__, "During handling of the above exception, another exception occurred:"
+        if before is None or id(before) in seen:
+            break
+        seen.add(id(before))
+        chain.append((before, f"\n{link}\n\n"))
+    for one, link in reversed(chain):
+        yield from _alone(one, set(), depth=0)
+        yield link
+
+
+def _alone(error: BaseException, told_of: set[int], depth: int) -> Iterator[str]:
+    told = _told_elsewhere(error)
+    if told is not None:
+        yield f"{told}\n"
+        return
+    if error.__traceback__ is not None:
+        yield "Traceback (most recent call last):\n"
+        yield from _frames(error.__traceback__)
+    yield f"{_headline(error)}\n"
+    notes = getattr(error, "__notes__", None)
+    for note in notes[:LONGEST_CHAIN] if isinstance(notes, list) else ():
+        yield f"{note[:LONGEST_MESSAGE]}\n" if type(note) is str else ""
+    if isinstance(error, BaseExceptionGroup):
+        yield from _members(error, told_of, depth)
+
+
+def _members(group: BaseExceptionGroup[BaseException], told_of: set[int], depth: int) -> Iterator[str]:
+    # one group may be a member many times over, on every level: told once, or there is no end to it
+    if depth >= LONGEST_CHAIN or id(group) in told_of:
+        yield "  … [its members are left out]\n"
+        return
+    told_of.add(id(group))
+    for number, member in enumerate(group.exceptions[:LONGEST_CHAIN], start=1):
+        yield f"  --- {number} of {len(group.exceptions)} ---\n"
+        inner = _bounded("".join(_alone(member, told_of, depth + 1)), LONGEST_TEXT)
+        yield "".join(f"  {line}\n" for line in inner.splitlines())
+    if len(group.exceptions) > LONGEST_CHAIN:
+        yield f"  … [{len(group.exceptions) - LONGEST_CHAIN} more]\n"
+
+
+def _frames(traceback: TracebackType) -> Iterator[str]:
+    frames = []
+    at: TracebackType | None = traceback
+    while at is not None:
+        frames.append(at)
+        at = at.tb_next
+    first = next((n for n, f in enumerate(frames) if not f.tb_frame.f_code.co_filename.startswith(_PLUMBING)), 0)
+    frames = frames[first:]
+    left_out = len(frames) - MOST_FRAMES
+    for number, frame in enumerate(frames):
+        # a recursion too deep tells its story at both ends
+        if left_out <= 0 or number < MOST_FRAMES // 4 or number >= MOST_FRAMES // 4 + left_out:
+            code = frame.tb_frame.f_code
+            yield f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}\n'
+            line = linecache.getline(code.co_filename, frame.tb_lineno, frame.tb_frame.f_globals).strip()
+            yield f"    {line[:_LONGEST_LINE]}\n" if line else ""
+        elif number == MOST_FRAMES // 4:
+            yield f"  … [{left_out} frames left out]\n"

@@ -1,0 +1,39 @@
+"""Runs `async def` functions as tasks of the worker's event loop."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from longshore.backends.base import Backend
+from longshore.core.job import Job
+from longshore.runtime.executors.base import Executor
+from longshore.runtime.running_job import AwaitedDesk, RunningJob, become_current
+
+
+class LoopExecutor(Executor):
+    """Awaits the processor; a cancellation reaches it as CancelledError at its next `await`."""
+
+    def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
+        self._process = process
+        self._desk: AwaitedDesk | None = None
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """A job whose notes are awaited."""
+        if self._desk is None or self._desk.backend is not backend:
+            self._desk = AwaitedDesk(backend)
+        return RunningJob(record, self._desk)
+
+    async def run(self, job: RunningJob) -> Any:
+        """In the calling task, whose context is its own."""
+        become_current(job)
+        try:
+            value = await self._process(job)
+        except CancelledError:
+            if not job.said_complete:
+                raise
+            value = None
+        if value is None:
+            job.heed()  # it could not miss the CancelledError that was raised in it
+        return job.returned(value)

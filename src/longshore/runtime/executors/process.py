@@ -1,0 +1,418 @@
+"""Runs jobs in child processes, for work that keeps a CPU busy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from longshore.backends.base import Backend
+from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.job import Job
+from longshore.core.times import Duration, check_duration
+from longshore.core.validation import check_number
+from longshore.runtime.error_text import LONGEST_STDERR, ProcessDied, how_it_ended, is_a
+from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
+from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, read_frame, told_job
+from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.runtime.signals import command_to_run, surroundings
+
+_SOON = 2.0
+"""Seconds for what the system does by itself: a dead process is reaped, its last words arrive."""
+_SHOWN_STDERR = 64 * 1024
+"""Of each job, passed on to the worker's own: enough for its log lines, and no job can fill a disk by it."""
+_LONGEST_IMPORT = 300.0
+"""Seconds after which a child that is still importing is taken for one that hangs."""
+
+
+class NeverReady(Exception):
+    """The child cannot run jobs, whichever they are."""
+
+
+class ChildProcess:
+    """Belongs to the event loop that started it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, their_end: int) -> None:
+        self.usable = True
+        self.jobs = 0
+        self.loop = asyncio.get_running_loop()
+        self._reader, self._writer = reader, writer
+        self._exited: asyncio.Future[int] = self.loop.create_future()
+        self._imported: asyncio.Future[None] = self.loop.create_future()
+        self._lock = threading.Lock()
+        self._reaped = False
+        self._process = subprocess.Popen(
+            command_to_run("longshore.runtime.executors.child", their_end),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[their_end],
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        assert self._process.stderr is not None
+        self._stderr = LastWords(self._process.stderr.fileno(), self.loop)
+        try:
+            threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
+        except RuntimeError:  # there are no more threads to be had, and nobody would notice its end
+            _kill_group(self.pid)
+            self._process.wait()
+            self._stderr.close()
+            self._process.stderr.close()
+            raise
+
+    @classmethod
+    async def start(cls, target: Target, memory_limit: int | None) -> Self:
+        """A child that imports its target; `ready` waits for it."""
+        refuse_while_importing()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                child = cls(reader, writer, theirs.fileno())
+            except BaseException:
+                writer.close()
+                raise
+        order = {"target": target.told(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
+        writer.write(frame(order))
+        child._imported = asyncio.create_task(child._import())
+        child._imported.add_done_callback(_looked_at)
+        return child
+
+    async def ready(self) -> None:
+        """Waits until it has imported its target, or raises NeverReady; whoever stops waiting stops nothing else."""
+        await asyncio.wait({self._imported})
+        self._imported.result()
+
+    async def _import(self) -> None:
+        try:
+            async with asyncio.timeout(_LONGEST_IMPORT):
+                message, _ = await read_frame(self._reader)
+        except TimeoutError:
+            reason = f"its process was still importing after {_LONGEST_IMPORT:g} seconds"
+        except (EOFError, ConnectionError):
+            await asyncio.wait({self._exited}, timeout=_SOON)
+            code = self._exited.result() if self._exited.done() else None
+            reason = "its process closed its line" if code is None else how_it_ended(code, "while it was importing")
+        except Unreadable as problem:
+            reason = f"its process sent something unreadable to the worker: {problem}"
+        else:
+            if "ready" in message:
+                return
+            self.usable = False
+            raise NeverReady(str(message.get("failed", message)))
+        raise NeverReady(str(await self._death(reason)))
+
+    # -- one job
+
+    async def perform(self, job: RunningJob) -> Any:
+        """The job's value, or what it raised, or ProcessDied."""
+        self.jobs += 1
+        self.usable = False
+        self._stderr.forget()
+        talk = asyncio.create_task(self._talk(job))
+        try:
+            await asyncio.wait({talk, self._exited}, return_when=asyncio.FIRST_COMPLETED)
+            # what it said before it died is still in the line
+            await asyncio.wait({talk}, timeout=_SOON)
+            if talk.done():
+                return talk.result()
+        except (EOFError, ConnectionError):
+            await asyncio.wait({self._exited}, timeout=_SOON)
+        except Unreadable as problem:
+            raise await self._death(f"its process sent something unreadable to the worker: {problem}") from None
+        finally:
+            talk.cancel()
+        if self._exited.done():
+            raise await self._death(how_it_ended(self._exited.result()))
+        raise await self._death("its process closed its line to the worker before the job ended")
+
+    async def _talk(self, job: RunningJob) -> Any:
+        self._writer.write(frame({"job": told_job(job.record), "run": self.jobs}, job.payload))
+        await self._writer.drain()
+        try:
+            while True:
+                message, body = await read_frame(self._reader)
+                if "begun" in message:
+                    if message["begun"] == self.jobs:
+                        job.begin()
+                elif "note" in message:
+                    await self._write_note(job, message, body)
+                elif message["run"] == self.jobs:
+                    break
+            if "failed" not in message:
+                value = json.loads(body) if body else None
+                self.usable = True
+                job.take_report(message)
+                return value
+            failure = failure_from(message)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise Unreadable(repr(problem)) from None
+        # what a job without memory left behind, nobody knows
+        self.usable = not is_a(failure.__cause__ or failure, MemoryError)
+        raise failure
+
+    async def _write_note(self, job: RunningJob, message: dict[str, Any], body: bytes) -> None:
+        self._writer.write(frame(await answer_to_note(job, message, body)))
+        await self._writer.drain()
+
+    def call_off(self) -> None:
+        """Tells the job that it should end."""
+        if not self._writer.is_closing():
+            self._writer.write(frame({"cancel": True}))
+
+    def interrupt(self) -> None:
+        """Raises KeyboardInterrupt in the job, if Python gets to run there."""
+        with self._lock:
+            if not self._reaped:
+                os.kill(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends it and all that it started."""
+        self.usable = False
+        with self._lock:
+            if not self._reaped:
+                _kill_group(self.pid)
+
+    # -- its end
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be given another job."""
+        return self.usable and not self._exited.done()
+
+    async def end(self) -> None:
+        """Lets it go, without a job: it has a moment to leave in order."""
+        self.usable = False
+        self._imported.cancel()
+        self._writer.close()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+        self.kill()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+
+    async def _death(self, reason: str) -> ProcessDied:
+        self.kill()
+        await asyncio.wait({self._exited}, timeout=_SOON)
+        return ProcessDied(reason, self._stderr.text())
+
+    def _attend(self) -> None:
+        """In a thread of its own: only so is a dead process noticed whose line somebody else keeps open."""
+        if hasattr(os, "waitid"):
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            self._process.wait()
+        with self._lock:
+            # before it is reaped: until then its number is nobody else's
+            _kill_group(self.pid)
+            code = self._process.wait()
+            self._reaped = True
+        with suppress(RuntimeError):  # the loop may be gone
+            self.loop.call_soon_threadsafe(self._let_go, code)
+
+    def _let_go(self, code: int) -> None:
+        self._exited.set_result(code)
+        self._stderr.close()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+class LastWords:
+    """Reads what a child writes to stderr as it comes, and keeps the end of it."""
+
+    def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._kept = b""
+        self._shown = 0
+        os.set_blocking(descriptor, False)
+        loop.add_reader(descriptor, self._read)
+
+    def forget(self) -> None:
+        """A new job begins."""
+        self._kept, self._shown = b"", 0
+
+    def text(self) -> str:
+        """The end of what was written since."""
+        return self._kept.decode(errors="replace")
+
+    def close(self) -> None:
+        """Takes what is left, and no more: a process that got away may still be writing."""
+        for _ in range(100):
+            if not self._read():
+                break
+        self._loop.remove_reader(self._descriptor)
+
+    def _read(self) -> bool:
+        try:
+            written = os.read(self._descriptor, 64 * 1024)
+        except BlockingIOError:
+            return False
+        if not written:
+            self._loop.remove_reader(self._descriptor)
+            return False
+        self._kept = (self._kept + written)[-LONGEST_STDERR:]
+        if self._shown < _SHOWN_STDERR:
+            self._shown += len(written)
+            _show(written if self._shown < _SHOWN_STDERR else written + b"\n[longshore: the rest is not shown]\n")
+        return True
+
+
+def _looked_at(imported: asyncio.Future[None]) -> None:
+    """A child that nobody waited for may fail without a word: the next job will have another one."""
+    if not imported.cancelled():
+        imported.exception()
+
+
+def _show(written: bytes) -> None:
+    with suppress(Exception):  # a worker without a stderr, or one that was replaced, works on
+        sys.stderr.write(written.decode(errors="replace"))
+        sys.stderr.flush()
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses for a group of zombies
+        os.killpg(leader, signal.SIGKILL)
+
+
+_UNTIL_INTERRUPTED = 0.75
+"""Of the grace: until then the job may notice by itself that it was called off; in the rest it is shaken awake."""
+_SURELY_DEAD = 10.0
+_CLOSED_PAUSE = 5.0
+"""Seconds for which jobs stay away from a worker that can run nothing any more."""
+
+
+class ProcessExecutor(Executor):
+    """Runs `function(job)`, a `def` or an `async def` at the top of a module, in up to `processes` child processes.
+
+    `memory_limit` is how many bytes of address space a job may take beyond what its process has once the function is
+    imported; a job that wants more gets a MemoryError. A child makes room for a new one after `jobs_per_process` jobs.
+    A child that dies with its job raises ProcessDied, which counts as a crash of that job alone.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[RunningJob], Any] | Target,
+        *,
+        processes: int = 1,
+        memory_limit: int | None = None,
+        cancel_grace: Duration = CANCEL_GRACE,
+        jobs_per_process: int = 1000,
+    ) -> None:
+        if os.name != "posix":
+            raise LongshoreError("jobs run in processes of their own on Linux and macOS only; use threads here")
+        self.target = function if isinstance(function, Target) else Target.of(function)
+        self.processes = check_number("processes", processes, least=1)
+        if memory_limit is not None and (type(memory_limit) is not int or memory_limit < 1):
+            raise InvalidArgument("memory_limit", f"must be a number of bytes, at least 1, not {memory_limit!r}")
+        self._memory_limit = memory_limit
+        self._cancel_grace = check_duration("cancel_grace", cancel_grace, positive=False) / 1_000_000
+        self._jobs_per_process = check_number("jobs_per_process", jobs_per_process, least=1)
+        self._room = asyncio.Semaphore(processes)
+        self._idle: list[ChildProcess] = []
+        self._pauses = Pauses()
+        self._busy: set[ChildProcess] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """The worker's side of the job: what the child notes is written through it."""
+        return RunningJob(record, AwaitedDesk(backend))
+
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
+        """It waits for a child that is free, and has imported what it needs."""
+        return True
+
+    async def run(self, job: RunningJob) -> Any:
+        """In a child that has nothing else to do; waits for one if all are busy."""
+        async with self._room:
+            child = await self._free_child()
+            self._busy.add(child)
+            try:
+                await self._ready(child)  # called off meanwhile, the job never begins, and the child is the next one's
+                return await self._guided(child, job)
+            finally:
+                self._busy.discard(child)
+                if child.alive and child.jobs < self._jobs_per_process and not self._closed:
+                    self._idle.append(child)
+                else:
+                    self._dismiss(child)
+
+    async def close(self) -> None:
+        """Ends all children, busy ones by force."""
+        self._closed = True
+        for child in self._busy:
+            child.kill()
+        while self._idle:
+            self._dismiss(self._idle.pop())
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    async def _free_child(self) -> ChildProcess:
+        if self._closed:
+            raise CannotStart(_CLOSED_PAUSE, "the executor of this worker was closed with another worker")
+        while self._idle:
+            child = self._idle.pop()
+            if child.loop is not asyncio.get_running_loop():
+                child.kill()
+            elif child.alive:
+                return child
+            else:
+                self._dismiss(child)
+        try:
+            return await ChildProcess.start(self.target, self._memory_limit)
+        except (OSError, RuntimeError, MemoryError) as error:  # no more processes, files, threads or memory
+            raise self._pauses.after(f"{type(error).__name__}: {error}") from error
+
+    async def _ready(self, child: ChildProcess) -> None:
+        try:
+            await child.ready()
+        except NeverReady as error:
+            raise self._pauses.after(str(error)) from error
+        self._pauses.end()
+
+    async def _guided(self, child: ChildProcess, job: RunningJob) -> Any:
+        work = asyncio.create_task(child.perform(job))
+        work.add_done_callback(_noticed)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            job.request_cancel()
+            return await self._called_off(child, work)
+        finally:
+            if not work.done():  # called off twice: there is no patience left
+                child.kill()
+
+    async def _called_off(self, child: ChildProcess, work: asyncio.Task[Any]) -> Any:
+        """The job's value, if it comes within the grace."""
+        child.call_off()
+        patience = self._cancel_grace * _UNTIL_INTERRUPTED
+        harsher = ((patience, child.interrupt), (self._cancel_grace - patience, child.kill))
+        for seconds, step in harsher:
+            if (await asyncio.wait({work}, timeout=seconds))[0]:
+                break
+            step()
+        else:
+            await asyncio.wait({work}, timeout=_SURELY_DEAD)
+        if work.done() and not work.cancelled() and work.exception() is None:
+            return work.result()
+        child.usable = False  # it was torn out of its work: what that left behind goes with the process
+        raise asyncio.CancelledError
+
+    def _dismiss(self, child: ChildProcess) -> None:
+        leaving = asyncio.create_task(child.end())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+
+def _noticed(work: asyncio.Task[Any]) -> None:
+    """What became of a run that nobody waits for any more is no warning's business."""
+    if not work.cancelled():
+        work.exception()

@@ -1,0 +1,163 @@
+"""Runs `def` functions, each in a thread, and replaces a thread that does not stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from longshore.backends.base import Backend
+from longshore.core.job import Job
+from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Pauses
+from longshore.runtime.running_job import BlockingDesk, RunningJob, running
+from longshore.safe_logging import logger
+
+Answer = tuple[Any, BaseException | None]
+"""What was returned, or what was raised: as it is, for a future would change some exceptions on their way."""
+
+
+class Hand:
+    """One thread, for one call after another."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        """Whether an exception is under way to its thread, and may reach it in a later call: it gets none."""
+        self._dismissed = False
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
+        self._thread.start()
+
+    def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> asyncio.Future[Answer]:
+        """Calls it in the thread, within the context; what it returned or raised arrives in the running loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def work() -> None:
+            try:
+                told: Answer = context.run(call, *args), None
+            except BaseException as error:  # SystemExit, too, is an answer, and the thread goes on
+                told = None, error
+            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
+                loop.call_soon_threadsafe(answer.set_result, told)
+
+        self._calls.put(work)
+        return answer
+
+    def interrupt(self) -> None:
+        """Raises CancelledError in the thread, at its next step in Python code."""
+        self.interrupted = True
+        ident = ctypes.c_ulong(self._thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
+
+    def dismiss(self) -> None:
+        """The thread ends after its present call."""
+        self._dismissed = True
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while not self._dismissed:
+            with suppress(asyncio.CancelledError):  # an interruption that came too late: its call had ended already
+                work = self._calls.get()
+                if work is not None:
+                    work()
+
+
+_INTERRUPT_GRACE = 1.0
+"""Seconds for an exception raised from outside to reach Python code; inside C code it never does."""
+
+_log = logger("longshore.worker")
+
+
+class ThreadExecutor(Executor):
+    """Calls the processor in a thread.
+
+    A cancelled one sees `job.cancelled` and has `cancel_grace` seconds; then CancelledError is raised in its thread;
+    and if that does not reach it, the thread is left to itself, as nothing in Python can end it.
+    """
+
+    def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
+        self._process = process
+        self._grace = cancel_grace
+        self._desk: BlockingDesk | None = None
+        self._idle: list[Hand] = []
+        self._left: set[asyncio.Future[Answer]] = set()
+        self._pauses = Pauses()
+        self._closed = False
+
+    def take(self, record: Job, backend: Backend) -> RunningJob:
+        """A job whose notes are plain calls."""
+        if self._desk is None or self._desk.backend is not backend:
+            self._desk = BlockingDesk(backend)
+        return RunningJob(record, self._desk)
+
+    @property
+    def left_behind(self) -> int:
+        """Threads that do not end."""
+        return len(self._left)
+
+    async def run(self, job: RunningJob) -> Any:
+        """In a thread that has nothing else to do."""
+        hand = self._free_hand()
+        work = hand.begin(contextvars.copy_context(), self._call, job)
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not work.done():
+                job.request_cancel()
+                await self._stop(hand, work, job)
+        finally:
+            if work.done() and not (hand.interrupted or self._closed):
+                self._idle.append(hand)
+            else:
+                hand.dismiss()
+            if not work.done():
+                self._left.add(work)
+                work.add_done_callback(self._left.discard)
+        value, error = work.result()
+        if error is not None:
+            raise error
+        return value
+
+    def _free_hand(self) -> Hand:
+        try:
+            hand = self._idle.pop() if self._idle else Hand()
+        except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
+            raise self._pauses.after(f"{type(error).__name__}: {error}") from error
+        self._pauses.end()
+        return hand
+
+    def _call(self, job: RunningJob) -> Any:
+        with running(job):
+            try:
+                value = self._process(job)
+            except asyncio.CancelledError:
+                if not job.said_complete:
+                    raise
+                value = None
+            return job.returned(value)
+
+    async def _stop(self, hand: Hand, work: asyncio.Future[Answer], job: RunningJob) -> None:
+        """Returns when the work has ended."""
+        await asyncio.wait([work], timeout=self._grace)
+        if not work.done():
+            hand.interrupt()
+            await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
+            job.heed()
+        if not work.done():
+            _log.warning(
+                "job %s does not end although it was called off, and its thread cannot be ended; call "
+                'job.raise_if_cancelled() in long loops, or run it with executor="process"',
+                job.id,
+            )
+            raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        """Ends the idle threads, and each of the others after its present call."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().dismiss()

@@ -1,0 +1,89 @@
+"""What follows a failed attempt: the job's retry strategy or its backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Literal
+
+from longshore.core.job import Job
+from longshore.core.retry import Backoff, Decision, Ending, StrategyAnswer, backoff_of, decide
+from longshore.runtime.error_text import is_a
+from longshore.safe_logging import logger
+
+Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
+"""Told how often the job failed and why the last time: seconds to wait, or False for no further try."""
+
+_LONGEST_THOUGHT = 30.0
+"""Seconds for an async strategy to answer: the job holds its slot meanwhile."""
+
+_log = logger("longshore.worker")
+
+
+def by_error(
+    rules: Mapping[type[BaseException], Backoff | float | bool], *, otherwise: Backoff | float | bool = 0.0
+) -> Strategy:
+    """A strategy from rules per error type; the first whose type fits is taken. False is no further try.
+
+    `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`
+    """
+
+    def strategy(failures: int, error: BaseException) -> StrategyAnswer:
+        rule = next((rule for kind, rule in rules.items() if is_a(error, kind)), otherwise)
+        if isinstance(rule, Backoff):
+            return rule.seconds(failures, random.random())
+        return 0.0 if rule is True else rule
+
+    return strategy
+
+
+async def what_follows(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
+    """The decision on a job whose execution has just failed."""
+    answer: StrategyAnswer | Literal["unset"] = "unset"
+    name = job.options.get("retry_strategy") if job.options else None
+    if name is not None and not ending.fatal:
+        answer = await _asked(job, strategies.get(name), name, error)
+    return decide(
+        ending,
+        failures=job.retry_count + 1,
+        max_attempts=job.max_attempts,
+        backoff=backoff_of(job.options) if job.options else None,
+        strategy=answer,
+        roll=random.random(),
+    )
+
+
+async def _asked(
+    job: Job, strategy: Strategy | None, name: str, error: BaseException
+) -> StrategyAnswer | Literal["unset"]:
+    if strategy is None:
+        _log.error(
+            "job %s asks for the retry strategy %r, which this worker does not have; its backoff decides. "
+            "Give it to the worker: strategies={%r: ...}",
+            job.id,
+            name,
+            name,
+        )
+        return "unset"
+    try:
+        answer = strategy(job.retry_count + 1, error)
+        if inspect.isawaitable(answer):
+            async with asyncio.timeout(_LONGEST_THOUGHT):
+                answer = await answer
+        return _understood(answer)
+    except BaseException:  # whatever it raises, the job must have an end
+        _log.exception("the retry strategy %r failed on job %s; its backoff decides", name, job.id)
+        return "unset"
+
+
+def _understood(answer: object) -> StrategyAnswer:
+    if isinstance(answer, timedelta):
+        return answer.total_seconds()
+    if answer is None or answer is False:
+        return answer
+    if isinstance(answer, int | float) and answer is not True:
+        return float(answer)
+    raise TypeError(f"it answered {answer!r}, which is neither a number of seconds nor False")
