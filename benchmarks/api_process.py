@@ -10,9 +10,9 @@ from starlette.responses import Response
 from longshore.backends.connect import connect
 from longshore.core.tokens import Scope
 from longshore.runtime.signals import serve, settle_in
-from longshore.server.access import GuardedRoute, needs
 from longshore.server.app import create_app
-from longshore.server.serving import OBJECTS_A_ROUND, ApiServer
+from longshore.server.auth import GuardedRoute, needs
+from longshore.server.uvicorn_server import OBJECTS_A_ROUND, ApiServer
 
 router = APIRouter(route_class=GuardedRoute)
 

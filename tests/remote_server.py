@@ -13,11 +13,11 @@ from fastapi import Request
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.core.tokens import EVERYTHING
-from longshore.server.access import Caller, Gate
 from longshore.server.app import create_app
+from longshore.server.auth import Caller, Gate
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
-from longshore.server.serving import ApiServer
+from longshore.server.uvicorn_server import ApiServer
 
 R = TypeVar("R")
 

@@ -9,7 +9,7 @@ import httpx
 
 from longshore import Harbor
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
+from longshore.server.uvicorn_server import ApiServer
 
 harbor = Harbor("sqlite:///http_jobs.db")
 

@@ -35,12 +35,11 @@ from longshore.core.errors import (
 from longshore.core.schedule import Schedule
 from longshore.core.tokens import Scope
 from longshore.runtime.running_job import RunningJob
-from longshore.server.access import Caller
 from longshore.server.app import create_app
+from longshore.server.auth import Caller, TokenGate
 from longshore.server.problems import TABLE, kind_of
 from longshore.server.replays import Replays
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.uvicorn_server import ApiServer
 from longshore.testing.conformance.staging import audit, claim, history, lease_of, new_job
 from tests.cli.terminal import longshore
 from tests.remote_server import RemoteServer

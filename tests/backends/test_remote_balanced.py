@@ -15,7 +15,7 @@ from longshore.core.errors import BackendUnavailable
 from longshore.core.filters import JobFilter
 from longshore.core.schedule import Schedule
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
+from longshore.server.uvicorn_server import ApiServer
 from longshore.testing.conformance.staging import history, new_job
 
 

@@ -12,7 +12,7 @@ from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.runtime.signals import serve
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
+from longshore.server.uvicorn_server import ApiServer
 
 
 def dies_between_the_steps(backend: Backend, chance: Random) -> None:

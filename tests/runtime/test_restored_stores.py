@@ -15,7 +15,7 @@ from longshore import JobEvent, JobStatus, Queue
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob
-from longshore.server.tail import Tail
+from longshore.server.event_tail import Tail
 from tests.runtime.streaming import receive_ids
 from tests.runtime.working import comes_to, until, working
 

@@ -15,8 +15,8 @@ from longshore.core.job import Job
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.core.tokens import Scope
-from longshore.server.access import Caller, GuardedRoute, needs
 from longshore.server.app import create_app
+from longshore.server.auth import Caller, GuardedRoute, needs
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
 

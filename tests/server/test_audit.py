@@ -10,7 +10,7 @@ from longshore.backends.base import Backend
 from longshore.core.actor import acting, actor
 from longshore.core.job import Job
 from longshore.runtime.queue import Queue
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import TokenGate
 from tests.server.conftest import Serve
 from tests.server.test_tokens import bearer, keeper
 
@@ -143,8 +143,8 @@ async def test_the_audit_shows_a_caller_its_own_queues_only(memory: Backend, ser
 async def test_one_call_looks_through_so_much_of_the_log_and_the_cursor_leads_on(
     memory: Backend, serve: Serve, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    monkeypatch.setattr("longshore.server.log_pages._AT_ONCE", 10)
-    monkeypatch.setattr("longshore.server.log_pages._MOST_LOOKS", looks)
+    monkeypatch.setattr("longshore.server.event_tail._AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.event_tail._MOST_LOOKS", looks)
     await memory.enqueue_jobs([Job(type="t") for _ in range(35)])
     with acting("ada"):
         await memory.enqueue_job(Job(id="a", type="t"))

@@ -17,8 +17,8 @@ from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.server import bodies
-from longshore.server.metering import (
+from longshore.server import body_limits
+from longshore.server.body_limits import (
     MOST_LEVELS,
     PER_BYTE,
     PER_CONTAINER,
@@ -29,8 +29,8 @@ from longshore.server.metering import (
     ValueCounter,
     most_for_values,
 )
+from longshore.server.http_errors import Overloaded, TooLarge
 from longshore.server.options import MEGABYTE, ServerOptions
-from longshore.server.refusals import Overloaded, TooLarge
 from longshore.server.routes import store
 from tests.runtime.working import until
 from tests.server.conftest import Serve
@@ -68,7 +68,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         monkeypatch.setattr(place, name, watched)
 
-    spy(bodies, "read_json", 1)
+    spy(body_limits, "read_json", 1)
     spy(store, "read_body", 0)
     return found
 
@@ -186,7 +186,7 @@ async def test_a_second_content_type_does_not_hide_a_body_from_the_count(
 
 
 async def test_a_form_is_read_no_further_than_a_form_may_be_long(memory: Backend, serve: Serve) -> None:  # X3
-    from longshore.server.token_gate import TokenGate
+    from longshore.server.auth import TokenGate
 
     client = await serve(memory, gate=TokenGate(memory))
     body = Sent(b"token=", b"a", b"", 30 * MEGABYTE)

@@ -17,8 +17,8 @@ from longshore.backends.connect import connect
 from longshore.backends.token_store import KeepsTokens
 from longshore.core.job import Job
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import TokenGate
+from longshore.server.uvicorn_server import ApiServer
 from tests.chromium import Browser, browser
 
 

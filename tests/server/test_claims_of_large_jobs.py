@@ -11,7 +11,7 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
-from longshore.server import claiming, heaviest
+from longshore.server import long_poll, response_limits
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 from tests.server.test_store_routes import MAILER, asked
@@ -21,9 +21,9 @@ HEAVY = b"7" * 4_000
 
 @pytest.fixture(autouse=True)
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claiming, "MOST_BYTES", 20_000)
-    monkeypatch.setattr(heaviest, "WORTH_NOTING", 2_000)
-    monkeypatch.setattr(heaviest, "LARGEST_PAYLOAD", 5_000)
+    monkeypatch.setattr(long_poll, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(response_limits, "WORTH_NOTING", 2_000)
+    monkeypatch.setattr(response_limits, "LARGEST_PAYLOAD", 5_000)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_a_claim_of_large_jobs_ends_early_and_the_next_one_goes_on(
 async def test_a_job_beyond_all_bounds_is_claimed_alone(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heaviest, "LARGEST_PAYLOAD", 50_000)
+    monkeypatch.setattr(response_limits, "LARGEST_PAYLOAD", 50_000)
     await stored(memory, 2, b"7" * 50_000)
     assert ids(await asked(quick, "work/claim", assignee_id="w", limit=5)) == ["q0"]
     assert ids(await asked(quick, "work/settle-and-claim", outcomes=[], assignee_id="w", limit=5)) == ["q1"]
@@ -95,7 +95,7 @@ async def test_no_more_are_asked_for_than_would_fit_if_all_were_as_heavy_as_the_
 async def test_the_usual_claim_is_one_call_of_the_store(
     quick: httpx.AsyncClient, memory: Backend, calls: list[tuple[str, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claiming, "MOST_BYTES", 64 * 1024 * 1024)
+    monkeypatch.setattr(long_poll, "MOST_BYTES", 64 * 1024 * 1024)
     await stored(memory, 350)
     await asked(quick, "work/claim", assignee_id="w", queues=["q", "an empty one"])
     calls.clear()
@@ -165,8 +165,8 @@ async def test_queues_that_cannot_be_meant_are_refused_as_ever(
 
 
 async def test_of_very_many_queues_the_first_are_forgotten_and_met_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heaviest, "_MOST_QUEUES", 2)
-    known = heaviest.Heaviest()
+    monkeypatch.setattr(response_limits, "_MOST_QUEUES", 2)
+    known = response_limits.Heaviest()
     assert (known.of(None), known.of(["a"]), known.of([])) == (5_000, 5_000, 5_000)
     for queue in "abc":
         known.saw([], [queue])

@@ -27,9 +27,9 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.vocabulary import word_for
 from longshore.server.app import create_app
+from longshore.server.auth import TokenGate
 from longshore.server.options import ServerOptions
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.uvicorn_server import ApiServer
 from tests.conftest import PROVING
 from tests.server.conftest import Serve
 from tests.server.test_tokens import bearer

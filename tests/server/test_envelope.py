@@ -15,11 +15,11 @@ from longshore.core import errors
 from longshore.core.errors import LongshoreError
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
-from longshore.server import problems, refusals, replays
-from longshore.server.access import GuardedRoute, needs
-from longshore.server.envelope import Envelope
-from longshore.server.hosts import Hosts
+from longshore.server import http_errors, problems, replays
+from longshore.server.auth import GuardedRoute, needs
+from longshore.server.middleware import Envelope
 from longshore.server.options import ServerOptions
+from longshore.server.request_origin import Hosts
 from tests.server.conftest import Serve, platform_of
 
 JSON = {"content-type": "application/json"}
@@ -212,7 +212,7 @@ def test_every_error_there_is_has_its_row_in_the_table() -> None:
     never_raised_here = {errors.Fatal, errors.Snooze, errors.JobFailed, errors.JobCancelled, errors.MissingExtra}
     declared = {
         value
-        for module in (errors, refusals, replays)
+        for module in (errors, http_errors, replays)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, LongshoreError)
     }

@@ -11,8 +11,8 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
+from longshore.server.auth import TokenGate
 from longshore.server.options import ServerOptions
-from longshore.server.token_gate import TokenGate
 from tests.runtime.working import until
 from tests.server.test_serving import connections_of, head, said, served
 

@@ -6,11 +6,11 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.server.app import create_app
-from longshore.server.hosts import Hosts
+from longshore.server.auth import TokenGate
+from longshore.server.http_errors import WrongHost
 from longshore.server.options import ServerOptions
-from longshore.server.refusals import WrongHost
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.request_origin import Hosts
+from longshore.server.uvicorn_server import ApiServer
 from tests.server.conftest import Serve
 from tests.server.test_serving import head, said, served
 

@@ -15,7 +15,7 @@ from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
-from longshore.server.access import Caller
+from longshore.server.auth import Caller
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 

@@ -14,9 +14,9 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.server import beside, bodies, making
+from longshore.server import accept, body_limits, thread_offload
 from longshore.server.models import jobs as models
-from longshore.server.routes import store, submission
+from longshore.server.routes import enqueue, store
 
 MANY = [1.5, "é", {"a": [None, True, -(2**63)]}, []] * 12_000
 assert len(json.dumps(MANY)) > LARGE
@@ -36,10 +36,10 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
         monkeypatch.setattr(room, name, watched)
 
-    spy(bodies, "read_json")
+    spy(body_limits, "read_json")
     spy(store, "read_body")
-    spy(submission, "fingerprint")
-    spy(making, "written_json")
+    spy(enqueue, "fingerprint")
+    spy(accept, "written_json")
     spy(models, "read_json")
     return found
 
@@ -90,7 +90,7 @@ async def test_a_large_job_is_shown_as_a_small_one_is_and_read_beside_the_loop(
 
 async def test_what_is_large_waits_for_its_turn_and_what_is_small_does_not(quick: httpx.AsyncClient) -> None:
     free = threading.Event()
-    busy = [asyncio.ensure_future(beside.beside_the_loop(free.wait)) for _ in range(beside.AT_ONCE)]
+    busy = [asyncio.ensure_future(thread_offload.beside_the_loop(free.wait)) for _ in range(thread_offload.AT_ONCE)]
     try:
         large = asyncio.ensure_future(quick.post("/v1/jobs", json={"type": "t", "data": MANY}))
         small = await quick.post("/v1/jobs", json={"type": "t", "data": 1})

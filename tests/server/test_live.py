@@ -18,13 +18,11 @@ from longshore.backends.base import Backend
 from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
 from longshore.runtime.queue import Queue
-from longshore.server.access import Gate
 from longshore.server.app import create_app
-from longshore.server.connection import BoundedProtocol
+from longshore.server.auth import Gate, TokenGate
+from longshore.server.event_tail import Tail, Wanted, events_after
 from longshore.server.options import ServerOptions
-from longshore.server.serving import ApiServer
-from longshore.server.tail import Tail, Wanted, events_after
-from longshore.server.token_gate import TokenGate
+from longshore.server.uvicorn_server import ApiServer, BoundedProtocol
 from tests.runtime.working import until
 from tests.server.conftest import Serve
 from tests.server.test_tokens import bearer, keeper
@@ -266,7 +264,7 @@ async def collected(events: AsyncIterator[JobEvent | str], count: int) -> list[s
 async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.server.tail._KEPT", 5)
+    monkeypatch.setattr("longshore.server.event_tail._KEPT", 5)
     tail = Tail(memory, lambda _: None)
     await tail.open()
     await until(lambda: tail.cursor is not None)
@@ -284,7 +282,7 @@ async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
 async def test_whoever_resumes_while_the_tail_is_behind_is_told_nothing_twice(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
-    monkeypatch.setattr("longshore.server.tail._AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.event_tail._AT_ONCE", 10)
     tail = Tail(backend, lambda _: None)
     await tail.open()
     await until(lambda: tail.cursor is not None)
@@ -308,8 +306,8 @@ async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
     memory: Backend, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr("longshore.server.tail._AT_ONCE", 3)
-    monkeypatch.setattr("longshore.server.tail._KEPT", chance.choice([2, 5, 50]))
+    monkeypatch.setattr("longshore.server.event_tail._AT_ONCE", 3)
+    monkeypatch.setattr("longshore.server.event_tail._KEPT", chance.choice([2, 5, 50]))
     tail = Tail(memory, lambda _: None)
     await tail.catch_up()
     wanted = Wanted(*chance.choice([(None,), (frozenset({"a"}),), (frozenset({"a", "b"}),)]))
@@ -342,7 +340,7 @@ async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
 async def test_the_tail_keeps_few_large_events_and_whoever_needs_more_reads_the_store(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.server.tail._MOST_BYTES", 10_000)
+    monkeypatch.setattr("longshore.server.event_tail._MOST_BYTES", 10_000)
     tail = Tail(memory, lambda _: None)
     await tail.open()
     await until(lambda: tail.cursor is not None)

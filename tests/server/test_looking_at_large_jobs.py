@@ -11,7 +11,7 @@ from longshore.backends.base import Backend, Page
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.runtime import job_listing
-from longshore.server import heaviest
+from longshore.server import response_limits
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 from tests.server.test_store_routes import MAILER, asked
@@ -21,8 +21,8 @@ HEAVY = b"7" * 4_000
 
 @pytest.fixture(autouse=True)
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heaviest, "MOST_READ", 20_000)
-    monkeypatch.setattr(heaviest, "LARGEST_PAYLOAD", 5_000)
+    monkeypatch.setattr(response_limits, "MOST_READ", 20_000)
+    monkeypatch.setattr(response_limits, "LARGEST_PAYLOAD", 5_000)
     monkeypatch.setattr(job_listing, "_MOST_BYTES", 20_000)
     monkeypatch.setattr(job_listing, "_FIRST", 5)
 

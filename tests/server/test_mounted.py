@@ -24,7 +24,7 @@ from longshore.backends.connect import connect
 from longshore.backends.token_store import KeepsTokens
 from longshore.core.errors import QueueClosed
 from longshore.server.app import create_app
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import TokenGate
 from tests.server.conftest import Serve
 
 PLACE = "/admin/jobs"

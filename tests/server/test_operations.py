@@ -25,9 +25,9 @@ from longshore.core.status import JobStatus
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.runtime.queue import Queue
 from longshore.server.app import create_app
+from longshore.server.console.status_page import ago
 from longshore.server.metrics import MOST_QUEUES, OTHERS, Figures
 from longshore.server.options import ServerOptions
-from longshore.server.pages.status import ago
 from tests.runtime.working import until
 from tests.server.conftest import Serve
 

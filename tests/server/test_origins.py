@@ -8,8 +8,7 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
-from longshore.server.sessions import LASTS, Sessions
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import LASTS, Sessions, TokenGate
 from tests.server.conftest import Serve
 from tests.server.test_tokens import Dial, bearer, keeper
 

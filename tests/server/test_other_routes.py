@@ -10,8 +10,8 @@ from longshore.backends.base import Backend, WorkerInfo
 from longshore.cli.rows import worker_row
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.server.models.figures import worker_view
-from longshore.server.pages.status import status_of
+from longshore.server.console.status_page import status_of
+from longshore.server.models.queues import worker_view
 
 
 async def test_a_queue_is_paused_limited_and_resumed(client: httpx.AsyncClient, backend: Backend) -> None:

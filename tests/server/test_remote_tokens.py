@@ -14,8 +14,8 @@ from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import TokenGate
+from longshore.server.uvicorn_server import ApiServer
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
 from tests.server.test_tokens import Dial, bearer, keeper

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from longshore.server.repeated_lines import INTERVAL, RepeatedLines
+from longshore.server.rate_limit import INTERVAL, RepeatedLines
 
 
 class Log:

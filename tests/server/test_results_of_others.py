@@ -13,7 +13,7 @@ from longshore.backends.base import Backend
 from longshore.backends.remote.backend import are_those_sent
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.tokens import Scope
-from longshore.server.access import Caller
+from longshore.server.auth import Caller
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 

@@ -17,8 +17,8 @@ from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.tokens import EVERYTHING, Scope
 from longshore.server.app import create_app
-from longshore.server.serving import ApiServer
-from longshore.server.token_gate import TokenGate
+from longshore.server.auth import TokenGate
+from longshore.server.uvicorn_server import ApiServer
 from tests.server.test_access import PUBLIC, routes_of
 from tests.server.test_tokens import bearer, keeper
 

@@ -20,11 +20,10 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
-from longshore.server.access import Gate, GuardedRoute, OpenGate, needs
 from longshore.server.app import create_app
+from longshore.server.auth import Gate, GuardedRoute, OpenGate, TokenGate, needs
 from longshore.server.options import ServerOptions
-from longshore.server.serving import ApiServer, check_exposure, is_loopback
-from longshore.server.token_gate import TokenGate
+from longshore.server.uvicorn_server import ApiServer, check_exposure, is_loopback
 from tests.runtime.working import until
 from tests.server.test_access import ROLES, NameGate
 
@@ -161,7 +160,7 @@ async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F52
-    monkeypatch.setattr("longshore.server.connection._HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr("longshore.server.uvicorn_server._HEAD_PATIENCE", 0.3)
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
         slow = [asyncio.create_task(said_byte_by_byte(server, b"GET /healthz?" + b"x" * 500)) for _ in range(50)]
         silent = asyncio.create_task(said(server, b"", then=50))
@@ -206,7 +205,7 @@ async def test_whoever_is_answered_before_their_request_is_complete_keeps_no_con
 
 
 async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longshore.server.connection._HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr("longshore.server.uvicorn_server._HEAD_PATIENCE", 0.3)
     async with served(memory) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
         writer.write(head("GET", "/healthz", close=False))
@@ -222,7 +221,7 @@ async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, m
 async def test_whoever_does_not_read_their_answers_keeps_no_connection(
     memory: Backend, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("longshore.server.connection._WRITE_PATIENCE", 0.1)
+    monkeypatch.setattr("longshore.server.uvicorn_server._WRITE_PATIENCE", 0.1)
     await memory.enqueue_job(Job(id="large", type="t", payload=b'"' + b"x" * 10_000_000 + b'"'))
     async with served(memory) as server:
         with socket.socket() as deaf:

@@ -21,13 +21,13 @@ from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
 from longshore.runtime.queue import Queue
-from longshore.server import floods
-from longshore.server.access import Caller
+from longshore.server import rate_limit
 from longshore.server.app import create_app
+from longshore.server.auth import Caller
 from longshore.server.options import ServerOptions
+from longshore.server.queue_scoping.guards import GUARDS
 from longshore.server.routes import store
-from longshore.server.serving import ApiServer
-from longshore.server.within_queues.guards import GUARDS
+from longshore.server.uvicorn_server import ApiServer
 from tests.runtime.working import until
 from tests.server.conftest import Serve, platform_of
 from tests.server.test_access import NameGate, as_caller
@@ -288,8 +288,8 @@ async def test_a_flood_of_notes_is_held_up_and_others_go_on(
 ) -> None:
     # F60
     now = 1_000.0
-    monkeypatch.setattr(floods, "monotonic", lambda: now)
-    monkeypatch.setattr(floods, "_AT_ONCE", 20.0)
+    monkeypatch.setattr(rate_limit, "monotonic", lambda: now)
+    monkeypatch.setattr(rate_limit, "_AT_ONCE", 20.0)
     [job] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["mail"])).json()["jobs"]
     [other] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["bills"])).json()["jobs"]
 
@@ -309,8 +309,8 @@ async def test_a_worker_that_floods_the_log_with_its_troubles_is_held_up_and_ano
     guarded: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
-    monkeypatch.setattr(floods, "_AT_ONCE", 3.0)
-    monkeypatch.setattr(floods, "_PER_SECOND", 0.0)
+    monkeypatch.setattr(rate_limit, "_AT_ONCE", 3.0)
+    monkeypatch.setattr(rate_limit, "_PER_SECOND", 0.0)
 
     async def troubles(worker: str, count: int) -> list[int]:
         body = {"event": "worker.error", "worker_id": worker}
@@ -411,8 +411,8 @@ async def test_whoever_floods_a_job_of_others_does_not_slow_down_its_worker(
     guarded: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
-    monkeypatch.setattr(floods, "_AT_ONCE", 3.0)
-    monkeypatch.setattr(floods, "_PER_SECOND", 0.0)
+    monkeypatch.setattr(rate_limit, "_AT_ONCE", 3.0)
+    monkeypatch.setattr(rate_limit, "_PER_SECOND", 0.0)
     [job] = (await asked(guarded, "work/claim", WORKER, assignee_id="w", queues=["bills"])).json()["jobs"]
     note = {"job_id": "b", "value": 1, "lease": job["lease"]}
     assert [(await asked(guarded, "work/progress", MAILER, **note)).status_code for _ in range(5)] == [404] * 3 + [
@@ -442,7 +442,7 @@ async def test_of_a_job_that_was_removed_the_document_promises_no_more_than_is_r
 async def test_a_page_of_large_jobs_ends_early_and_its_cursor_leads_on(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.server.portions.MOST_BYTES", 10_000)
+    monkeypatch.setattr("longshore.server.response_limits.MOST_BYTES", 10_000)
     for number in range(20):
         payload = f'"{"x" * 4_000}"'.encode() if 5 <= number < 15 else b""
         await memory.enqueue_job(Job(id=f"j{number}", type="x", payload=payload))
@@ -463,7 +463,7 @@ async def test_a_page_of_large_jobs_ends_early_and_its_cursor_leads_on(
 async def test_of_many_large_jobs_no_more_are_read_than_a_page_holds(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.server.portions.MOST_BYTES", 10_000)
+    monkeypatch.setattr("longshore.server.response_limits.MOST_BYTES", 10_000)
     await memory.enqueue_jobs([Job(id=f"j{number}", type="x", payload=b"7" * 4_000) for number in range(500)])
     real, read = memory.list_jobs, 0
 
@@ -523,8 +523,8 @@ async def test_one_request_looks_through_so_much_of_a_log_of_others_and_the_remo
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
-    monkeypatch.setattr("longshore.server.within_queues.looking.AT_ONCE", 10)
-    monkeypatch.setattr("longshore.server.within_queues.looking.MOST_LOOKS", 3)
+    monkeypatch.setattr("longshore.server.queue_scoping.reads.AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.queue_scoping.reads.MOST_LOOKS", 3)
     for number in range(4):
         await memory.enqueue_job(Job(id=f"m{number}", type="x", queue="mail" if number % 2 else "letters"))
         await memory.enqueue_jobs([Job(type="x", queue="bills") for _ in range(100)])

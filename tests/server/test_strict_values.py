@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.backends.base import Backend
 from longshore.core.tokens import Scope
-from longshore.server.access import GuardedRoute, needs
+from longshore.server.auth import GuardedRoute, needs
 from tests.server.conftest import Serve
 
 PAST = "2026-05-01T12:00:00"

@@ -11,7 +11,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.server.accepting import SubmissionDesk, fingerprint
+from longshore.server.accept import SubmissionDesk, fingerprint
 from longshore.server.app import create_app
 from tests.server.conftest import Serve
 

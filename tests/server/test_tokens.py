@@ -20,10 +20,9 @@ from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.runtime.queue import Queue
-from longshore.server import failures, token_gate
-from longshore.server.failures import Failures, neighbourhood
-from longshore.server.refusals import TooMany
-from longshore.server.token_gate import TokenGate
+from longshore.server import auth
+from longshore.server.auth import Failures, TokenGate, neighbourhood
+from longshore.server.http_errors import TooMany
 from tests.backends.test_migrated_jobs import before
 from tests.runtime.working import until
 from tests.server.conftest import Serve
@@ -238,8 +237,8 @@ async def test_a_token_revoked_in_another_process_is_refused_within_a_second(bac
     client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend, clock=dial))
     assert (await client.get("/v1/jobs", headers=bearer(secret))).status_code == 200
     await keeper(backend).revoke_token(made.id)
-    dial.seconds += token_gate.FRESH
-    assert token_gate.FRESH < 1
+    dial.seconds += auth.FRESH
+    assert auth.FRESH < 1
     assert (await client.get("/v1/jobs", headers=bearer(secret))).status_code == 401
 
 
@@ -278,16 +277,16 @@ async def test_whoever_guesses_is_told_to_wait_and_nobody_else_is(memory: Backen
     for number in range(1_000):
         wrong = await client.get("/v1/queues", headers=bearer(f"lsk_{made.id}_{number:064x}"))
         answers.append(wrong.status_code)
-    assert answers == [401] * failures.ALLOWED + [429] * (1_000 - failures.ALLOWED)
-    assert int(wrong.headers["retry-after"]) <= failures.WINDOW
+    assert answers == [401] * auth.ALLOWED + [429] * (1_000 - auth.ALLOWED)
+    assert int(wrong.headers["retry-after"]) <= auth.WINDOW
     assert (await client.get("/v1/queues", headers=bearer(secret))).status_code == 200, "a good one is let in"
     assert (await client.get("/v1/queues")).status_code == 401, "none at all is no guess"
-    dial.seconds += failures.WINDOW
+    dial.seconds += auth.WINDOW
     assert (await client.get("/v1/queues", headers=bearer("wrong"))).status_code == 401
 
 
 def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(auth, "_MOST_REMEMBERED", 3)
     kept = Failures(Dial())
     for number in range(10):
         kept.note(f"10.0.0.{number}")
@@ -295,7 +294,7 @@ def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(mon
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1") != neighbourhood("2001:db8:0:1::1")
     assert neighbourhood("10.0.0.1") != neighbourhood("10.0.0.2")
     assert neighbourhood("a" * 60_000) == neighbourhood("junk")  # X5: a trusted proxy may forward anything
-    for number in range(failures.ALLOWED):
+    for number in range(auth.ALLOWED):
         kept.note(f"2001:db8::{number:x}")
     with pytest.raises(TooMany):
         kept.note("2001:db8::ffff")

@@ -14,7 +14,7 @@ from longshore.cli.tables import Column
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
-    from longshore.server.models.figures import StatsView
+    from longshore.server.models.queues import StatsView
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Only jobs with all of these tags.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Go on showing them until Ctrl-C.")]
@@ -55,7 +55,7 @@ def stats(
 
 
 async def _counted(found: Queue, queue: str | None, tags: list[str]) -> StatsView:
-    from longshore.server.models.figures import stats_view
+    from longshore.server.models.queues import stats_view
 
     figures = await found.get_job_stats(tags, queue=queue)
     if tags:
@@ -101,7 +101,7 @@ def workers(*, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> N
         known = await found.list_workers()
         now = await found.backend.now()
         if as_json:
-            from longshore.server.models.figures import WorkerList, worker_view
+            from longshore.server.models.queues import WorkerList, worker_view
 
             say_model(WorkerList(items=[worker_view(one, now) for one in known]))
         elif quiet:

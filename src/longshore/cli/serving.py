@@ -68,9 +68,9 @@ class Serving:
         from longshore.cli.together import Together
         from longshore.runtime.signals import settle_in
         from longshore.server.app import create_app  # an extra, that other commands do without
+        from longshore.server.auth import TokenGate
         from longshore.server.options import ServerOptions
-        from longshore.server.serving import OBJECTS_A_ROUND, ApiServer, is_loopback, return_large_blocks
-        from longshore.server.token_gate import TokenGate
+        from longshore.server.uvicorn_server import OBJECTS_A_ROUND, ApiServer, is_loopback, return_large_blocks
 
         if self.tracing:
             import longshore.app.tracing  # noqa: F401 - to tell now, and not to the first client, that it is missing

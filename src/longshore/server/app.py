@@ -20,43 +20,39 @@ from longshore.app.harbor import Harbor
 from longshore.backends.base import Backend
 from longshore.core.errors import Unauthenticated
 from longshore.server import problems
-from longshore.server.access import Gate, GuardedRoute, OpenGate
-from longshore.server.description import DESCRIPTION, described
-from longshore.server.envelope import Envelope
-from longshore.server.hosts import Hosts
-from longshore.server.metering import BodyMemory
+from longshore.server.auth import Gate, GuardedRoute, OpenGate
+from longshore.server.body_limits import BodyMemory
+from longshore.server.middleware import Envelope
+from longshore.server.openapi import DESCRIPTION, serve_document
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
+from longshore.server.request_origin import Hosts
 from longshore.server.routes import (
-    audit,
-    bulk,
+    bulk_operations,
+    enqueue,
     events,
-    figures,
     flows,
+    health,
     jobs,
-    operations,
+    pages,
     queues,
     schedules,
-    sign_in,
-    status_page,
     store,
-    submission,
     tokens,
+    workers,
 )
 
 ROUTERS: Sequence[APIRouter] = (
-    operations.router,
-    status_page.router,
-    sign_in.router,
-    submission.router,
-    bulk.router,
+    health.router,
+    pages.router,
+    enqueue.router,
+    bulk_operations.router,
     events.router,
-    audit.router,
     jobs.router,
     queues.router,
     schedules.router,
     flows.router,
-    figures.router,
+    workers.router,
     tokens.router,
     store.router,
 )
@@ -108,9 +104,9 @@ def create_app(
     app.router.route_class = GuardedRoute
     for router in (*ROUTERS, *routers):
         app.router.routes.extend(_guarded(router))
-    described(app)
+    serve_document(app)
     app.add_exception_handler(LongshoreError, problems.on_refusal)
-    app.add_exception_handler(Unauthenticated, sign_in.on_stranger)
+    app.add_exception_handler(Unauthenticated, pages.on_stranger)
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_middleware(

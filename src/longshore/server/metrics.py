@@ -16,7 +16,7 @@ from longshore.core.job import JobEvent
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros
 from longshore.core.transitions import LEASE_RAN_OUT
-from longshore.server.newest import Newest
+from longshore.server.lru import Newest
 
 MOST_QUEUES = 100
 OTHERS = "(others)"

@@ -1,17 +1,57 @@
-"""What may stand after an address's question mark: a parameter that the route does not know is refused."""
+"""Path and query parameters: names in paths, and suggestions for unknown names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Annotated
+from urllib.parse import unquote
 
-from fastapi import Request
+from fastapi import Path, Request
 from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel
+from starlette.convertors import Convertor, register_url_convertor
 
 from longshore.core.errors import InvalidArgument
-from longshore.server.near_names import unknown
+
+
+class NameConvertor(Convertor[str]):
+    """One segment of the path as it was sent, with its escapes read only after the route was found."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        """From the address."""
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        """Only routes are written with it, never addresses."""
+        raise NotImplementedError(f"quote {value!r} and write the address")
+
+
+register_url_convertor("name", NameConvertor())
+
+
+def root_of(request: Request) -> str:
+    """The path that this application is mounted at, percent-encoded; empty where it is mounted nowhere."""
+    return str(request.scope.get("root_path", "")).rstrip("/")  # the envelope encoded it
+
+
+JobId = Annotated[str, Path(description="The job's id; a slash in it is written %2F.", examples=["welcome-ada"])]
+QueueName = Annotated[str, Path(description="The queue's name; a slash in it is written %2F.", examples=["mail"])]
+ScheduleId = Annotated[str, Path(description="The schedule's id; a slash in it is written %2F.", examples=["nightly"])]
+FlowId = Annotated[str, Path(description="The flow's id; a slash in it is written %2F.", examples=["import-7"])]
 
 _LONGEST = 100
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """What is wrong with a name that is no such thing here."""
+    names = list(known)
+    near = get_close_matches(name[:_LONGEST], names, 1)
+    if near:
+        return f"is no {kind} here; did you mean {near[0]}?"
+    return f"is no {kind} here; there are {', '.join(names)}" if names else f"is no {kind} here, and there are none"
 
 
 def parameters_of(dependant: Dependant) -> Sequence[str]:

@@ -14,16 +14,16 @@ from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.process_registry import dock_of
 from longshore.runtime.queue import Queue
-from longshore.server.accepting import SubmissionDesk
-from longshore.server.access import Caller
-from longshore.server.changes import Changes
-from longshore.server.floods import Notes
-from longshore.server.heaviest import Heaviest
+from longshore.server.accept import SubmissionDesk
+from longshore.server.auth import Caller
+from longshore.server.change_counter import Changes
+from longshore.server.event_tail import Tail
+from longshore.server.http_errors import ShuttingDown, TooMany
 from longshore.server.metrics import Figures
 from longshore.server.options import ServerOptions
-from longshore.server.refusals import ShuttingDown, TooMany
+from longshore.server.rate_limit import Notes
 from longshore.server.replays import Replays
-from longshore.server.tail import Tail
+from longshore.server.response_limits import Heaviest
 
 
 class Platform:

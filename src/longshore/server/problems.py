@@ -1,4 +1,4 @@
-"""Errors over HTTP: the one table from what went wrong to a status, told as problem details (RFC 9457)."""
+"""Errors over HTTP: one table from each error to its status and problem type."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from longshore.backends.remote.problems import PREFIX, carried
 from longshore.backends.remote.protocol import ANSWER_LOST
 from longshore.core import errors
 from longshore.core.errors import LongshoreError
-from longshore.server import refusals, replays
-from longshore.server.names_in_paths import root_of
-from longshore.server.near_names import unknown
+from longshore.server import http_errors, replays
+from longshore.server.parameters import root_of, unknown
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -36,13 +35,13 @@ class Kind(NamedTuple):
 
 
 TABLE: Mapping[type[LongshoreError], Kind] = {
-    refusals.NotJson: Kind(400, "not-json", "The body is not JSON"),
-    refusals.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
-    refusals.Forbidden: Kind(403, "forbidden", "Not allowed"),
+    http_errors.NotJson: Kind(400, "not-json", "The body is not JSON"),
+    http_errors.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
+    http_errors.Forbidden: Kind(403, "forbidden", "Not allowed"),
     errors.JobNotFound: Kind(404, "job-not-found", "No such job"),
     errors.TokenNotFound: Kind(404, "token-not-found", "No such token"),
     errors.ScheduleNotFound: Kind(404, "schedule-not-found", "No such schedule"),
-    refusals.TooSlow: Kind(408, "too-slow", "The request did not arrive in time"),
+    http_errors.TooSlow: Kind(408, "too-slow", "The request did not arrive in time"),
     errors.DuplicateJob: Kind(409, "duplicate-job", "The id is in use"),
     errors.InvalidTransition: Kind(409, "invalid-transition", "Not from this status"),
     errors.JobNotInflight: Kind(409, "job-not-inflight", "Nobody holds the job"),
@@ -50,16 +49,16 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     errors.MoveRefused: Kind(409, "move-refused", "Refused"),
     replays.AnswerLost: Kind(409, ANSWER_LOST, "The answer is lost"),
     errors.CursorExpired: Kind(410, "cursor-expired", "The place in the log is gone"),
-    refusals.TooLarge: Kind(413, "too-large", "The request is too large"),
-    refusals.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
-    refusals.WrongHost: Kind(421, "wrong-host", "Not the server that was meant"),
+    http_errors.TooLarge: Kind(413, "too-large", "The request is too large"),
+    http_errors.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
+    http_errors.WrongHost: Kind(421, "wrong-host", "Not the server that was meant"),
     errors.InvalidArgument: Kind(422, "invalid-argument", "A value was refused"),
     errors.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
-    refusals.TooMany: Kind(429, "too-many", "Too many"),
+    http_errors.TooMany: Kind(429, "too-many", "Too many"),
     errors.BackendUnavailable: Kind(503, "store-unavailable", "The store cannot be used now"),
     errors.QueueClosed: Kind(503, "closed", "The server is closing"),
-    refusals.Overloaded: Kind(503, "overloaded", "The server is overloaded"),
-    refusals.ShuttingDown: Kind(503, "closed", "The server is closing"),
+    http_errors.Overloaded: Kind(503, "overloaded", "The server is overloaded"),
+    http_errors.ShuttingDown: Kind(503, "closed", "The server is closing"),
     LongshoreError: Kind(500, "internal", "Something went wrong here"),
 }
 """The nearest ancestor that stands here decides; the last row is for an error that nobody thought of."""
@@ -86,7 +85,7 @@ def _headers(error: LongshoreError, kind: Kind) -> dict[str, str]:
         return {"WWW-Authenticate": 'Bearer realm="longshore"'}
     if kind.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
         return {"Connection": "close"}  # what is left of the body is not waited for
-    if isinstance(error, refusals.TooMany):
+    if isinstance(error, http_errors.TooMany):
         return {"Retry-After": str(error.retry_after)}
     if kind.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return {"Retry-After": str(_RETRY_AFTER)}

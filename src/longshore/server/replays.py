@@ -1,4 +1,4 @@
-"""Answers kept for a while, so that a request whose answer was lost can be repeated and is carried out once."""
+"""Keeps answers for a while, so that a repeated request gets the same answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from longshore.backends.remote.protocol import REMEMBERED
-from longshore.core.errors import KeyReused, LongshoreError
+from fastapi import Request
+
+from longshore.backends.remote.protocol import KEY, REMEMBERED
+from longshore.core.errors import InvalidArgument, KeyReused, LongshoreError
+
+
+def no_key(makes: str, look: str) -> Callable[[Request], Awaitable[None]]:
+    """Refuses one, and says what a request makes each time, and where to look before it is repeated."""
+
+    async def refuse(request: Request) -> None:
+        if KEY in request.headers:
+            raise InvalidArgument(
+                KEY,
+                f"is not taken here, where each request makes {makes}; leave it out, and if an answer is lost {look}",
+            )
+
+    return refuse
+
 
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024

@@ -1,8 +1,9 @@
-"""Plain values as requests have them, with their bounds: text is no number here, and a number no time."""
+"""Plain values in requests, with their bounds."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
@@ -23,6 +24,12 @@ from pydantic_core import PydanticCustomError
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import LATEST, SECOND, check_duration
 from longshore.core.validation import LARGEST, LONGEST_NAME, SMALLEST, check_name, check_names, check_number, check_tags
+
+
+def base64_text(raw: bytes) -> str:
+    """The bytes as base64."""
+    return b64encode(raw).decode("ascii")
+
 
 _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.server.models.fields import Limit, Moment, Name, Seconds
-from longshore.server.models.jobs import JobView, view
-from longshore.server.models.new_jobs import JobSettings
+from longshore.server.models.jobs import JobSettings, JobView, view
 
 
 class RepeatBody(BaseModel):

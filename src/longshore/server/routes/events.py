@@ -1,4 +1,4 @@
-"""The durable log: by pages, and live."""
+"""The event log by pages and live, and the audit of who did what."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 
 from longshore.core.errors import InvalidArgument
+from longshore.core.job import JobEvent
 from longshore.core.tokens import Scope
 from longshore.core.validation import check_name
 from longshore.runtime.events import EVERY, check_event
-from longshore.server.access import Caller, Calling, GuardedRoute, needs
-from longshore.server.live import MEDIA_TYPE, EventStream
-from longshore.server.log_pages import page_of_log
+from longshore.server.auth import Caller, Calling, GuardedRoute, needs
+from longshore.server.event_tail import Wanted, page_of_log
 from longshore.server.models.events import EventPage
 from longshore.server.models.fields import Name
 from longshore.server.models.problems import refusals
-from longshore.server.names_in_paths import JobId
+from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
-from longshore.server.tail import Wanted
+from longshore.server.sse import MEDIA_TYPE, EventStream
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=GuardedRoute)
 
@@ -143,3 +143,25 @@ async def _stream(
             raise InvalidArgument("Last-Event-ID" if last_id else "after", error.problem) from None
     with here.a_place():
         return EventStream(request, here, cursor or None, wanted, whole=whole)
+
+
+@router.get(
+    "/audit", operation_id="read_audit", summary="Who did what", response_model=EventPage, responses=refusals(410)
+)
+@needs(Scope.READ)
+async def read_audit(
+    here: Here,
+    caller: Calling,
+    after: After = None,
+    limit: Limit = 100,
+    actor: Annotated[Name | None, Query(description="Only what this one did.")] = None,
+    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
+) -> EventPage:
+    """Events with an `actor`, oldest first. A page may be short and not the last: ask on while `next_cursor` moves."""
+    who = None if actor is None else check_name("actor", actor)
+    only = None if queue is None else caller.check_queue(check_name("queue", queue))
+
+    def passes(event: JobEvent) -> bool:
+        return bool(event.actor) and who in (None, event.actor) and caller.sees(event.queue)
+
+    return await page_of_log(here.backend, after, limit, queue=only, passes=passes)

@@ -15,8 +15,9 @@ from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
 from longshore.runtime.bulk_operations import cancel_one, delete_one
-from longshore.server.access import Caller, Calling, GuardedRoute, needs
-from longshore.server.beside import beside_the_loop
+from longshore.server.auth import Caller, Calling, GuardedRoute, needs
+from longshore.server.filter_parameters import AskedFor
+from longshore.server.long_poll import until_over
 from longshore.server.models.jobs import (
     ExplanationView,
     JobPage,
@@ -26,17 +27,16 @@ from longshore.server.models.jobs import (
     LogLines,
     ProgressView,
     summary,
+    told_of,
     view,
     written_view,
 )
 from longshore.server.models.problems import refusals
-from longshore.server.names_in_paths import JobId
 from longshore.server.options import MOST_PER_PAGE
+from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
-from longshore.server.queries import AskedFor
-from longshore.server.unread import told_of
-from longshore.server.waiting import until_over
-from longshore.server.within_queues.looking import facts_for
+from longshore.server.queue_scoping.reads import facts_for
+from longshore.server.thread_offload import beside_the_loop
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 

@@ -11,8 +11,8 @@ from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.schedule import Schedule
 from longshore.core.tokens import Scope
 from longshore.runtime.job_options import in_words_of_its_job, job_from
-from longshore.server.access import Caller, Calling, GuardedRoute, needs
-from longshore.server.models.new_jobs import Accepted
+from longshore.server.auth import Caller, Calling, GuardedRoute, needs
+from longshore.server.models.jobs import Accepted
 from longshore.server.models.problems import refusals
 from longshore.server.models.schedules import (
     RepeatBody,
@@ -22,10 +22,10 @@ from longshore.server.models.schedules import (
     Times,
     schedule_view,
 )
-from longshore.server.names_in_paths import ScheduleId
-from longshore.server.no_keys import no_key
+from longshore.server.parameters import ScheduleId
 from longshore.server.platform import Here, Platform
-from longshore.server.within_queues.kinship import check_kinship, check_schedule_id
+from longshore.server.queue_scoping.parent_checks import check_kinship, check_schedule_id
+from longshore.server.replays import no_key
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 

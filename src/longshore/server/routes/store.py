@@ -32,16 +32,16 @@ from longshore.core.incremental_json import LARGE as LARGE_BODY
 from longshore.core.times import SECOND, check_duration
 from longshore.core.tokens import Scope
 from longshore.core.validation import check_name
-from longshore.server.access import Caller, GuardedRoute, as_the_store, needs
-from longshore.server.beside import beside_the_loop
-from longshore.server.bodies import read_body
-from longshore.server.claiming import claimed, claimed_within, settled_and_claimed
+from longshore.server.auth import Caller, GuardedRoute, as_the_store, needs
+from longshore.server.body_limits import read_body
+from longshore.server.change_counter import first_of
+from longshore.server.long_poll import claimed, claimed_within, settled_and_claimed
 from longshore.server.models.problems import refusals
+from longshore.server.openapi import CHANGES_ANSWER, CHANGES_BODY, operation_schema, told_in_full
 from longshore.server.platform import Platform
-from longshore.server.portions import LARGE, page_within, weight_of
-from longshore.server.racing import first_of
-from longshore.server.verb_description import CHANGES_ANSWER, CHANGES_BODY, described, told_in_full
-from longshore.server.within_queues.guards import carry_out
+from longshore.server.queue_scoping.guards import carry_out
+from longshore.server.response_limits import LARGE, page_within, weight_of
+from longshore.server.thread_offload import beside_the_loop
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -238,7 +238,7 @@ def _add(verb: Verb[Any]) -> None:
         status_code=204 if verb.says_nothing else 200,
         response_class=Response,
         responses=told,
-        openapi_extra=described(verb),
+        openapi_extra=operation_schema(verb),
     )
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 from longshore.backends.token_store import KeepsTokens
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, Token, check_queues, check_scopes
-from longshore.server.access import Caller, Calling, GuardedRoute, needs
+from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.problems import refusals
 from longshore.server.models.tokens import (
     NewTokenView,

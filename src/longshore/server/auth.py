@@ -1,0 +1,478 @@
+"""Authentication and authorization: tokens, browser sessions, scopes, queues, and the throttle on wrong credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from math import ceil
+from time import monotonic
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from longshore.backends.base import Backend
+from longshore.backends.remote.protocol import ACTOR_SAID
+from longshore.backends.token_store import Found, KeepsTokens
+from longshore.core.actor import acting
+from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, Unauthenticated
+from longshore.core.job import Job
+from longshore.core.times import from_micros, to_micros
+from longshore.core.tokens import EVERYTHING, NOBODY, Scope, Token, id_in
+from longshore.core.validation import check_name
+from longshore.safe_logging import logger
+from longshore.server.body_limits import StrictRequest
+from longshore.server.http_errors import TooMany
+from longshore.server.lru import Newest
+from longshore.server.parameters import check_parameters, parameters_of, root_of
+from longshore.server.request_origin import SAFE, check_media_type, check_origin
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever sent the request."""
+
+    name: str
+    """Recorded as the actor of what they change."""
+    scopes: frozenset[Scope]
+    queues: frozenset[str] | None = None
+    """The queues they may see and touch; None is all of them."""
+    expires_at: datetime | None = None
+    """When what they may ends; whatever they hand on ends no later."""
+
+    def __post_init__(self) -> None:
+        if self.queues is not None and not self.queues:  # to a filter, none named would mean all
+            raise InvalidArgument("queues", "must name at least one queue, or be None for all of them")
+
+    def check_scope(self, scope: Scope) -> None:
+        """Forbidden unless they have it."""
+        if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
+            raise Forbidden(f"this needs the scope {scope}, and {self.name} has {_listed(self.scopes)}")
+
+    @property
+    def reads(self) -> bool:
+        """Whether they may look at jobs."""
+        return bool(self.scopes & {Scope.READ, Scope.ADMIN})
+
+    def sees(self, queue: str) -> bool:
+        """Whether this queue is one of theirs."""
+        return self.queues is None or queue in self.queues
+
+    def owns(self, queues: Collection[str]) -> bool:
+        """Whether whatever is for these queues is for none but theirs; none named is all of them."""
+        return self.queues is None or (bool(queues) and self.queues.issuperset(queues))
+
+    def check_queue(self, queue: str) -> str:
+        """The queue, or Forbidden."""
+        if not self.sees(queue):
+            raise Forbidden(f"{self.name} may not use the queue {queue!r}, only {_listed(self.queues or ())}")
+        return queue
+
+    def check_job(self, job: Job) -> Job:
+        """The job, or JobNotFound: of other queues a caller does not learn which ids they have."""
+        if not self.sees(job.queue):
+            raise JobNotFound(job.id)
+        return job
+
+    def check_everywhere(self) -> None:
+        """Forbidden for a caller who is bound to some queues: for what touches all of them."""
+        if self.queues is not None:
+            raise Forbidden(f"{self.name} may use {_listed(self.queues)} only, and this is for all queues")
+
+    def check_grant(self, scopes: Iterable[Scope], queues: frozenset[str] | None) -> None:
+        """Forbidden unless all of it is theirs to give: nobody hands on more than they have."""
+        for scope in scopes:
+            self.check_scope(scope)
+        if not self.owns(queues or ()):
+            raise Forbidden(f"{self.name} may hand on {_listed(self.queues or ())} only; name queues among these")
+
+    def queues_among(self, wanted: Iterable[str]) -> list[str]:
+        """Of the queues asked for (none: all) those to look at; Forbidden if one asked for is not theirs."""
+        asked = [self.check_queue(queue) for queue in wanted]
+        return asked or sorted(self.queues or ())
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(sorted(words)) or "none"
+
+
+class Gate(Protocol):
+    """Finds out who is calling. One that `authenticates` may stand before a public address."""
+
+    authenticates: bool
+
+    async def admit(self, request: Request) -> Caller:
+        """The caller, or Unauthenticated; asked before the body is read, for every route that is not public."""
+        ...
+
+
+class OpenGate:
+    """Whoever reaches the server may do everything: for a loopback address, which only this machine reaches."""
+
+    authenticates = False
+
+    async def admit(self, request: Request) -> Caller:  # noqa: ARG002 - it asks nobody anything
+        """Somebody on this machine."""
+        return LOCAL
+
+
+LOCAL = Caller(NOBODY, EVERYTHING)
+
+_ASKED_AGAIN = 0.4
+"""Seconds after which somebody who listens is asked again who they are."""
+_SCOPE = "__longshore_scope__"
+_TAKES_FORM = "__longshore_takes_form__"
+_AS_THE_STORE = "__longshore_as_the_store__"
+
+
+def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
+    """Declares what a caller of this route must be allowed to do; every route declares one."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _SCOPE, scope)
+        return endpoint
+
+    return declare
+
+
+def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
+    """What a route declared."""
+    found: Scope | None = getattr(endpoint, _SCOPE, None)
+    return found
+
+
+def takes_form(endpoint: Endpoint) -> Endpoint:
+    """Declares that this route is sent a form by a page of ours; every other one that changes anything takes JSON."""
+    setattr(endpoint, _TAKES_FORM, True)
+    return endpoint
+
+
+def as_the_store(endpoint: Endpoint) -> Endpoint:
+    """Declares that this route does what a program beside the store would: signed by whom it says, if by anybody."""
+    setattr(endpoint, _AS_THE_STORE, True)
+    return endpoint
+
+
+class GuardedRoute(APIRoute):
+    """A route that knows its scope: the caller is asked for it before a byte of the body is read.
+
+    A page of another origin reaches none of them, and a plain form only those that take one.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        scope = scope_of(endpoint)
+        if scope is None:
+            raise InvalidArgument(
+                "scope", f"{endpoint.__qualname__} declares none; say @needs(Scope.…) below its route"
+            )
+        self.scope = scope
+        if scope is not Scope.PUBLIC:
+            told = {"security": [{"token": []}], "x-longshore-scope": str(scope)}
+            options["openapi_extra"] = {**told, **(options.get("openapi_extra") or {})}
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler behind the gate."""
+        handle = super().get_route_handler()
+        scope = self.scope
+        takes_form = getattr(self.endpoint, _TAKES_FORM, False)
+        as_the_store = getattr(self.endpoint, _AS_THE_STORE, False)
+        known = parameters_of(self.dependant)
+
+        async def guarded(request: Request) -> Response:
+            changes = request.method not in SAFE
+            check_origin(request, proof=changes and takes_form)
+            if scope is not Scope.PUBLIC:
+                caller = await request.app.state.gate.admit(request)
+                caller.check_scope(scope)
+                request.state.caller = caller
+                check_parameters(request, known)  # those of probes and sign-in pages are nobody's filter
+            if changes and not takes_form:
+                check_media_type(request)
+            strict = StrictRequest(request.scope, request.receive)
+            if not changes or scope is Scope.PUBLIC:
+                return await handle(strict)
+            if as_the_store and not request.app.state.gate.authenticates:
+                with acting(_name_said(request)):
+                    return await handle(strict)
+            # a worker is known by the jobs it holds, and one who holds none signs in routes/store.py; all others here
+            if scope is Scope.WORK:
+                return await handle(strict)
+            with acting(request.state.caller.name):
+                return await handle(strict)
+
+        return guarded
+
+
+def _name_said(request: Request) -> str:
+    """As whom a program beside the store says that it acts; nobody, unless it does."""
+    said = unquote(request.headers.get(ACTOR_SAID, ""))
+    return said and check_name(ACTOR_SAID, said)
+
+
+async def turned_away(request: Request) -> None:
+    """Returns when whoever sent this would not be let in any more: for an answer that lasts longer than a token may."""
+    gate: Gate = request.app.state.gate
+    if not gate.authenticates:
+        await asyncio.get_running_loop().create_future()  # never
+    while True:
+        await asyncio.sleep(_ASKED_AGAIN)
+        try:
+            await gate.admit(request)
+        except (Unauthenticated, TooMany):
+            return
+        except LongshoreError:  # a store that does not answer says nothing of the caller
+            continue
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+Calling = Annotated[Caller, Depends(_caller)]
+"""The caller, for a route that is not public."""
+
+ALLOWED = 10
+"""Wrong ones in a window: enough for a slip of the hand, and for a program that was not told of a new token yet."""
+WINDOW = 60.0
+_MOST_REMEMBERED = 10_000
+"""Addresses; the one not heard of for the longest is forgotten first."""
+_NO_ADDRESS = "no address"
+"""Callers whose proxy sent something else than an address count as one."""
+
+
+class Failures:
+    """Those of one server. Only failures are held up: a good credential is let in, whoever else fails beside it."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._counts: Newest[str, tuple[float, int]] = Newest(_MOST_REMEMBERED)
+
+    def note(self, address: str) -> None:
+        """One more from there; TooMany when they are too many."""
+        place, now = neighbourhood(address), self._clock()
+        began, count = self._counts.get(place, (now, 0))
+        if now - began >= WINDOW:
+            began, count = now, 0
+        self._counts.put(place, (began, count + 1))
+        if count >= ALLOWED:
+            seconds = max(1, ceil(began + WINDOW - now))
+            raise TooMany(f"too many wrong tokens came from your address; wait {seconds} seconds", seconds)
+
+
+def neighbourhood(address: str) -> str:
+    """Whoever has one IPv6 address has billions beside it: they count as one."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return _NO_ADDRESS
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+LASTS = timedelta(hours=12)
+"""A working day; then the token is asked for again."""
+PLAIN, SECURE, SECURE_MOUNTED = "longshore_session", "__Host-longshore_session", "__Secure-longshore_session"
+"""The cookie's name; over TLS the one that a browser takes from nobody else."""
+_MOST_ENDED = 10_000
+
+
+def cookie_name(*, secure: bool, root: str) -> str:
+    """The cookie's name: `__Host-` requires the path `/`, which a mounted application shares with its host."""
+    if not secure:
+        return PLAIN
+    return SECURE_MOUNTED if root else SECURE
+
+
+class Session(NamedTuple):
+    """What a good cookie says."""
+
+    token_id: str
+    number: str
+    ends: datetime
+
+
+class Sessions:
+    """Those that one key has signed: of this process alone, unless a key is shared."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = secrets.token_bytes(32) if key is None else key
+        self._ended: Newest[str, None] = Newest(_MOST_ENDED)
+
+    def begin(self, token_id: str, now: datetime) -> str:
+        """A new cookie's value."""
+        said = f"{token_id}.{secrets.token_hex(8)}.{to_micros(now + LASTS)}"
+        return f"{said}.{self._signature(said)}"
+
+    def read(self, value: str) -> Session | None:
+        """What it says, if it is ours and nobody signed out of it; whether it is over is for the store's clock."""
+        said, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(self._signature(said).encode(), signature.encode("utf-8", "replace")):
+            return None
+        token_id, number, ends = said.split(".")
+        return None if number in self._ended else Session(token_id, number, from_micros(int(ends)))
+
+    def end(self, value: str) -> None:
+        """Signed out: a copy of the cookie is worth nothing either."""
+        session = self.read(value)
+        if session is not None:
+            self._ended.put(session.number, None)
+
+    def _signature(self, said: str) -> str:
+        return hmac.new(self._key, said.encode("utf-8", "replace"), sha256).hexdigest()
+
+
+FRESH = 0.5
+"""Seconds for which what was looked up is believed: a token revoked by another process is refused within them."""
+_MOST_KNOWN = 1_000
+_NOTED_EVERY = 60.0
+"""Seconds between two notes of when a token was last used: a write for each request would be one too many."""
+
+_SEND_ONE = "send a token as `Authorization: Bearer lsk_…`; `longshore token create` makes one"
+_WRONG = "this token opens nothing here: it is unknown, expired or revoked; ask for a new one"
+
+_log = logger("longshore.server")
+
+
+class TokenGate:
+    """Lets in whoever has a token that the store knows."""
+
+    authenticates = True
+
+    def __init__(
+        self, backend: Backend, *, session_key: bytes | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """Without a `session_key` browsers sign in to this process alone, and anew when it was restarted."""
+        if not isinstance(backend, KeepsTokens):
+            raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
+        self._tokens: KeepsTokens = backend
+        self._clock = clock
+        self._failures = Failures(clock)
+        self._sessions = Sessions(session_key)
+        self._known: Newest[str, tuple[float, Found]] = Newest(_MOST_KNOWN)
+        self._looking: dict[str, tuple[float, asyncio.Task[Found]]] = {}
+        self._noted: Newest[str, float] = Newest(_MOST_KNOWN)
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def admit(self, request: Request) -> Caller:
+        """Whoever the request's token names, or the session that began with one."""
+        given = request.headers.getlist("authorization")
+        if not given:
+            return await self._in_session(request)
+        scheme, _, secret = given[0].partition(" ")
+        if len(given) > 1 or scheme.lower() != "bearer":
+            raise Unauthenticated(_SEND_ONE)
+        return caller_of(await self.token(secret.strip(), address_of(request)))
+
+    async def _in_session(self, request: Request) -> Caller:
+        value = _cookie_of(request)
+        session = None if value is None else self._sessions.read(value)
+        if session is None:
+            raise Unauthenticated(_SEND_ONE)
+        check_origin(request, proof=request.method not in SAFE)
+        seen, found = await self._found(session.token_id)
+        now = self._moment(seen, found)
+        if found.token is None or session.ends <= now or found.token.standing(now) != "live":
+            raise Unauthenticated("this session is over; sign in again")
+        request.state.signed_in = True
+        return caller_of(found.token)
+
+    async def begin_session(self, request: Request, secret: str) -> str:
+        """The value of a cookie that stands for this secret; Forbidden if whoever has it could look at nothing."""
+        token = await self.token(secret, address_of(request))
+        caller_of(token).check_scope(Scope.READ)
+        return self._sessions.begin(token.id, self._moment(*await self._found(token.id)))
+
+    def end_session(self, request: Request) -> None:
+        """Whatever session the request has is over."""
+        value = _cookie_of(request)
+        if value is not None:
+            self._sessions.end(value)
+
+    async def token(self, secret: str, address: str) -> Token:
+        """The token of this secret; Unauthenticated if it opens nothing, TooMany if that came too often from there."""
+        token_id = id_in(secret)
+        token = None if token_id is None else await self.live(token_id)
+        if token is None or not token.opens_with(secret):
+            self._failures.note(address)
+            raise Unauthenticated(_WRONG)
+        self._note_use(token.id)
+        return token
+
+    async def live(self, token_id: str) -> Token | None:
+        """The token of this id, if it is in force."""
+        seen, found = await self._found(token_id)
+        live = found.token is not None and found.token.standing(self._moment(seen, found)) == "live"
+        return found.token if live else None
+
+    def _moment(self, seen: float, found: Found) -> datetime:
+        """What the store's clock says by now."""
+        return found.now + timedelta(seconds=self._clock() - seen)
+
+    async def _found(self, token_id: str) -> tuple[float, Found]:
+        known = self._known.get(token_id)
+        if known is not None and self._clock() - known[0] < FRESH:
+            self._known.move_to_end(token_id)
+            return known
+        began, looking = self._looking.get(token_id) or self._look(token_id)
+        found = await asyncio.shield(looking)
+        if found.token is not None:  # what anybody may make up is not remembered
+            self._known.put(token_id, (began, found))
+        return began, found
+
+    def _look(self, token_id: str) -> tuple[float, asyncio.Task[Found]]:
+        """Of many requests that come together, one looks."""
+
+        def over(look: asyncio.Task[Found]) -> None:
+            del self._looking[token_id]
+            if not look.cancelled():
+                look.exception()  # whoever waited is told; if they have all left, nobody need be
+
+        looking = asyncio.get_running_loop().create_task(self._find(token_id))
+        self._looking[token_id] = self._clock(), looking
+        looking.add_done_callback(over)
+        return self._looking[token_id]
+
+    async def _find(self, token_id: str) -> Found:
+        return await self._tokens.find_token(token_id)
+
+    def _note_use(self, token_id: str) -> None:
+        now = self._clock()
+        if now - self._noted.get(token_id, -1e9) < _NOTED_EVERY:
+            return
+        self._noted.put(token_id, now)
+        note = asyncio.ensure_future(self._write_use(token_id))
+        self._notes.add(note)
+        note.add_done_callback(self._notes.discard)
+
+    async def _write_use(self, token_id: str) -> None:
+        try:
+            await self._tokens.note_token_use([token_id])
+        except LongshoreError as error:  # nobody is refused for it
+            _log.debug("the use of token %s was not noted: %s", token_id, error)
+
+
+def caller_of(token: Token) -> Caller:
+    """Whoever has it."""
+    return Caller(token.name, token.scopes, token.queues, token.expires_at)
+
+
+def _cookie_of(request: Request) -> str | None:
+    return request.cookies.get(cookie_name(secure=request.url.scheme == "https", root=root_of(request)))
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as anybody can tell."""
+    return "" if request.client is None else request.client.host

@@ -1,0 +1,318 @@
+"""The end of the event log, read once for all streams, long polls and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from longshore.backends.base import Backend
+from longshore.core.errors import CursorExpired, QueueClosed
+from longshore.core.job import JobEvent
+from longshore.runtime.events import is_named, loaded
+from longshore.safe_logging import logger
+from longshore.server.models.events import EventPage, event_view
+from longshore.server.response_limits import length_of
+
+_AT_ONCE = 1_000
+_MOST_LOOKS = 20
+"""One call looks through so many times as many events, and then its cursor leads on: a log may be endless."""
+
+
+async def page_of_log(
+    backend: Backend,
+    after: str | None,
+    limit: int,
+    *,
+    queue: str | None = None,
+    job_id: str | None = None,
+    passes: Callable[[JobEvent], bool] | None = None,
+) -> EventPage:
+    """Up to `limit` events after the cursor that pass, oldest first; `next_cursor` is how far it looked.
+
+    The page is short of its limit only at the end of the log, or after so many events that did not pass that the
+    caller had better ask on.
+    """
+    if passes is None:
+        events = await backend.read_events(after, limit, queue=queue, job_id=job_id)
+        return _page(events, events[-1].cursor if events else after)
+    found: list[JobEvent] = []
+    cursor = after
+    for _ in range(_MOST_LOOKS):
+        events = await backend.read_events(cursor, _AT_ONCE, queue=queue, job_id=job_id)
+        for event in events:
+            cursor = event.cursor
+            if passes(event):
+                found.append(event)
+                if len(found) == limit:
+                    return _page(found, cursor)
+        if len(events) < _AT_ONCE:
+            break
+    return _page(found, cursor)
+
+
+def _page(events: list[JobEvent], cursor: str | None) -> EventPage:
+    return EventPage.model_construct(items=[event_view(event) for event in events], next_cursor=cursor)
+
+
+_KEPT = 10_000
+"""Events kept in memory: some seconds of a busy store. Whoever is further behind reads the store itself."""
+_MOST_BYTES = 32 * 1024 * 1024
+"""And of what large ones among them tell: errors may be long."""
+_LARGE = 1_000
+"""Characters of an event's detail from which on it is counted: nearly no event has as many."""
+_PATIENCE = 1.0
+"""Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
+_PAUSE = 0.05
+"""Seconds between two looks at a busy store, so that a look brings many events."""
+_LONGEST_PAUSE = 5.0
+
+_log = logger("longshore.server")
+
+
+class Tail:
+    """Follows the log from when it is opened. Events have places: numbers that grow by one, in this process alone."""
+
+    def __init__(self, backend: Backend, heard: Callable[[Sequence[JobEvent]], None]) -> None:
+        self._backend = backend
+        self._heard = heard
+        self._kept: deque[JobEvent] = deque(maxlen=_KEPT)
+        self._large: deque[tuple[int, int]] = deque()
+        """The places and lengths of large ones."""
+        self._length = 0
+        self._end = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._answered = -1e9
+        self._looking = asyncio.Lock()
+        self._looks = 0
+        self._last_to_the_end = 0
+        """Which look was the last that found no more than it could take."""
+        self.cursor: str | None = None
+        """Where it is; None before it has found the end of the log."""
+
+    @property
+    def end(self) -> int:
+        """The place after the last event it knows."""
+        return self._end
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the store last answered."""
+        return monotonic() - self._answered
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped, because the store or its event loop was closed."""
+        return self._work is None or self._work.done()
+
+    async def open(self) -> None:
+        """Begins to follow; a store that cannot be used yet is waited for."""
+        self._work = asyncio.create_task(self._follow())
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Ends it."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def since(self, place: int) -> list[JobEvent] | None:
+        """The events from this place on; None if they are not all kept any more."""
+        missing = place - (self._end - len(self._kept))
+        if missing < 0:
+            return None
+        return [self._kept[index] for index in range(missing, len(self._kept))]
+
+    async def beyond(self, place: int, timeout: float) -> bool:
+        """Waits until there is an event at this place, or the time is over (False)."""
+        if self._end > place:
+            return True
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(woken)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await woken
+        finally:
+            self._waiting.discard(woken)
+        return self._end > place
+
+    async def catch_up(self) -> None:
+        """Looks until it knows every event that could be read when this was called; many who ask share one look."""
+        enough = self._looks + 1  # one that is under way may have begun too early
+        while self._last_to_the_end < enough:
+            async with self._looking:
+                if self._last_to_the_end < enough:
+                    await self._look()
+
+    async def _follow(self) -> None:
+        pause = _PAUSE
+        while True:
+            try:
+                async with self._looking:
+                    found = await self._look()
+                if found:
+                    await asyncio.sleep(0 if found == _AT_ONCE else _PAUSE)
+                else:
+                    await self._backend.wait_for_change(_PATIENCE, after=self.cursor)
+                pause = _PAUSE
+            except QueueClosed:
+                return
+            except CursorExpired:  # the next look says why, and goes on
+                continue
+            except Exception as error:  # it must never fall silent: whatever is wrong may pass
+                _log.warning("the events cannot be read now, trying again: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _look(self) -> int:
+        """Takes what follows, and tells how many that were."""
+        self._looks += 1
+        look = self._looks
+        cursor = self.cursor or await self._go_to_the_end()
+        try:
+            events = await self._backend.read_events(cursor, _AT_ONCE)
+        except CursorExpired as error:
+            _log.warning("the server missed events and goes on with new ones: %s", error)
+            events = await self._backend.read_events(await self._go_to_the_end(), _AT_ONCE)
+        self._answered = monotonic()
+        if events:
+            self._take(events)
+        if len(events) < _AT_ONCE:
+            self._last_to_the_end = look
+        return len(events)
+
+    async def _go_to_the_end(self) -> str:
+        self.cursor = cursor = await self._backend.end_of_events()
+        self._forget()
+        return cursor
+
+    def _take(self, events: Sequence[JobEvent]) -> None:
+        for place, event in enumerate(events, self._end):
+            if event.detail and (length := length_of(event.detail)) >= _LARGE:
+                self._large.append((place, length))
+                self._length += length
+        self._kept.extend(events)
+        self._end += len(events)
+        self._keep_within_bounds()
+        self.cursor = events[-1].cursor
+        self._heard(events)
+        self._wake()
+
+    def _keep_within_bounds(self) -> None:
+        """Drops what comes before a large one along with it: what is kept has no gaps."""
+        first = self._end - len(self._kept)
+        while self._large and (self._large[0][0] < first or self._length > _MOST_BYTES):
+            place, length = self._large.popleft()
+            self._length -= length
+            for _ in range(first, place + 1):
+                self._kept.popleft()
+            first = max(first, place + 1)
+
+    def _forget(self) -> None:
+        """There may be a gap: whoever listened reads the store from where it was."""
+        self._kept.clear()
+        self._large.clear()
+        self._length = 0
+        self._end += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for woken in self._waiting:
+            if not woken.done():
+                woken.set_result(None)
+        self._waiting.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events somebody listens for; None is no condition."""
+
+    queues: frozenset[str] | None = None
+    job_id: str | None = None
+    names: frozenset[str] | None = None
+    jobs: bool = False
+    """Whether to load the job of job.added and job.active, and the result of job.completed."""
+
+    @property
+    def only_queue(self) -> str | None:
+        """The queue, if it is one: the store finds its events by itself."""
+        return next(iter(self.queues)) if self.queues is not None and len(self.queues) == 1 else None
+
+    def has(self, event: JobEvent) -> bool:
+        """Whether it is one of them."""
+        return (
+            (self.queues is None or event.queue in self.queues)
+            and (self.job_id is None or event.job_id == self.job_id)
+            and (self.names is None or any(is_named(event, name) for name in self.names))
+        )
+
+
+async def events_after(
+    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float, *, whole: bool = False
+) -> AsyncIterator[JobEvent | str]:
+    """All wanted events after the cursor, first from the store, then as they come; never ends.
+
+    Without a cursor it begins now, or, if the `whole` is wanted, at the start of the log.
+
+    After `patience` seconds without one, whatever else happens, it tells the cursor up to which it has looked, so that
+    whoever listens can be told that it is alive, and comes back to that place.
+    """
+    at = _Where(cursor, None)
+    if cursor is None and not whole:
+        while tail.cursor is None:  # two who find the end for themselves would disagree about what lies before it
+            if not await tail.beyond(tail.end, patience):
+                yield ""
+        at = _Where(tail.cursor, tail.end)
+    due = monotonic() + patience
+    while True:
+        events, at = await _next(tail, backend, at, wanted)
+        for event in events:
+            if wanted.has(event):
+                yield (await loaded(backend, [event]))[0] if wanted.jobs else event
+                due = monotonic() + patience
+        if at.place is not None:
+            await tail.beyond(at.place, due - monotonic())
+        if monotonic() >= due:
+            yield at.cursor or ""
+            due = monotonic() + patience
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Up to where somebody has looked."""
+
+    cursor: str | None
+    """None is the start of the log."""
+    place: int | None
+    """The same in the tail; None for whoever has to read the store."""
+
+
+async def _next(tail: Tail, backend: Backend, at: _Where, wanted: Wanted) -> tuple[Sequence[JobEvent], _Where]:
+    """The events that follow, among them all wanted ones, and where one is after them."""
+    kept = None if at.place is None else tail.since(at.place)
+    if kept is not None and at.place is not None:
+        return kept, _Where(kept[-1].cursor if kept else at.cursor, at.place + len(kept))
+    # too far behind, or there was a gap: the store knows
+    await tail.catch_up()  # so that nothing up to the cursor, told elsewhere or a page ago, is still to come from it
+    place = tail.end
+    events = await backend.read_events(at.cursor, _AT_ONCE, queue=wanted.only_queue, job_id=wanted.job_id)
+    read = _Where(events[-1].cursor if events else at.cursor, None)
+    if len(events) == _AT_ONCE:
+        return events, read
+    await tail.catch_up()  # so that it has passed the last of these
+    since = tail.since(place)
+    if since is None:
+        return events, read
+    # what the tail knew before the store was read was committed before it, so nothing lies between the two
+    told = {_mark(event) for event in events}
+    return [*events, *(event for event in since if _mark(event) not in told)], _Where(tail.cursor, tail.end)
+
+
+def _mark(event: JobEvent) -> tuple[object, ...]:
+    """By which one event is known again; not its cursor, which tells as well what was pruned when it was read."""
+    return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at

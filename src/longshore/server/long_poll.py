@@ -1,0 +1,143 @@
+"""Requests that wait: claims, and the end of a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from longshore.backends.base import SettleReport
+from longshore.backends.remote.protocol import DEQUEUE_JOBS, SETTLE_AND_DEQUEUE
+from longshore.core.errors import LongshoreError
+from longshore.core.job import Job
+from longshore.core.validation import check_names
+from longshore.server.auth import Caller
+from longshore.server.change_counter import first_of
+from longshore.server.platform import Platform
+from longshore.server.queue_scoping.guards import carry_out
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of the jobs of one claim, which has one at least, however large: so much, and its JSON, is in memory at once."""
+MOST_AT_ONCE = 100
+"""Jobs asked of the store at once where all were small: the usual claim is one call."""
+_CLAIM_AGAIN = 5.0
+"""Seconds after which a claim that waits looks although it has heard nothing."""
+_SLACK = 0.002
+
+
+async def claimed(here: Platform, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
+    """Claims up to the limit, portion by portion, and ends early where the jobs are large."""
+    return await _filled_up(here, caller, arguments, [], MOST_BYTES)
+
+
+async def settled_and_claimed(
+    here: Platform, caller: Caller, arguments: dict[str, Any]
+) -> tuple[SettleReport, list[Job]]:
+    """The same after a settlement, with which the first portion is one call."""
+    queues = _queues(caller, arguments)
+    first = _at_once(arguments, here.heaviest.of(queues), [], MOST_BYTES)
+    report, jobs = await carry_out(
+        here.backend, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first}, here.heaviest
+    )
+    left = MOST_BYTES - here.heaviest.saw(jobs, queues)
+    if jobs and len(jobs) == first:
+        claim = {name: value for name, value in arguments.items() if name != "outcomes"}
+        jobs = await _filled_up(here, caller, claim, jobs, left)
+    return report, jobs
+
+
+async def _filled_up(
+    here: Platform, caller: Caller, arguments: dict[str, Any], found: list[Job], left: int
+) -> list[Job]:
+    queues = _queues(caller, arguments)
+    while True:
+        at_once = _at_once(arguments, here.heaviest.of(queues), found, left)
+        if found and at_once <= 0:
+            return found
+        try:
+            jobs: list[Job] = await carry_out(
+                here.backend, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once}, here.heaviest
+            )
+        except LongshoreError:
+            if not found:
+                raise
+            return found  # they were given to nobody else
+        left -= here.heaviest.saw(jobs, queues)
+        found = found + jobs
+        if len(jobs) < at_once:
+            return found
+
+
+def _at_once(arguments: dict[str, Any], heaviest: int, found: Sequence[Job], left: int) -> Any:
+    """How many are asked for next; what is no number, or none that can be meant, is for the store to refuse."""
+    limit = arguments.get("limit", 1)
+    if found:
+        return min(limit - len(found), MOST_AT_ONCE, left // heaviest)
+    return limit if type(limit) is not int or limit <= 1 else max(1, min(limit, MOST_AT_ONCE, left // heaviest))
+
+
+def _queues(caller: Caller, arguments: dict[str, Any]) -> Sequence[str] | None:
+    queues = arguments.get("queues")
+    if queues is not None:
+        return check_names("queues", queues)
+    return None if caller.queues is None else sorted(caller.queues)
+
+
+async def claimed_within(
+    request: Request, here: Platform, caller: Caller, arguments: dict[str, Any], seconds: float
+) -> list[Job]:
+    """Claims as soon as there is something to claim; nothing for a client that has gone."""
+    deadline = monotonic() + seconds
+    with here.a_place():
+        while True:
+            mark = await here.changes.mark()
+            jobs = await claimed(here, caller, arguments)
+            left = deadline - monotonic()
+            if jobs or left <= 0 or here.closing:
+                return jobs
+            soon = await _until_due(here, caller, arguments)
+            await first_of(here.changes.after(mark, min(left, soon, _CLAIM_AGAIN)), here.closed())
+            if await request.is_disconnected():
+                raise ClientDisconnect
+            await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
+
+
+async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) -> float:
+    """Seconds until the time of the first delayed job comes."""
+    queues = arguments.get("queues") if caller.queues is None else caller.queues_among(arguments.get("queues") or ())
+    first = await here.backend.next_due(queues)
+    if first is None:
+        return _CLAIM_AGAIN
+    return max(0.0, (first - await here.backend.now()).total_seconds()) + _SLACK
+
+
+_LOOK_AGAIN = 1.0
+"""Seconds after which it looks although it has heard nothing: on PostgreSQL an event may come after its commit."""
+
+
+async def until_over(here: Platform, job: Job, seconds: float) -> Job:
+    """The job once it is over, or as it is when the time is over or the server stops."""
+    with here.a_place():
+        waiting = asyncio.ensure_future(_over(here, job, monotonic() + seconds))
+        await first_of(waiting, here.closed())
+        return await here.backend.get_job(job.id) if waiting.cancelled() else waiting.result()
+
+
+async def _over(here: Platform, job: Job, deadline: float) -> Job:
+    place = here.tail.end
+    while True:
+        job = await here.backend.get_job(job.id)
+        left = deadline - monotonic()
+        if job.status.final or left <= 0:
+            return job
+        until = monotonic() + min(left, _LOOK_AGAIN)
+        while (rest := until - monotonic()) > 0:
+            if not await here.tail.beyond(place, rest):
+                break
+            events, place = here.tail.since(place), here.tail.end
+            if events is None or any(event.job_id == job.id for event in events):
+                break

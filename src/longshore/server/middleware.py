@@ -1,0 +1,285 @@
+"""Around every request: its id, its limits, its headers, its metrics and its trace."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from longshore.core.errors import InvalidArgument, LongshoreError
+from longshore.core.incremental_json import LARGE
+from longshore.core.job import Job
+from longshore.core.validation import new_id
+from longshore.runtime.logs import request_id
+from longshore.safe_logging import logger
+from longshore.server import problems
+from longshore.server.body_limits import BodyMemory, Meter
+from longshore.server.http_errors import Overloaded, ShuttingDown, TooLarge, TooMany, TooSlow, WrongMediaType
+from longshore.server.options import ServerOptions
+from longshore.server.request_origin import Hosts
+
+
+def submitting(request: Request, jobs: Sequence[Job]) -> AbstractContextManager[Sequence[Job]]:
+    """The jobs to store: with traces, each carries that of the request to its runs."""
+    if not request.app.state.platform.options.tracing:
+        return nullcontext(jobs)
+    from longshore.app.tracing import enqueuing  # it loads OpenTelemetry, which is an extra
+
+    return enqueuing(jobs, {name: request.headers[name] for name in _CARRIED if name in request.headers})
+
+
+_CARRIED = ("traceparent", "tracestate")
+
+Observe = Callable[[str, str, int, float], None]
+"""Told of each request when it is over: method, route, status and seconds."""
+
+_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_TOKEN = re.compile(rb"(?:^|&)(?:(?:access|auth|api)_?)?token=|(?:^|&)api_?key=|lsk_[0-9a-f]{12}_", re.IGNORECASE)
+_PER_SECOND = 64 * 1024
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""For answers that say nothing of these themselves."""
+
+CROWDED = "crowded"
+"""Set in a request's state if its address has too many connections."""
+OVERLOADED = "overloaded"
+"""Set in a request's state by a server that has too many of them."""
+IS_WHOLE = "is_whole"
+"""In a request's state, of a server that knows: whether all of the request has arrived."""
+BREAK_OFF = "break_off"
+"""In a request's state, of a server that lets us: ends the connection at once, whatever was still to be sent."""
+
+_log = logger("longshore.http")
+
+
+class Envelope:
+    """The outermost layer that is ours."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        options: ServerOptions,
+        hosts: Hosts,
+        observe: Observe,
+        is_closing: Callable[[], bool],
+        begin: Callable[[], Awaitable[None]] | None = None,
+        memory: BodyMemory | None = None,
+    ) -> None:
+        self._app = app
+        self._options = options
+        self._hosts = hosts
+        self._observe = observe
+        self._is_closing = is_closing
+        self._begin = begin
+        self._memory = memory or BodyMemory(options.max_body_memory)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"")
+        own_id = given.decode() if _GOOD_ID.fullmatch(given) else new_id()
+        method = scope["method"]
+        # a copy: the server and a host application keep their own scope and state
+        scope = {**scope, "state": {**scope.get("state", {}), "request_id": own_id}}
+        if method == "HEAD":  # a GET whose body is not sent
+            scope["method"] = "GET"
+        token = request_id.set(own_id)
+        began = perf_counter()
+        answer = _Answer(send, own_id, scope["state"].get(IS_WHOLE, lambda: True), head_only=method == "HEAD")
+        meter = Meter(self._memory, self._options.max_values, is_json=_is_json(scope))
+        try:
+            if scope["state"].get(OVERLOADED):
+                raise Overloaded("more connections are open than this server takes; come back in a moment")
+            if scope["state"].get(CROWDED):
+                raise TooMany("too many connections are open from your address; close some of them", 1)
+            self._hosts.check(scope["headers"])
+            _check_no_token_in_address(scope)
+            _keep_segments_apart(scope)
+            length = self._check_head(headers)
+            if self._begin is not None:
+                await self._begin()
+            await self._app(scope, _Body(receive, self._options, length, meter).receive, answer.send)
+        except LongshoreError as error:
+            await self._refuse(scope, receive, answer, problems.problem(error, own_id))
+        except ClientDisconnect:
+            _log.debug("the client left before its answer")
+            if answer.status and not answer.complete and BREAK_OFF in scope["state"]:
+                await _break_off(scope, receive)
+        except asyncio.CancelledError:
+            if not self._is_closing():
+                raise
+            # the grace is over; what was sent to the store may still be done, and whoever asks again finds it
+            cut_off = ShuttingDown("the server is about to stop, and this took longer than it waits; send it again")
+            await self._refuse(scope, receive, answer, problems.problem(cut_off, own_id))
+        except Exception:
+            _log.exception("request %s failed: %s %s", own_id, method, _route(scope))
+            await self._refuse(scope, receive, answer, problems.unexpected(own_id))
+        finally:
+            meter.close()
+            seconds = perf_counter() - began
+            self._observe(method, _route(scope), answer.status, seconds)
+            if self._options.access_log:
+                told = {"method": method, "route": _route(scope), "status": answer.status}
+                _log.info("%(method)s %(route)s -> %(status)d", told, extra={**told, "seconds": round(seconds, 6)})
+            request_id.reset(token)
+
+    def _check_head(self, headers: dict[bytes, bytes]) -> int:
+        """How long the body is said to be; what is too large or packed is refused before it is read."""
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise WrongMediaType("content-encoding: bodies are read as they are; send it unpacked")
+        announced = headers.get(b"content-length", b"")
+        length = int(announced) if announced.isdigit() else 0
+        if length > self._options.max_body:
+            raise TooLarge(f"the body has {length:,} bytes, and this server takes {self._options.max_body:,}")
+        return length
+
+    async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
+        if answer.status:  # it has begun: all that is left is to break it off
+            await _break_off(scope, receive)
+            return
+        response.headers["Connection"] = "close"  # what is left of the body is not waited for
+        await response(scope, receive, answer.send)
+
+
+class _Answer:
+    """What is sent back, with the headers that every answer has."""
+
+    def __init__(self, send: Send, own_id: str, is_whole: Callable[[], bool], *, head_only: bool) -> None:
+        self._send = send
+        self._is_whole = is_whole
+        self._head_only = head_only
+        self._own_id = own_id.encode()
+        self.status = 0
+        self.complete = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers: list[tuple[bytes, bytes]] = list(message["headers"])
+            present = {name for name, _ in headers}
+            headers += [(name, value) for name, value in HEADERS if name not in present]
+            headers.append((b"x-request-id", self._own_id))
+            if not self._is_whole() and b"connection" not in present:
+                headers.append((b"connection", b"close"))  # what is left of the body is not waited for
+            message = {**message, "headers": headers}
+        elif self._head_only and message["type"] == "http.response.body":
+            await self._send({**message, "body": b"", "more_body": False})
+            self.complete = True
+            if message.get("more_body"):
+                raise ClientDisconnect  # nobody listens to the rest, which of a stream has no end
+            return
+        await self._send(message)
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body")
+
+
+class _Body:
+    """What is received, counted and timed."""
+
+    def __init__(self, receive: Receive, options: ServerOptions, length: int, meter: Meter) -> None:
+        self._receive = receive
+        self._length = length
+        self._meter = meter
+        self._patience_for_memory = options.body_patience
+        self._most = options.max_body
+        self._patience = options.body_patience + length / _PER_SECOND
+        self._deadline: float | None = None
+        self._seen = 0
+        self._complete = False
+
+    async def receive(self) -> Message:
+        if self._complete:  # what comes now is the end of the connection, however long that takes
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._patience
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(f"the body was not complete after {self._patience:.0f} seconds") from None
+        chunk = message.get("body", b"")
+        self._seen += len(chunk)
+        if self._seen > self._most:
+            raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
+        self._complete = not message.get("more_body", False)
+        if chunk:
+            asked_at = asyncio.get_running_loop().time()
+            expected = self._seen if self._complete else self._length or LARGE
+            await self._meter.read(chunk, expected, self._patience_for_memory)
+            self._deadline += asyncio.get_running_loop().time() - asked_at  # the client is not slow while we wait
+        if self._complete:
+            self._meter.settle()
+        return message
+
+
+async def _break_off(scope: Scope, receive: Receive) -> None:
+    """Ends the connection in the middle of an answer; over when the server knows of it, and has nothing to say."""
+    end_connection: Callable[[], None] | None = scope["state"].get(BREAK_OFF)
+    if end_connection is None:
+        raise ConnectionAbortedError("the answer broke off")
+    end_connection()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _check_no_token_in_address(scope: Scope) -> None:
+    """An address stands in logs and histories, and is handed on: a token in one is as good as told to everybody."""
+    asked: bytes = scope.get("query_string", b"")
+    if _TOKEN.search(asked) or _TOKEN.search(scope.get("raw_path") or b""):
+        raise InvalidArgument(
+            "token",
+            "must not stand in an address, which logs keep; send it as `Authorization: Bearer lsk_…`, and revoke one "
+            "that was sent so",
+        )
+
+
+def _is_json(scope: Scope) -> bool:
+    """Whether any Content-Type is JSON: routes read the first one, and a second one must not avoid the count."""
+    kinds = (value for name, value in scope["headers"] if name == b"content-type")
+    return any(kind.lower().startswith(b"application/json") for kind in kinds)
+
+
+def _keep_segments_apart(scope: Scope) -> None:
+    """Routes are found by the path as it was sent, so that an id may hold a slash; see `NameConvertor`."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    if b"%" in raw:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument("path", "is not valid UTF-8 once its %-escapes are read") from None
+    scope["path"] = path = raw.decode("latin-1")
+    if scope.get("root_path"):
+        scope["root_path"] = _root_as_sent(path, scope["root_path"])
+
+
+def _root_as_sent(path: str, root: str) -> str:
+    """The path of the mount, escaped as it was sent; a proxy may have removed it."""
+    end = -1
+    for _ in range(root.rstrip("/").count("/") + 1):
+        end = path.find("/", end + 1)
+        if end < 0:
+            end = len(path)
+            break
+    return path[:end] if unquote(path[:end]) == root.rstrip("/") else quote(root)
+
+
+def _route(scope: Scope) -> str:
+    """The address with names for what varies in it: a word that cannot grow without bound."""
+    return str(getattr(scope.get("route"), "path_format", "unknown"))

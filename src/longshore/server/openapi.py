@@ -1,0 +1,143 @@
+"""The OpenAPI document, written once when the server starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import JSONResponse
+
+from longshore.backends.remote import records
+from longshore.backends.remote.codecs import WAIT
+from longshore.backends.remote.protocol import DEQUEUE_JOBS, KEY, Verb
+from longshore.backends.remote.records import SCHEMAS
+from longshore.core.tokens import Scope
+from longshore.server.auth import needs
+from longshore.server.models.problems import Problem, refusals
+from longshore.server.parameters import root_of
+
+CHANGES_ANSWER: dict[str, Any] = {
+    "description": "Where the store stands, and whether that is another place than the one given.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {"mark": {"type": "string"}, "changed": {"type": "boolean"}},
+                "required": ["mark", "changed"],
+            }
+        }
+    },
+}
+CHANGES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"mark": {"type": "string"}, "timeout": WAIT.schema},
+                    "additionalProperties": False,
+                }
+            }
+        },
+    }
+}
+
+_EXAMPLES: dict[str, Any] = {
+    "dequeue_jobs": {"assignee_id": "worker-1", "queues": ["mail"], "limit": 10, "lease": 30, "wait": 20},
+    "extend_leases": {"leases": {"welcome-ada": {"token": "6f1c…", "epoch": 1}}, "duration": 30},
+    "settle_jobs": {
+        "outcomes": [{"job_id": "welcome-ada", "lease": {"token": "6f1c…", "epoch": 1}, "result": '{"sent": true}'}]
+    },
+    "set_progress": {"job_id": "welcome-ada", "value": 0.5, "lease": {"token": "6f1c…", "epoch": 1}},
+}
+
+
+def told_in_full(verb: Verb[Any]) -> str:
+    """What it does, and for whom."""
+    lease = (
+        "\n\nWithout a lease it is for whoever has the scope admin." if verb.takes.get("lease") is records.LEASE else ""
+    )
+    return verb.description + lease
+
+
+def operation_schema(verb: Verb[Any]) -> dict[str, Any]:
+    """What the document of the API says of a request, beside its answers."""
+    schema = dict(verb.body)
+    if verb is DEQUEUE_JOBS:
+        waits = {**WAIT.schema, "description": "Seconds to wait for a job if there is none now."}
+        schema["properties"] = {**schema["properties"], "wait": waits}
+    content: dict[str, Any] = {"schema": schema}
+    if verb.name in _EXAMPLES:
+        content["example"] = _EXAMPLES[verb.name]
+    extra: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": content}}}
+    if not verb.looks:
+        extra["parameters"] = [
+            {
+                "name": KEY,
+                "in": "header",
+                "required": False,
+                "description": "Makes the request safe to repeat for two minutes: it is answered as the first was.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            }
+        ]
+    return extra
+
+
+DESCRIPTION = """
+Submit a job, get an answer at once, follow it, and trust it.
+
+Errors are problem details (RFC 9457): go by `type`, which never changes its meaning. Times are RFC 3339 in UTC,
+durations are seconds. Every answer carries an `X-Request-ID`. An operation's scope is told as `x-longshore-scope`.
+"""
+
+ADDRESS = "/v1/openapi.json"
+USUAL_ADDRESS = "/openapi.json"
+"""Where tools look for it by themselves."""
+
+
+def serve_document(app: FastAPI) -> None:
+    """Serves the document of all routes that the app has when it is first asked for."""
+
+    @app.get(USUAL_ADDRESS, include_in_schema=False)
+    @app.get(
+        ADDRESS,
+        tags=["operations"],
+        operation_id="describe",
+        summary="This document",
+        response_class=JSONResponse,
+        responses=refusals(),
+    )
+    @needs(Scope.READ)
+    async def describe(request: Request) -> JSONResponse:
+        """What this server understands, in the words of OpenAPI 3.1."""
+        root = root_of(request)
+        return JSONResponse({**app.openapi(), "servers": [{"url": root}]} if root else app.openapi())
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _written(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI asks for it
+
+
+def _written(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(SCHEMAS)
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    components["schemas"] |= {**problem.pop("$defs"), "Problem": problem}
+    components["securitySchemes"] = {
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API token; not asked for on a loopback address.",
+        }
+    }
+    if not app.state.gate.authenticates:  # a client made from this document may do without as well
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "security" in operation:
+                operation["security"] = [*operation["security"], {}]
+    return document

@@ -1,0 +1,1 @@
+"""The operations of the contract for a caller whose token is bound to some queues."""

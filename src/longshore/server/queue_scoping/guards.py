@@ -1,0 +1,73 @@
+"""The rule that each operation follows for a scoped caller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from longshore.backends.base import Backend
+from longshore.server.auth import Caller
+from longshore.server.models.jobs import told_of_added
+from longshore.server.queue_scoping import reads, writes
+from longshore.server.queue_scoping.call import (
+    Arguments,
+    Bound,
+    as_it_is,
+    for_all_queues,
+    of_many_jobs,
+    of_one_job,
+    of_one_queue,
+)
+from longshore.server.response_limits import Heaviest
+
+
+async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: Heaviest) -> Any:
+    """The verb, within the caller's queues; of jobs that were there before, only a caller who reads is told all."""
+    if caller.queues is None:
+        found = await getattr(backend, verb)(**arguments)
+    else:
+        found = await GUARDS.get(verb, for_all_queues)(Bound(backend, caller, verb, arguments, heaviest))
+    return told_of_added(caller, arguments["jobs"], found) if verb == "add_jobs" and not caller.reads else found
+
+
+_ONE_JOB = (
+    *("release_lease", "set_progress", "append_log", "save_checkpoint", "complete_job", "fail_job", "bury_job"),
+    *("stop_job", "stop_job_with_retry", "mark_job_unknown_stopped", "update_job_status", "acknowledge_cancellation"),
+    *("get_job", "read_logs", "retry_job", "promote_job"),
+)
+_ONE_QUEUE = ("reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs")
+_ONE_SCHEDULE = ("get_schedule", "pause_schedule", "resume_schedule", "run_schedule")
+GUARDS: dict[str, Callable[[Bound], Awaitable[Any]]] = {
+    **dict.fromkeys(_ONE_JOB, of_one_job),
+    **dict.fromkeys(_ONE_QUEUE, of_one_queue),
+    **dict.fromkeys(_ONE_SCHEDULE, writes.of_one_schedule),
+    **dict.fromkeys(("now", "end_of_events", "wait_for_change"), as_it_is),
+    "enqueue_job": writes.enqueue_job,
+    "enqueue_jobs": writes.enqueue_jobs,
+    "enqueue_new_jobs": writes.enqueue_jobs,
+    "add_jobs": writes.add_jobs,
+    "accept_jobs": of_many_jobs,
+    "dequeue_jobs": writes.dequeue,
+    "extend_leases": writes.extend,
+    "settle_jobs": writes.settle,
+    "settle_and_dequeue": writes.turn,
+    "heartbeat_worker": writes.heartbeat,
+    "record_worker_event": writes.worker_event,
+    "reclaim_expired_leases": writes.visible_jobs,
+    "cancel_jobs": writes.cancel,
+    "delete_jobs": writes.delete,
+    "set_retention": writes.retention,
+    "facts_about": reads.facts,
+    "list_jobs": reads.job_list,
+    "next_due": reads.next_due,
+    "get_job_stats": reads.stats,
+    "count_jobs": reads.counts,
+    "count_delayed": reads.delayed,
+    "read_events": reads.events,
+    "list_queues": reads.queue_list,
+    "list_workers": reads.worker_list,
+    "put_schedule": writes.put_schedule,
+    "get_schedules": writes.schedule_list,
+    "remove_schedule": writes.remove_schedule,
+}
+"""For every verb that such a caller may use; all others are for callers who may use all queues."""

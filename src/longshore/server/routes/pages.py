@@ -1,0 +1,127 @@
+"""Pages for a browser: sign-in and status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
+from longshore.core.filters import JobFilter
+from longshore.core.status import JobStatus
+from longshore.core.tokens import Scope
+from longshore.server import problems
+from longshore.server.auth import LASTS, Calling, GuardedRoute, TokenGate, cookie_name, needs, takes_form
+from longshore.server.console.status_page import page, status_of
+from longshore.server.http_errors import TooLarge, TooMany
+from longshore.server.parameters import root_of
+from longshore.server.platform import Here
+from longshore.server.problems import kind_of
+from longshore.server.request_origin import SAFE
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_LONGEST = 4_096
+_MOST_FIELDS = 10
+
+
+@router.get("/sign-in", operation_id="sign_in_page", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+async def sign_in_page(request: Request) -> Response:
+    """Where a token can be shown."""
+    if not isinstance(request.app.state.gate, TokenGate):
+        return RedirectResponse(f"{root_of(request)}/", 303)
+    return _form(request, "")
+
+
+@router.post("/sign-in", operation_id="sign_in", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+@takes_form
+async def sign_in(request: Request) -> Response:
+    """Exchanges a token for a session."""
+    gate = request.app.state.gate
+    if not isinstance(gate, TokenGate):
+        return RedirectResponse(f"{root_of(request)}/", 303)
+    try:
+        value = await gate.begin_session(request, await _field(request, "token"))
+    except (Unauthenticated, Forbidden, TooMany) as error:
+        told = problems.problem(error)
+        return _form(request, str(error), kind_of(type(error)).status, told.headers)
+    answer = RedirectResponse(f"{root_of(request)}/", 303)
+    secure, root = request.url.scheme == "https", root_of(request)
+    answer.set_cookie(
+        cookie_name(secure=secure, root=root),
+        value,
+        max_age=int(LASTS.total_seconds()),
+        path=root or "/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@router.post("/sign-out", operation_id="sign_out", response_class=HTMLResponse)
+@needs(Scope.PUBLIC)
+@takes_form
+async def sign_out(request: Request) -> Response:
+    """Ends the session, also for whoever has a copy of its cookie."""
+    if isinstance(request.app.state.gate, TokenGate):
+        request.app.state.gate.end_session(request)
+    answer = RedirectResponse(f"{root_of(request)}/sign-in", 303)
+    root = root_of(request)
+    for secure in (False, True):
+        name = cookie_name(secure=secure, root=root)
+        if name in request.cookies:
+            answer.delete_cookie(name, path=root or "/", secure=secure, httponly=True, samesite="strict")
+    return answer
+
+
+async def on_stranger(request: Request, error: Exception) -> Response:
+    """For whoever must be known first: a person before a page is asked to sign in, a program is told so."""
+    assert isinstance(error, Unauthenticated)
+    route = request.scope.get("route")
+    wants_page = isinstance(route, GuardedRoute) and route.response_class is HTMLResponse
+    if wants_page and request.method in SAFE and "text/html" in request.headers.get("accept", ""):
+        told = problems.problem(error)
+        return _form(request, "", told.status_code, told.headers)
+    return await problems.on_refusal(request, error)
+
+
+def _form(request: Request, trouble: str, status: int = 200, headers: Mapping[str, str] | None = None) -> HTMLResponse:
+    return page("sign_in.html", {"trouble": trouble, "root": root_of(request)}, status, headers)
+
+
+async def _field(request: Request, name: str) -> str:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LONGEST:
+            raise TooLarge(f"the form has more than {_LONGEST:,} bytes")
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise InvalidArgument("form", f"has more than {_MOST_FIELDS} fields; send {name} alone") from None
+    return fields.get(name, [""])[0].strip()
+
+
+_SHOWN = 20
+
+
+@router.get("/", operation_id="status_page", response_class=HTMLResponse)
+@needs(Scope.READ)
+async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResponse:
+    """Queues, counts, the latest and the failed jobs, workers."""
+    queues = [info for info in await here.backend.list_queues() if caller.sees(info.name)]
+    theirs = caller.queues_among(())
+    latest = await here.backend.list_jobs(JobFilter(queues=theirs), limit=_SHOWN)
+    failed = await here.backend.list_jobs(
+        JobFilter(queues=theirs, statuses=(JobStatus.DEAD, JobStatus.FAILED_RETRY)), limit=_SHOWN
+    )
+    workers = [worker for worker in await here.backend.list_workers() if caller.owns(worker.queues)]
+    now = await here.backend.now()
+    signed_in = caller.name if getattr(request.state, "signed_in", False) else ""
+    shown = status_of(queues, latest.items, failed.items, workers, now)
+    return page("status.html", {**shown, "signed_in": signed_in, "root": root_of(request)})

@@ -1,0 +1,60 @@
+"""Workers and counts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from longshore.core.tokens import Scope
+from longshore.server.auth import Calling, GuardedRoute, needs
+from longshore.server.models.fields import Name
+from longshore.server.models.problems import refusals
+from longshore.server.models.queues import StatsView, WorkerList, stats_view, worker_view
+from longshore.server.platform import Here
+
+router = APIRouter(prefix="/v1", route_class=GuardedRoute)
+
+
+@router.get(
+    "/workers",
+    tags=["workers"],
+    operation_id="list_workers",
+    summary="List workers",
+    response_model=WorkerList,
+    responses=refusals(),
+)
+@needs(Scope.READ)
+async def list_workers(here: Here, caller: Calling) -> WorkerList:
+    """Those heard of in the last day; `state` is what they said last, or `silent` after a minute; `seen_at` is when."""
+    found = await here.queue.list_workers()
+    mine = [worker for worker in found if caller.owns(worker.queues)]
+    now = await here.backend.now()
+    return WorkerList(items=[worker_view(worker, now) for worker in mine])
+
+
+@router.get(
+    "/stats",
+    tags=["figures"],
+    operation_id="get_stats",
+    summary="Count jobs",
+    response_model=StatsView,
+    responses=refusals(),
+)
+@needs(Scope.READ)
+async def get_stats(
+    here: Here,
+    caller: Calling,
+    queue: Annotated[Name | None, Query(description="Only this queue.")] = None,
+    tag: Annotated[list[Name] | None, Query(max_length=100, description="Only jobs that have all of them.")] = None,
+) -> StatsView:
+    """Exact counts, of all jobs or those of one queue, or of those that carry all tags given."""
+    if queue is None:
+        caller.check_everywhere()
+    else:
+        caller.check_queue(queue)
+    stats = await here.queue.get_job_stats(tag or [], queue=queue)
+    if tag:
+        return stats_view(queue, stats, None, None)
+    counts = await here.backend.count_jobs(queue)
+    return stats_view(queue, stats, counts, await here.backend.count_delayed(queue))

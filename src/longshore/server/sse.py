@@ -1,0 +1,90 @@
+"""Server-sent events: the event log as it grows, resumed from a cursor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from longshore.core.errors import CursorExpired
+from longshore.core.job import JobEvent
+from longshore.server.auth import turned_away
+from longshore.server.change_counter import end, first_of
+from longshore.server.event_tail import Wanted, events_after
+from longshore.server.models.events import event_view
+from longshore.server.platform import Platform
+
+MEDIA_TYPE = "text/event-stream"
+_RECONNECT = 2_000
+"""Milliseconds after which a browser that lost its stream asks for it again."""
+_HEARD_WITHIN = 1.0
+"""Seconds in which a client must have taken what its stream ends with."""
+
+
+class EventStream(StreamingResponse):
+    """One client's stream; it holds one of the server's places as long as it lasts."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self, request: Request, here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False
+    ) -> None:
+        self._events = events_after(here.tail, here.backend, cursor, wanted, here.options.heartbeat, whole=whole)
+        super().__init__((), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})  # told once it begins
+        self._request = request
+        self._here = here
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the client leaves, its token ends, or the server stops; whoever does not read then has left."""
+        with self._here.a_place():
+            over = asyncio.ensure_future(_last_words(self._request, self._here))
+            self.body_iterator = _told(self._events, over)
+            telling = asyncio.ensure_future(super().__call__(scope, receive, send))
+            try:
+                await asyncio.wait({telling, over}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({telling}, timeout=_HEARD_WITHIN)
+                if not telling.done():
+                    raise ClientDisconnect
+                telling.result()
+            finally:
+                await end(telling, over)
+
+
+async def _last_words(request: Request, here: Platform) -> bytes:
+    """What a stream ends with, as soon as it must."""
+    await first_of(turned_away(request), here.closed())
+    if here.closing:
+        return b": the server stops; come back in a moment\n\n"
+    return b": your token is over; come back with another\n\n"
+
+
+async def _told(events: AsyncIterator[JobEvent | str], over: asyncio.Future[bytes]) -> AsyncIterator[bytes]:
+    yield f"retry: {_RECONNECT}\n\n".encode()
+    coming: asyncio.Future[JobEvent | str] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(anext(events))
+            either: set[asyncio.Future[Any]] = {coming, over}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if over.done():
+                yield over.result()
+                return
+            try:
+                found = coming.result()
+            except CursorExpired as error:  # whoever fell so far behind must look at everything anew
+                yield f"event: gap\ndata: {error}\n\n".encode()
+                return
+            yield written(found) if isinstance(found, JobEvent) else f": alive\nid: {found}\n\n".encode()
+    finally:
+        if coming is not None:
+            await end(coming)
+
+
+def written(event: JobEvent) -> bytes:
+    """One event as the stream has it: JSON has no line ends, so that it is always one line."""
+    return f"id: {event.cursor}\nevent: {event.event}\ndata: {event_view(event).model_dump_json()}\n\n".encode()

@@ -1,0 +1,477 @@
+"""Serves the application with uvicorn: listeners, connection limits, and a graceful shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import ipaddress
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import httptools
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from longshore.core.errors import InvalidArgument
+from longshore.core.times import SECOND, Duration, check_duration
+from longshore.safe_logging import logger
+from longshore.server import problems
+from longshore.server.auth import Gate, neighbourhood
+from longshore.server.middleware import BREAK_OFF, CROWDED, HEADERS, IS_WHOLE, OVERLOADED
+from longshore.server.options import Network
+from longshore.server.platform import Platform
+from longshore.server.rate_limit import without_repetition
+from longshore.server.routes.health import PROBES
+
+_LONGEST_HEAD = 64 * 1024
+_MOST_HEADERS = 100
+_HEAD_PATIENCE = 10.0
+"""Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
+_WRITE_PATIENCE = 15.0
+"""Seconds between two looks at what waits to be sent: if nothing of it was taken meanwhile, nobody reads it."""
+_LINGER = 2.0
+"""Seconds in which a client that is still sending can read why it need not."""
+
+_log = logger("longshore.server")
+_REFUSED = "a request is refused: %d connections are open"
+_ADDRESS_REFUSED = "a request is refused: too many connections are open from %s"
+_CLOSED_AT_ONCE = "a connection is closed: more than twice the allowed connections are open from %s"
+REPEATED = frozenset({_REFUSED, _ADDRESS_REFUSED, _CLOSED_AT_ONCE})
+"""Messages that are rate-limited, because a flood would log each of them once per request."""
+
+
+class Shared(ServerState):
+    """What the connections of one server share."""
+
+    stopping = False
+
+    def __init__(self, most_per_address: int, trusted: Sequence[Network] = ()) -> None:
+        super().__init__()
+        self.most_per_address = most_per_address
+        self._trusted = trusted
+        self._from_address: Counter[str] = Counter()
+
+    def came_from(self, address: str) -> int:
+        """Counts a new connection, and returns how many its address has; 0 for a trusted proxy."""
+        if self._is_trusted(address):
+            return 0
+        place = neighbourhood(address)
+        self._from_address[place] += 1
+        return self._from_address[place]
+
+    def left(self, address: str) -> None:
+        """A connection from this address was closed."""
+        place = neighbourhood(address)
+        self._from_address[place] -= 1
+        if self._from_address[place] <= 0:
+            del self._from_address[place]
+
+    def is_crowded(self, address: str) -> bool:
+        """Whether this address has too many connections."""
+        return self._from_address.get(neighbourhood(address), 0) > self.most_per_address
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._trusted)
+
+
+class _Arrival:
+    """Whether all of one request is here."""
+
+    whole = False
+
+    def __call__(self) -> bool:
+        return self.whole
+
+
+class _AnswerLine(asyncio.Transport):
+    """What uvicorn writes one answer to; how it is closed is ours to say."""
+
+    def __init__(self, transport: asyncio.Transport, arrival: _Arrival, linger: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport = transport
+        self._arrival = arrival
+        self._linger = linger
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """As it is."""
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """At once only if nothing of the request is still to come."""
+        if self._arrival.whole:
+            self._transport.close()
+        else:
+            self._linger()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time.
+
+    What else stands beside the body, between its chunks and behind the last one, may be as much, and nobody reads it.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _lingering: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _unsent = 0
+    _arrival: _Arrival
+    _beside_body = 0
+    """Bytes since the message began, or since its last piece of body."""
+    _trailers = 0
+    _in_head = False
+    _in_message = False
+    _most: int | None = None
+    _counted: str | None = None
+    """The address under which this connection is counted."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        if isinstance(self.server_state, Shared) and self.server_state.stopping:
+            transport.close()  # it came when all the others had been asked to end, and would be served on and on
+        self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
+        address = self.client[0] if self.client else ""
+        if isinstance(self.server_state, Shared) and (number := self.server_state.came_from(address)):
+            self._counted = address
+            if number > 2 * self.server_state.most_per_address:
+                _log.warning(_CLOSED_AT_ONCE, address)
+                transport.close()
+        self._begin_head()
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        if self._counted is not None and isinstance(self.server_state, Shared):
+            self.server_state.left(self._counted)
+            self._counted = None
+        for timer in (self._lingering, self._looking):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # so that they do not hold each other, and are gone at once
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingering is not None:
+            return
+        self._beside_body += len(data)
+        super().data_received(data)
+        is_open = self._in_head or self._in_message
+        if is_open and self._beside_body > _LONGEST_HEAD and not self.transport.is_closing():
+            self.send_400_response(f"The request's {'head is' if self._in_head else 'trailers are'} too large.")
+        if self.cycle is None or self.cycle.response_complete:  # uvicorn waits for the rest of what has begun for ever
+            self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_message = True
+        self._trailers = 0
+        self._begin_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailers += 1  # what comes behind the body is no header: it was checked by nobody
+        if self._trailers > _MOST_HEADERS:
+            raise httptools.HttpParserError("there are too many trailers")
+
+    def on_body(self, body: bytes) -> None:
+        self._beside_body = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        self._arrival.whole = True
+        super().on_message_complete()
+
+    def on_headers_complete(self) -> None:
+        self._end_head()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
+            raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
+        is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
+        is_probe = self.url.partition(b"?")[0] in PROBES
+        if is_full and not is_probe:
+            _log.warning(_REFUSED, len(self.connections))
+            self.scope["state"][OVERLOADED] = True
+        elif self._is_crowded() and not is_probe:
+            _log.warning(_ADDRESS_REFUSED, self._counted)
+            self.scope["state"][CROWDED] = True
+        self.scope["state"][BREAK_OFF] = self.transport.abort
+        super().on_headers_complete()
+        self._arrival = self.scope["state"][IS_WHOLE] = _Arrival()
+        self.cycle.transport = _AnswerLine(self.transport, self._arrival, self.linger)
+
+    def _is_crowded(self) -> bool:
+        shared = self.server_state
+        return isinstance(shared, Shared) and self._counted is not None and shared.is_crowded(self._counted)
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is no request, told like every other problem."""
+        answer = problems.bad_request(msg)
+        lines = [
+            b"HTTP/1.1 400 Bad Request",
+            *(b": ".join(header) for header in (*answer.raw_headers, *HEADERS)),
+            b"connection: close",
+        ]
+        self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        if self.pipeline or (self.cycle is not None and self.cycle.response_started):
+            self.transport.close()  # other answers may be under way, and none of them can be told to stop
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Says and hears no more, and is closed in a moment: at once, what is unread would take the answer with it."""
+        if self._lingering is not None or self.transport.is_closing():
+            return
+        self._end_head()
+        self._lingering = self.loop.call_later(_LINGER, self.transport.close)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def resume_writing(self) -> None:
+        self._unsent = 0
+        super().resume_writing()
+
+    def _look_who_reads(self) -> None:
+        # at all other times more may have been added meanwhile than was taken
+        nothing_is_added = self.flow.write_paused or self.transport.is_closing()
+        unsent = self.transport.get_write_buffer_size() if nothing_is_added else 0
+        if unsent and unsent == self._unsent:
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+
+    def _begin_head(self) -> None:
+        if not self._in_head:
+            self._in_head = True
+            self._beside_body = 0
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        if self._timer is None and not self.transport.is_closing() and self._lingering is None:
+            self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
+
+    def _end_head(self) -> None:
+        self._in_head = False
+        self._beside_body = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+_KEEP_ALIVE = 30
+_BACKLOG = 512
+_LAST_WORDS = 1.0
+"""Seconds in which a request that was cut off when the server stopped must have been told."""
+
+OBJECTS_A_ROUND = 50_000
+"""See `settle_in`: a process that only serves leaves no cycles behind, and a batch of 1,000 jobs is many objects."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it; a name other than localhost might lead anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_exposure(host: str, gate: Gate) -> None:
+    """Refuses an address that others reach, as long as nobody is asked who they are."""
+    if not is_loopback(host) and not gate.authenticates:
+        raise InvalidArgument(
+            "host",
+            f"{host} is reached from other machines, and this server asks nobody who they are; "
+            "serve on 127.0.0.1, or have it ask for tokens",
+        )
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_LARGE_BLOCK = 256 * 1024
+
+
+def return_large_blocks(app: FastAPI) -> None:
+    """Makes the C library return large free blocks to the system at once; for a process that only serves.
+
+    By default glibc keeps them: after a flood of large bodies the process held 160 MB more, now 50 MB.
+    """
+    try:
+        mallopt, trim = ctypes.CDLL(None).mallopt, ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # another C library
+        return
+    mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+    mallopt(_TRIM_THRESHOLD, 4 * _LARGE_BLOCK)
+    app.state.body_memory.when_idle = lambda: asyncio.get_running_loop().run_in_executor(None, trim, 0)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signals of its own: whoever runs the process hears them."""
+
+    def __init__(self, config: uvicorn.Config, shared: Shared, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.server_state: Shared = shared
+        self._when_ready = when_ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tells when requests are taken."""
+        await super().startup(sockets)
+        self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes nobody any more, those on their way included; and those whose time is over are told so."""
+        self.server_state.stopping = True
+        await super().shutdown(sockets)
+        if self.server_state.tasks and not self.force_exit:
+            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS)
+
+
+class ApiServer:
+    """Serves an application made by `create_app`; runs and closes like a Worker."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        certificate: str | None = None,
+        private_key: str | None = None,
+        when_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Binds its address at once, so that a port in use is told before anything else begins; 0 is any free one.
+
+        `when_ready` is called with the address as soon as requests are taken.
+        """
+        check_exposure(host, app.state.gate)
+        _check_tls(certificate, private_key)
+        app.state.hosts.strict = app.state.hosts.strict or is_loopback(host)
+        self._platform: Platform = app.state.platform
+        self._socket = _bound(host, port)
+        options = self._platform.options
+        proxies = options.networks()
+        config = uvicorn.Config(
+            app,
+            http=BoundedProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE,
+            limit_concurrency=options.max_connections,
+            proxy_headers=bool(proxies),  # uvicorn would trust every caller on this machine
+            forwarded_allow_ips=[str(network) for network in proxies],
+            timeout_graceful_shutdown=max(1, round(options.grace)),
+            ssl_certfile=certificate,
+            ssl_keyfile=private_key,
+        )
+        self._scheme = "http" if certificate is None else "https"
+        self._server = _Uvicorn(config, Shared(options.max_connections_per_address, proxies), self._is_ready)
+        self._when_ready = when_ready
+        self._ready = asyncio.Event()
+        self._over = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """Where it is, like http://127.0.0.1:8470."""
+        host, port = self._socket.getsockname()[:2]
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def ready(self) -> None:
+        """Returns when requests are taken."""
+        await self._ready.wait()
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        try:
+            with without_repetition("longshore.server", REPEATED), without_repetition("uvicorn.error"):
+                await self._server.serve(sockets=[self._socket])
+        finally:
+            self._platform.begin_to_close()  # whatever is cancelled from now on is cancelled because nobody serves
+            self._socket.close()
+            self._over.set()
+
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
+        """Takes no more requests, ends all streams, and lets what is under way end within the grace."""
+        self._platform.begin_to_close()
+        if grace is not None:
+            seconds = check_duration("grace", grace, positive=False) / SECOND
+            allowed = self._server.config.timeout_graceful_shutdown or 1
+            self._server.config.timeout_graceful_shutdown = max(1, min(allowed, round(seconds)))
+        self._server.should_exit = True
+        self._server.force_exit = self._server.force_exit or force
+        if self._ready.is_set():
+            await self._over.wait()
+
+    def _is_ready(self) -> None:
+        self._ready.set()
+        if self._when_ready is not None:
+            self._when_ready(self.address)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        places: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, place = places[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(place)
+        except BaseException:
+            bound.close()
+            raise
+    except (OSError, OverflowError) as error:
+        raise InvalidArgument(
+            "port", f"{host}:{port} cannot be served on: {error}; choose another with --port"
+        ) from None
+    return bound
+
+
+def _check_tls(certificate: str | None, private_key: str | None) -> None:
+    """Refuses what could not be served with, while there is still somebody to tell."""
+    if certificate is None:
+        if private_key is not None:
+            raise InvalidArgument("private_key", "is of no use without a certificate")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
+    except ssl.SSLError as error:
+        if private_key is None:
+            found = f"{certificate} has no private key in it; name the file that has one, too: --tls-key ({error})"
+        else:
+            found = f"{private_key} is not the key of the certificate in {certificate} ({error})"
+        raise InvalidArgument("private_key", found) from None
+    except OSError as error:
+        named = certificate if private_key is None else f"{certificate} with the key {private_key}"
+        raise InvalidArgument("certificate", f"{named} cannot be used: {error}") from None
