@@ -19,7 +19,7 @@ from longshore.backends.remote.problems import KNOWN, error_in, told_of
 from longshore.backends.remote.records.jobs import JOB
 from longshore.backends.remote.records.store import EVENTS, SCHEDULES
 from longshore.backends.token_store import KeepsTokens
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
 from longshore.core import errors
 from longshore.core.actor import acting
 from longshore.core.errors import (

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, Queue, connect
-from longshore.cli.exits import Exit
-from longshore.cli.logs import look
+from longshore.cli.events import look
+from longshore.cli.exit_codes import Exit
 from longshore.runtime.logs import TextLines
 from tests.cli.terminal import PROGRAM, check_inert, longshore
 

@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from longshore.cli.exits import Exit
-from longshore.cli.shapes import SHAPES
+from longshore.cli.exit_codes import Exit
+from longshore.cli.json_output import SHAPES
 from tests.cli.scene import Names, Scene
 from tests.cli.terminal import PROGRAM, check_inert, leaves, longshore, on_a_terminal
 from tests.postgres_run import Clones

@@ -13,7 +13,7 @@ import pytest
 from longshore import Harbor, Queue, Repeat, Snooze, connect
 from longshore.app.routing import Router
 from longshore.backends.base import TellsItsCondition, WorkerInfo
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding, judge_store
 from longshore.runtime.doctor import check_up

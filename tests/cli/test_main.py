@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, JobStatus, Queue, __version__, connect, errors
-from longshore.cli import enqueueing
-from longshore.cli.exits import MEANING, TABLE, Exit, exit_code_of
-from longshore.cli.telling import tell_job
+from longshore.cli import enqueue
+from longshore.cli.exit_codes import MEANING, TABLE, Exit, exit_code_of
+from longshore.cli.inspect import tell_job
 from tests.cli.terminal import PROGRAM, longshore, on_a_terminal
 
 
@@ -202,7 +202,7 @@ def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str
 def test_a_line_that_cannot_be_read_is_told_with_what_is_stored_by_then(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, field: str
 ) -> None:
-    monkeypatch.setattr(enqueueing, "AT_ONCE", 2)
+    monkeypatch.setattr(enqueue, "AT_ONCE", 2)
     lines = tmp_path / "jobs.ndjson"
     lines.write_bytes(b'{"type": "a", "job_id": "n1"}\n{"type": "b", "job_id": "n2"}\n' + line)
     refused = longshore("enqueue", "--from", str(lines), "--queue", "new")

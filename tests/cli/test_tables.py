@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from longshore.cli.output import Column, drawn
 from longshore.cli.rows import JOBS
-from longshore.cli.tables import Column, drawn
 
 ID = "01a1e4d2-9647-7111-a1fd-8e35e735baf8"
 ERROR = "ConnectionError: the mail server at mail.example.org did not answer within thirty seconds"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from longshore import connect
-from longshore.cli.authentication import asks_for_tokens, session_key, switch
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
+from longshore.cli.serve import asks_for_tokens, session_key, switch
 from longshore.core.errors import InvalidArgument
 from tests.cli.terminal import longshore
 

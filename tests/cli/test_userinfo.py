@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longshore.backends.connect import connect
-from longshore.cli.store import Store
+from longshore.cli.open_store import Store
 from longshore.core.errors import LongshoreError
 from longshore.core.validation import shown_address
 from longshore.spark.options import Address

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, connect
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
 from longshore.core.validation import shown_address
 from tests.cli.terminal import PROGRAM, longshore
 

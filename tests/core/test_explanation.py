@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore.cli.telling import way_out
+from longshore.cli.inspect import way_out
 from longshore.core.explain import (
     Dependency,
     Explanation,

@@ -25,7 +25,7 @@ from longshore import HeldClock, Queue, connect
 
 # All private modules that this file needs; correct these lines when the modules move.
 from longshore.backends.remote.problems import PREFIX
-from longshore.cli.exits import Exit, exit_code_of
+from longshore.cli.exit_codes import Exit, exit_code_of
 from longshore.server import problems
 from longshore.server.app import create_app
 from longshore.spark.audit.kinds import Kind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
 from longshore.cli.main import main
 
 FILES = {

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.exits import Exit
-from longshore.cli.gathering import gathered
-from longshore.cli.output import say_model, show_rows
-from longshore.cli.store import AsJson, Store, a_store
-from longshore.cli.tables import Column
+from longshore.cli.exit_codes import Exit
+from longshore.cli.open_store import AsJson, Store, a_store
+from longshore.cli.options import gathered
+from longshore.cli.output import Column, say_model, show_rows
 
 if TYPE_CHECKING:
     from longshore.core.health import Finding
@@ -33,7 +32,7 @@ def doctor(*, problems: OnlyBad = False, as_json: AsJson = False, store: Store) 
     shown = [one for one in findings if one.level != "ok" or not problems]
     healthy = all(one.level != "problem" for one in findings)
     if as_json:
-        from longshore.cli.shapes import diagnosis
+        from longshore.cli.json_output import diagnosis
 
         say_model(diagnosis(shown, healthy))
     else:

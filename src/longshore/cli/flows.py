@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli import rows
-from longshore.cli.gathering import gathered
+from longshore.cli.open_store import AsJson, Quiet, Store, a_store
+from longshore.cli.options import gathered
 from longshore.cli.output import say, say_id, say_lines, say_model, show_rows
-from longshore.cli.store import AsJson, Quiet, Store, a_store
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue

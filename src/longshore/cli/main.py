@@ -13,25 +13,20 @@ from typing import Annotated, Any
 import typer
 
 from longshore.cli import (
-    acting,
-    controls,
-    dead_letters,
     doctor,
-    enqueueing,
-    figures,
+    enqueue,
+    events,
     flows,
-    keeping,
-    logs,
-    looking,
-    moving,
+    inspect,
+    jobs,
     pipeline,
+    queues,
     schedules,
-    serve,
-    token,
-    up,
-    working,
+    store,
+    tokens,
+    workers,
 )
-from longshore.cli.exits import Exit, exit_code_of
+from longshore.cli.exit_codes import Exit, exit_code_of
 from longshore.cli.output import complain, say
 from longshore.core.errors import Unauthenticated
 
@@ -71,31 +66,31 @@ def _all_commands(
 
 
 _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
-    "Start": {"up": up.up, "serve": serve.serve_api, "worker": working.worker, "scheduler": working.scheduler},
+    "Start": {"up": serve.up, "serve": serve.serve_api, "worker": workers.worker, "scheduler": workers.scheduler},
     "Look": {
-        "list": looking.list_jobs,
-        "show": looking.show,
-        "explain": looking.explain,
-        "logs": logs.logs,
-        "events": logs.events,
-        "stats": figures.stats,
-        "queues": figures.queues,
-        "workers": figures.workers,
+        "list": inspect.list_jobs,
+        "show": inspect.show,
+        "explain": inspect.explain,
+        "logs": events.logs,
+        "events": events.events,
+        "stats": queues.stats,
+        "queues": queues.queues,
+        "workers": queues.workers,
     },
     "Act": {
-        "enqueue": enqueueing.enqueue,
-        "cancel": acting.cancel,
-        "retry": acting.retry,
-        "promote": acting.promote,
-        "delete": acting.delete,
-        "pause": controls.pause,
-        "resume": controls.resume,
-        "limits": controls.limits,
+        "enqueue": enqueue.enqueue,
+        "cancel": jobs.cancel,
+        "retry": jobs.retry,
+        "promote": jobs.promote,
+        "delete": jobs.delete,
+        "pause": queues.pause,
+        "resume": queues.resume,
+        "limits": queues.limits,
     },
     "Keep": {
-        "migrate": keeping.migrate,
-        "migrate-data": moving.migrate_data,
-        "backup": keeping.backup,
+        "migrate": store.migrate,
+        "migrate-data": store.migrate_data,
+        "backup": store.backup,
         "doctor": doctor.doctor,
     },
 }
@@ -103,10 +98,10 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
 for _group, _commands in _COMMANDS.items():
     for _name, _command in _commands.items():
         app.command(_name, rich_help_panel=_group)(_command)
-app.add_typer(dead_letters.dlq, name="dlq")
+app.add_typer(jobs.dlq, name="dlq")
 app.add_typer(schedules.schedule, name="schedule")
 app.add_typer(flows.flow, name="flow")
-app.add_typer(token.token, name="token")
+app.add_typer(tokens.token, name="token")
 app.add_typer(pipeline.pipeline, name="pipeline")
 
 

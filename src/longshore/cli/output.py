@@ -1,21 +1,122 @@
-"""What reaches the terminal, all of it by way of this room: text made inert, JSON, tables, questions."""
+"""Output for people: escaped text, tables and progress."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from longshore.cli.exits import Exit
+from longshore.cli.exit_codes import Exit
 from longshore.core.validation import printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from rich.console import Console
 
-    from longshore.cli.tables import Column
+
+_LEAST = 12
+"""Columns of a terminal below which folded text is no longer read with pleasure."""
+_GAP = 2
+_COLOURS = {
+    "COMPLETED": "green",
+    "DEAD": "red",
+    "problem": "red",
+    "warning": "yellow",
+    "ok": "green",
+    "RUNNING": "cyan",
+    "CANCELLING": "yellow",
+    "FAILED_RETRY": "yellow",
+    "UNKNOWN_RETRY": "yellow",
+    "paused": "yellow",
+}
+"""Words that have a colour of their own where there is colour; all of them are ours, never a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. A `whole` one is never folded: ids are copied from here."""
+
+    name: str
+    whole: bool = False
+    right: bool = False
+    coloured: bool = False
+
+
+def drawn(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bool, terminal: bool) -> Iterator[str]:
+    """The lines of a table; its cells must be inert already."""
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    natural = [
+        max([cell_len(column.name) if heads else 0, *(cell_len(row[place]) for row in rows)])
+        for place, column in enumerate(columns)
+    ]
+    needed = [width if column.whole else min(width, _LEAST) for column, width in zip(columns, natural, strict=True)]
+    whole = sum(natural) + _GAP * len(columns)  # in a file nothing is folded
+    console = Console(
+        file=sys.stdout,
+        force_terminal=terminal,
+        width=None if terminal else whole,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    if sum(needed) + _GAP * (len(columns) - 1) > console.width:
+        yield from _one_below_another(columns, rows)
+    else:
+        yield from _side_by_side(console, columns, rows, natural, needed, heads=heads, colours=terminal)
+
+
+def _one_below_another(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Each row a block; what is long is left to the terminal to wrap."""
+    width = max(len(column.name) for column in columns)
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                yield f"{column.name:<{width}}  {cell}"
+
+
+def _side_by_side(
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    natural: Sequence[int],
+    needed: Sequence[int],
+    *,
+    heads: bool,
+    colours: bool,
+) -> Iterator[str]:
+    from rich.table import Table
+    from rich.text import Text
+
+    styled = colours and not console.no_color
+    table = Table(
+        box=None, show_header=heads, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold" if styled else ""
+    )
+    for column, most, least in zip(columns, natural, needed, strict=True):
+        table.add_column(
+            Text(column.name),
+            justify="right" if column.right else "left",
+            no_wrap=column.whole,
+            overflow="fold",
+            min_width=least,
+            max_width=most,
+        )
+    for row in rows:
+        cells = zip(columns, row, strict=True)
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "") if styled and c.coloured else "") for c, cell in cells))
+    with console.capture() as caught:
+        console.print(table)
+    for line in caught.get().splitlines():
+        yield line.rstrip()
+
 
 LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
 
@@ -80,7 +181,6 @@ def show_table(rows: Sequence[tuple[str | int, ...]]) -> None:
 
 def show_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bool = True) -> None:
     """A table for people: in columns, or if the terminal is too narrow for that one line for each value."""
-    from longshore.cli.tables import drawn
 
     made = [[printable(cell) for cell in row] for row in rows]
     for line in drawn(columns, made, heads=heads, terminal=sys.stdout.isatty()):
@@ -117,3 +217,70 @@ def _write(stream: TextIO, text: str, end: str = "\n") -> None:
         stream.write(f"{text}{end}")
     except BrokenPipeError:  # `| head` has seen enough
         raise typer.Exit(Exit.PIPE_CLOSED) from None
+
+
+Told = Callable[[str, int, int], None]
+"""Called with what is under way, how much of all is done, and how much there is."""
+
+StepDone = Callable[[str, int, float], None]
+"""Called with a step that is done, how many rows it wrote, and how many seconds it took."""
+
+_PLAIN_STEPS = 10
+
+
+@contextmanager
+def progress(unit: str = "rows") -> Iterator[Told]:
+    """A bar where somebody watches, and a line for every tenth of the way where the output goes to a file."""
+    if not sys.stderr.isatty():
+        yield _plain_lines(unit)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<16}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
+
+
+def _plain_lines(unit: str) -> Told:
+    reached = 0
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal reached
+        tenth = done * _PLAIN_STEPS // total if total else _PLAIN_STEPS
+        if tenth > reached:
+            reached = tenth
+            complain(f"{tenth * 100 // _PLAIN_STEPS:>3} %  {what}, {done:,} of {total:,} {unit}")
+
+    return tell
+
+
+@contextmanager
+def show_steps(expected: int) -> Iterator[StepDone]:
+    """A line for each step that is done, and where somebody watches a bar of how many there are still to come."""
+    if not sys.stderr.isatty():
+        yield lambda name, rows, seconds: complain(_step_line(name, rows, seconds))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description:<16}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=expected)
+
+        def tell(name: str, rows: int, seconds: float) -> None:
+            bar.console.print(printable(_step_line(name, rows, seconds)), markup=False, highlight=False)
+            done = bar.tasks[0].completed + 1
+            bar.update(task, description=printable(name), completed=done, total=max(expected, done))
+
+        yield tell
+
+
+def _step_line(name: str, rows: int, seconds: float) -> str:
+    return f"  {name:<28}{rows:>14,} rows{seconds:>9.1f} s"

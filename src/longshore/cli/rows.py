@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from longshore.cli.tables import Column
+from longshore.cli.output import Column
 from longshore.core.status import JobStatus
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`schedule`: what is repeated, from a terminal."""
+"""`schedule`: lists, adds, changes, runs and removes schedules."""
 
 from __future__ import annotations
 
@@ -7,19 +7,78 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli import rows, words
-from longshore.cli.completion import complete_queue, complete_schedule, complete_type
-from longshore.cli.gathering import gathered
-from longshore.cli.job_options import repeatable_options
+from longshore.cli import parsing, rows
+from longshore.cli.enqueue import repeatable_options
+from longshore.cli.inspect import tell_new_job
+from longshore.cli.open_store import (
+    AsJson,
+    OneQueue,
+    Quiet,
+    Store,
+    a_store,
+    complete_queue,
+    complete_schedule,
+    complete_type,
+)
+from longshore.cli.options import gathered
 from longshore.cli.output import complain, say, say_id, say_model, show_rows
-from longshore.cli.repeats import RepeatWhenAsked, a_repeat
-from longshore.cli.store import AsJson, OneQueue, Quiet, Store, a_store
-from longshore.cli.telling import tell_new_job
-from longshore.core.errors import ScheduleNotFound
+from longshore.core.errors import InvalidArgument, ScheduleNotFound
 
 if TYPE_CHECKING:
+    from longshore.core.repeat import Repeat
     from longshore.core.schedule import Schedule
     from longshore.runtime.queue import Queue
+
+RepeatWhenAsked = Callable[[], Any]
+"""Makes a `Repeat` of what was written; a command that is told of a schedule by its id never asks."""
+
+Cron = Annotated[str | None, typer.Option(help='A cron expression, like "30 2 * * *".')]
+Every = Annotated[str | None, typer.Option(help="A span of time, like 15m.")]
+Zone = Annotated[str, typer.Option(help="On whose clocks cron is read, like Europe/Berlin.")]
+Most = Annotated[int | None, typer.Option("--limit", min=1, help="Runs in all.")]
+Start = Annotated[str | None, typer.Option(help="Not before: 2026-05-01T12:00Z.")]
+End = Annotated[str | None, typer.Option(help="Not after.")]
+OnGap = Annotated[str, typer.Option(help="A time that a change of the clocks leaves out: next or skip.")]
+OnOverlap = Annotated[str, typer.Option(help="A time that comes twice: first, second or both.")]
+CatchUp = Annotated[str, typer.Option(help="What was missed: none, last or all.")]
+
+Immediate = Annotated[bool, typer.Option("--immediate", help="Run at once when the schedule is new.")]
+
+
+def a_repeat(
+    cron: Cron = None,
+    every: Every = None,
+    tz: Zone = "UTC",
+    limit: Most = None,
+    start: Start = None,
+    end: End = None,
+    on_gap: OnGap = "next",
+    on_overlap: OnOverlap = "first",
+    catch_up: CatchUp = "last",
+    immediate: Immediate = False,
+) -> RepeatWhenAsked:
+    """What was written, to be made into a `Repeat`."""
+
+    def made() -> Repeat:
+        from longshore.core.repeat import Repeat
+
+        told: Any = {"on_gap": on_gap, "on_overlap": on_overlap, "catch_up": catch_up}
+        try:
+            return Repeat(
+                cron=cron,
+                every=None if every is None else parsing.duration("every", every),
+                tz=tz,
+                limit=limit,
+                start=None if start is None else parsing.exact_time("start", start),
+                end=None if end is None else parsing.exact_time("end", end),
+                immediate=immediate,
+                **told,
+            )
+        except InvalidArgument as error:
+            raise InvalidArgument(error.field.removeprefix("repeat.").replace("_", "-"), error.problem) from None
+
+    return made
+
 
 schedule = typer.Typer(help="Work that is repeated.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -69,7 +128,7 @@ def add(
     store: Store,
 ) -> None:
     """Stores a schedule, or changes the one with this id: a job of TYPE at the times of --cron or --every."""
-    when, value = repeat(), words.data(data)
+    when, value = repeat(), parsing.data(data)
 
     async def put(found: Queue) -> Schedule:
         stored: Schedule = await found.add(type, value, repeat=when, job_id=schedule_id, **job)
@@ -156,7 +215,7 @@ def remove(schedule_id: ScheduleId, *, as_json: AsJson = False, store: Store) ->
         if not await found.remove_schedule(schedule_id):
             raise ScheduleNotFound(schedule_id)
         if as_json:
-            from longshore.cli.shapes import Removed
+            from longshore.cli.json_output import Removed
 
             say_model(Removed(id=schedule_id, removed=True))
         else:

@@ -1,140 +1,171 @@
-"""From an address to an open queue and back: the one way by which every command comes to its store."""
+"""`migrate`, `backup` and `migrate-data`."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli.completion import complete_queue
+from longshore.backends.data_migration import Begun, MoveReport, MovesIn, MovesOut, move
+from longshore.cli.exit_codes import Exit
+from longshore.cli.open_store import AsJson, Store, a_store
+from longshore.cli.options import gathered
+from longshore.cli.output import complain, progress, say, say_json, say_model, show_table
+from longshore.core.errors import InvalidArgument
+from longshore.core.validation import shown_address
 
 if TYPE_CHECKING:
     from longshore.backends.base import Backend
     from longshore.runtime.queue import Queue
 
-R = TypeVar("R")
+BackupFile = Annotated[str, typer.Argument(help="The file to write; it must not exist yet.")]
 
-HERE = "sqlite:///longshore.db"
-"""Where the jobs are if nothing is said: where `longshore up` puts them."""
 
-_AT_A_SERVER: dict[str, Any] = {"wait_seconds": 3}
-"""Whoever sits at a terminal wants to hear soon that a server is not there; a worker is more patient."""
-_SHORTEST_TIMEOUT = 2
-"""Seconds: PostgreSQL's library takes anything less for this."""
-_HASTE: dict[str, dict[str, Any]] = {
-    "sqlite:": {"busy_seconds": 0.5},
-    "postgres": {"wait_seconds": 1, "answer_seconds": 1},
-    "http": {"wait_seconds": 1, "answer_seconds": 1},
+@gathered(store=a_store)
+def backup(target: BackupFile, *, store: Store) -> None:
+    """Copies a SQLite store to a file while it is in use."""
+
+    async def copy(queue: Queue) -> None:
+        from longshore.backends.base import CopiesItself
+
+        if not isinstance(queue.backend, CopiesItself):
+            raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
+        await queue.backend.backup(target)
+        say(f"copied to {target}")
+
+    store.within(copy)
+
+
+@gathered(store=a_store)
+def migrate(*, as_json: AsJson = False, store: Store) -> None:
+    """Makes a store if there is none, brings its schema up to date, and tells its version."""
+
+    async def look(queue: Queue) -> None:
+        from longshore.backends.base import HasSchema
+        from longshore.cli.json_output import MigrationView
+
+        if not isinstance(queue.backend, HasSchema):
+            raise InvalidArgument("url", "this store has no schema of its own to bring up to date")
+        version = await queue.backend.schema_version()
+        if as_json:
+            say_model(MigrationView(store=shown_address(store.url), schema_version=version))
+        else:
+            say(f"{shown_address(store.url)} is up to date: its schema has version {version}")
+
+    store.within(look, create=True)
+
+
+Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
+Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database or sqlite:///new.db.")]
+Schema = Annotated[
+    str,
+    typer.Option(help="The PostgreSQL schema; as a target it is created if it does not exist."),
+]
+WhileLive = Annotated[
+    bool,
+    typer.Option("--while-live", help="Move although workers are alive; jobs that run now will run in both places."),
+]
+CopyAsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def migrate_data(
+    source: Source,
+    target: Target,
+    schema: Schema = "longshore",
+    while_live: WhileLive = False,
+    as_json: CopyAsJson = False,
+) -> None:
+    """Moves a SQLite store to PostgreSQL, or back: jobs, logs, schedules, events, settings.
+
+    Stopped or killed, it goes on when it is run again. Nobody can use the target before it is finished, and it is
+    finished only when both stores agree.
+    """
+    import asyncio
+
+    from longshore.backends.connect import connect
+
+    from_schema = {} if target.startswith("postgres") else _in_schema(source, schema)
+    old = connect(source, **_only_there(source), **from_schema)
+    new = connect(target, **_in_schema(target, schema))
+    try:
+        report = _moved(old, new, while_live)
+    except KeyboardInterrupt:
+        complain("longshore: stopped; run the same command again, and it goes on")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    finally:
+        asyncio.run(_close(old, new))
+    if as_json:
+        say_json(_as_json(report))
+    else:
+        _show(report)
+
+
+def _only_there(url: str) -> dict[str, Any]:
+    """A mistyped address must not make an empty file and then move that."""
+    return {"create": False} if url.startswith("sqlite:") else {}
+
+
+def _in_schema(url: str, schema: str) -> dict[str, Any]:
+    return {"schema": schema} if url.startswith("postgres") else {}
+
+
+def _moved(old: Backend, new: Backend, while_live: bool) -> MoveReport:
+    if not isinstance(old, MovesOut):
+        raise InvalidArgument(
+            "source", "must be like sqlite:///jobs.db or postgresql://user@host/database; nothing else can be moved"
+        )
+    if not isinstance(new, MovesIn):
+        raise InvalidArgument(
+            "target",
+            "must be like postgresql://user@host/database or sqlite:///jobs.db; nothing else can be moved into",
+        )
+    with progress() as tell:
+        return move(old, new, while_live=while_live, on_step=lambda step: tell(*step))
+
+
+async def _close(*backends: Backend) -> None:
+    for backend in backends:
+        await backend.close()
+
+
+def _as_json(report: MoveReport) -> dict[str, Any]:
+    return {
+        "source": report.source,
+        "target": report.target,
+        "begun": report.begun.value,
+        "tables": dict(report.inventory.tables),
+        "copied": dict(report.copied),
+        "queues": {
+            queue: {status: jobs for status, (jobs, _) in statuses.items()}
+            for queue, statuses in report.inventory.jobs.items()
+        },
+        "left_behind": report.left_behind,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+_BEGUN = {
+    Begun.FRESH: "moved",
+    Begun.RESUMED: "went on with the move and finished it",
+    Begun.FINISHED: "had been moved before, nothing to do",
 }
 
-Url = Annotated[
-    str,
-    typer.Option(
-        "--url",
-        envvar="LONGSHORE_URL",
-        show_default=True,
-        help="Where the jobs are: sqlite:///jobs.db, postgresql://user@host/database or a server, https://host.",
-    ),
-]
-Schema = Annotated[
-    str | None, typer.Option(envvar="LONGSHORE_SCHEMA", help="On PostgreSQL, the schema; longshore if left out.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one on each line.")]
-OneQueue = Annotated[
-    str | None, typer.Option("--queue", autocompletion=complete_queue, help="Only this queue; all if left out.")
-]
 
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Where the jobs are, as a command was told."""
-
-    url: str = field(repr=False)
-    schema: str | None = None
-    hurried: bool = False
-    """Whether a store that does not answer soon is not waited for."""
-
-    def backend(self, *, create: bool = False) -> Backend:
-        """The backend, not opened yet. Unless `create`, a mistyped address makes no empty store to report on."""
-        from longshore.backends.connect import connect
-
-        options: dict[str, Any] = {}
-        if self.url.startswith(("sqlite:", "postgres")):
-            options["create"] = create
-        elif not create:
-            options |= _AT_A_SERVER if self.url.startswith("http") else {}
-        if self.schema is not None:
-            options["schema"] = self.schema
-        if self.hurried:
-            options |= next((haste for kind, haste in _HASTE.items() if self.url.startswith(kind)), {})
-        return connect(self._address, **options)
-
-    def refuse_unusable_file(self) -> None:
-        """A file that cannot be used stops whoever would serve it; a server that is not there yet is waited for.
-
-        No file is made here: whoever serves it may yet be refused for another reason.
-        """
-        if not self.url.startswith("sqlite:///"):
-            return
-        from pathlib import Path
-        from urllib.parse import unquote
-
-        file = Path(unquote(self.url.removeprefix("sqlite:///")))
-        if file.exists() or not file.parent.exists():
-            self.within(lambda queue: queue.backend.list_queues())
-
-    @property
-    def _address(self) -> str:
-        if not (self.hurried and self.url.startswith("postgres")):
-            return self.url
-        return f"{self.url}{'&' if '?' in self.url else '?'}connect_timeout={_SHORTEST_TIMEOUT}"
-
-    def within(self, use: Callable[[Queue], Awaitable[R]], *, queue: str | None = None, create: bool = False) -> R:
-        """Runs it with a queue of this name, or of all jobs, and closes everything behind it."""
-
-        async def opened() -> R:
-            from longshore.runtime import logs
-            from longshore.runtime.queue import Queue
-
-            logs.make_inert()
-            async with Queue(self.backend(create=create), queue) as found:
-                return await use(found)
-
-        import asyncio
-
-        from longshore.core.actor import acting
-
-        with acting(actor()):
-            return asyncio.run(opened())
-
-
-def actor() -> str:
-    """Who acts, for the record."""
-    import getpass
-
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user without a name, as containers have them
-        return "cli"
-
-
-def a_store(url: Url = HERE, schema: Schema = None) -> Store:
-    """What every command is told of its store."""
-    return Store(url, schema)
-
-
-def warn_of_password(ctx: typer.Context, url: str | None) -> None:
-    """For commands that run for long: what stands on their command line is shown to whoever lists processes."""
-    from longshore.cli.output import complain
-
-    if url is None or str(getattr(ctx.get_parameter_source("url"), "name", "")) != "COMMANDLINE":
-        return
-    if re.search(r"://[^/]*:.*@|[?&]password=", url, re.DOTALL):
-        complain(
-            "longshore: everybody on this machine who lists processes sees the password in --url; "
-            "put the address into LONGSHORE_URL instead"
-        )
+def _show(report: MoveReport) -> None:
+    say(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)")
+    if report.begun is Begun.FINISHED:
+        return  # what the target has by now is its own affair, and was not looked at
+    say()
+    say("Rows, the same on both sides:")
+    show_table([(table, rows) for table, rows in report.inventory.tables.items()])
+    jobs = [
+        (queue, status, number)
+        for queue, statuses in sorted(report.inventory.jobs.items())
+        for status, (number, _) in sorted(statuses.items())
+    ]
+    if jobs:
+        say()
+        say("Jobs, the same on both sides; checksums over their status, retry count and version agree:")
+        show_table(jobs)
+    if report.left_behind:
+        complain(f"{report.left_behind:,} events were written to the source in the last moment, and stay behind")

@@ -1,4 +1,4 @@
-"""One act on jobs, on those named or on all that match a filter: counted, asked for, done, and told."""
+"""`cancel`, `retry`, `promote`, `delete` and `dead-letters`: operations on named jobs or on all that match a filter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.bars import progress
-from longshore.cli.completion import complete_job
-from longshore.cli.exits import Exit, exit_code_of, gravest
-from longshore.cli.output import ask, complain, say, say_id, say_model, somebody_is_there
-from longshore.cli.store import AsJson, Quiet, Store, actor
+from longshore.cli.exit_codes import Exit, exit_code_of, gravest
+from longshore.cli.inspect import All, Cursor, Limit, show_jobs
+from longshore.cli.open_store import AsJson, Quiet, Store, a_store, actor, complete_job
+from longshore.cli.options import a_filter, gathered
+from longshore.cli.output import ask, complain, progress, say, say_id, say_model, somebody_is_there
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", autocompletion=complete_job, help="The jobs.")]
-All = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
+AllJobs = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count those that match.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -49,7 +49,7 @@ class Asked:
 
 def asked(
     ids: Ids = None,
-    everything: All = False,
+    everything: AllJobs = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -184,9 +184,82 @@ def _tell_all(what: Act, how: Asked, matched: int, changed: int) -> None:
 def _tell_json(
     what: Act, how: Asked, matched: int, changed: int, ids: list[str] | None, refused: dict[str, LongshoreError]
 ) -> None:
-    from longshore.cli.shapes import ActReport
+    from longshore.cli.json_output import ActReport
 
     reasons = {job_id: str(error) for job_id, error in refused.items()}
     say_model(
         ActReport(action=what, dry_run=how.dry_run, matched=matched, changed=changed, job_ids=ids, refused=reasons)
     )
+
+
+Keep = Annotated[bool, typer.Option("--keep-counters", help="Do not count failures and crashes anew.")]
+
+
+@gathered(how=asked, where=a_filter, store=a_store)
+def cancel(*, how: Asked, where: JobFilter, store: Store) -> None:
+    """Calls jobs off: by id, or all that match. What runs is asked to stop."""
+    act("cancel", store, dataclasses.replace(how, where=where))
+
+
+@gathered(how=asked, where=a_filter, store=a_store)
+def retry(*, keep_counters: Keep = False, how: Asked, where: JobFilter, store: Store) -> None:
+    """Sends dead jobs back to their queues: by id, or all that match."""
+    act("retry", store, dataclasses.replace(how, where=where), reset=not keep_counters)
+
+
+@gathered(how=asked, where=a_filter, store=a_store)
+def promote(*, how: Asked, where: JobFilter, store: Store) -> None:
+    """Lets jobs that wait for their time run now: by id, or all that match."""
+    act("promote", store, dataclasses.replace(how, where=where))
+
+
+@gathered(how=asked, where=a_filter, store=a_store)
+def delete(*, how: Asked, where: JobFilter, store: Store) -> None:
+    """Removes jobs that are over, for good: by id, or all that match."""
+    act("delete", store, dataclasses.replace(how, where=where))
+
+
+dlq = typer.Typer(help="Jobs that failed for good.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def _dead(where: JobFilter) -> JobFilter:
+    if where.statuses not in ((), (JobStatus.DEAD,)):
+        raise InvalidArgument("status", "is always DEAD here; leave it out")
+    return dataclasses.replace(where, statuses=(JobStatus.DEAD,))
+
+
+@dlq.command("list")
+@gathered(where=a_filter, store=a_store)
+def list_dead(
+    *,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    everything: All = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    where: JobFilter,
+    store: Store,
+) -> None:
+    """Lists dead jobs that match every condition given, newest first."""
+    show_jobs(store, _dead(where), limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
+
+
+@dlq.command()
+@gathered(how=asked, where=a_filter, store=a_store)
+def requeue(*, keep_counters: Keep = False, how: Asked, where: JobFilter, store: Store) -> None:
+    """Sends dead jobs back to their queues: by id, all that match, or --all."""
+    act("retry", store, _meant(how, where), reset=not keep_counters)
+
+
+@dlq.command()
+@gathered(how=asked, where=a_filter, store=a_store)
+def purge(*, how: Asked, where: JobFilter, store: Store) -> None:
+    """Removes dead jobs for good: by id, all that match, or --all."""
+    act("delete", store, _meant(how, where))
+
+
+def _meant(how: Asked, where: JobFilter) -> Asked:
+    """That they are dead is no condition of the caller's: without another one, --all must be said."""
+    if where == JobFilter() and not how.everything:
+        return dataclasses.replace(how, dead_only=True)
+    return dataclasses.replace(how, where=_dead(where), dead_only=True, everything=False)

@@ -1,4 +1,4 @@
-"""`enqueue`: a job, or as many as a file has lines; and its result, for whoever waits."""
+"""`enqueue`: one job, or one for each line of a file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli import words
-from longshore.cli.completion import complete_queue, complete_type
-from longshore.cli.exits import Exit
-from longshore.cli.gathering import gathered
-from longshore.cli.job_options import repeatable_options, single_options
+from longshore.cli import parsing
+from longshore.cli.exit_codes import Exit
+from longshore.cli.inspect import content, tell_new_job
+from longshore.cli.open_store import AsJson, Quiet, Store, a_store, complete_job, complete_queue, complete_type
+from longshore.cli.options import gathered
 from longshore.cli.output import complain, flush, say, say_id, say_lines, say_model
-from longshore.cli.store import AsJson, Quiet, Store, a_store
-from longshore.cli.telling import content, tell_new_job
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_name
@@ -26,6 +24,89 @@ from longshore.core.validation import check_name
 if TYPE_CHECKING:
     from longshore.core.job import Job
     from longshore.runtime.queue import Queue
+
+Priority = Annotated[int, typer.Option(help="Smaller is sooner; may be negative.")]
+Delay = Annotated[str | None, typer.Option(help="Not before so long from now: 90s, 5m, 2h.")]
+RunAt = Annotated[str | None, typer.Option(help="Not before: 2026-05-01T12:00Z.")]
+ExpiresAt = Annotated[str | None, typer.Option(help="Not started after: a time, or a span from now.")]
+Attempts = Annotated[int, typer.Option(min=0, help="Tries in all; 0 is no limit.")]
+Backoff = Annotated[str | None, typer.Option(help="The wait between tries: 5s, or exponential:2s, or JSON.")]
+Strategy = Annotated[str | None, typer.Option("--retry-strategy", help="A strategy that its worker knows.")]
+Lifo = Annotated[bool, typer.Option("--lifo", help="Before all others of its priority.")]
+JobIdOption = Annotated[str | None, typer.Option("--job-id", help="An id of your own; a UUID if left out.")]
+IdempotencyKey = Annotated[
+    str | None, typer.Option("--idempotency-key", help="Repeated with the same key, it is the same job.")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", "--tags", help="A tag; may be given many times.")]
+Timeout = Annotated[str | None, typer.Option(help="How long one try may take.")]
+DependsOn = Annotated[
+    list[str] | None,
+    typer.Option(autocompletion=complete_job, help="A job that must complete before; may be given many times."),
+]
+OnDependencyFailure = Annotated[str, typer.Option(help="What then: wait, stop or ignore.")]
+ParentId = Annotated[str | None, typer.Option(help="The job or flow it belongs to.")]
+RemoveOnComplete = Annotated[str | None, typer.Option(help="yes, or how many completed ones to keep.")]
+RemoveOnFail = Annotated[str | None, typer.Option(help="yes, or how many dead ones to keep.")]
+ConcurrencyKey = Annotated[
+    str | None, typer.Option("--concurrency-key", "--key", help="Jobs that share it share its limits.")
+]
+MaxCrashes = Annotated[str, typer.Option(help="Crashes survived, or none for no limit.")]
+Hold = Annotated[bool, typer.Option("--hold", help="Store it, but let it wait until it is accepted.")]
+
+
+def repeatable_options(
+    priority: Priority = 0,
+    delay: Delay = None,
+    attempts: Attempts = 1,
+    backoff: Backoff = None,
+    retry_strategy: Strategy = None,
+    lifo: Lifo = False,
+    tags: Tags = None,
+    timeout: Timeout = None,
+    parent_id: ParentId = None,
+    remove_on_complete: RemoveOnComplete = None,
+    remove_on_fail: RemoveOnFail = None,
+    concurrency_key: ConcurrencyKey = None,
+    max_crashes: MaxCrashes = "3",
+) -> dict[str, Any]:
+    """What fits a job that is made once, and one that is made again and again."""
+    return {
+        "priority": priority,
+        "delay": None if delay is None else parsing.duration("delay", delay),
+        "attempts": attempts,
+        "backoff": None if backoff is None else parsing.backoff("backoff", backoff),
+        "retry_strategy": retry_strategy,
+        "lifo": lifo,
+        "tags": tags or [],
+        "timeout": None if timeout is None else parsing.duration("timeout", timeout),
+        "parent_id": parent_id,
+        "remove_on_complete": parsing.kept("remove-on-complete", remove_on_complete),
+        "remove_on_fail": parsing.kept("remove-on-fail", remove_on_fail),
+        "concurrency_key": concurrency_key,
+        "max_crashes": parsing.limit("max-crashes", max_crashes),
+    }
+
+
+def single_options(
+    run_at: RunAt = None,
+    expires_at: ExpiresAt = None,
+    job_id: JobIdOption = None,
+    idempotency_key: IdempotencyKey = None,
+    depends_on: DependsOn = None,
+    on_dependency_failure: OnDependencyFailure = "wait",
+    hold: Hold = False,
+) -> dict[str, Any]:
+    """What fits a job that is made once only."""
+    return {
+        "run_at": None if run_at is None else parsing.moment("run-at", run_at),
+        "expires_at": None if expires_at is None else parsing.moment("expires-at", expires_at),
+        "job_id": job_id,
+        "idempotency_key": idempotency_key,
+        "depends_on": depends_on or (),
+        "on_dependency_failure": on_dependency_failure,
+        "hold": hold,
+    }
+
 
 AT_ONCE = 1_000
 """Lines that are stored in one transaction: all of them or none."""
@@ -68,8 +149,8 @@ def enqueue(
             raise InvalidArgument("from", "brings jobs of its own: leave out the data and --wait")
         _store_lines(store, from_, queue, as_json=as_json, quiet=quiet)
         return
-    patience = words.duration("wait-timeout", wait_timeout)
-    value = words.data(data)
+    patience = parsing.duration("wait-timeout", wait_timeout)
+    value = parsing.data(data)
 
     async def add(found: Queue) -> None:
         job = await found.add(str(type), value, **repeatable, **single)
@@ -93,7 +174,7 @@ def enqueue(
 def _tell_end(job: Job, *, as_json: bool) -> None:
     """Its result for people and programs, or why there is none; the exit code tells which."""
     if as_json:
-        from longshore.cli.shapes import job_result
+        from longshore.cli.json_output import job_result
 
         say_model(job_result(job))
     elif job.status is JobStatus.COMPLETED:
@@ -142,7 +223,7 @@ def _specs_of(lines: Iterable[tuple[int, str, Any]]) -> list[Any]:
 
 def _tell_ids(ids: Iterable[str], *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        from longshore.cli.shapes import Enqueued
+        from longshore.cli.json_output import Enqueued
 
         say_model(Enqueued(job_ids=list(ids)))
     elif quiet:

@@ -1,16 +1,49 @@
-"""Which jobs are meant: the options of every command that looks for jobs, the same in name and meaning everywhere."""
+"""Options that many commands share, and the filter options."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
-from longshore.cli import words
-from longshore.cli.completion import complete_queue, complete_schedule, complete_type
+from longshore.cli import parsing
+from longshore.cli.open_store import complete_queue, complete_schedule, complete_type
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
+
+
+def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a command, in place of each parameter named here, the options of its maker: `@gathered(where=a_filter)`."""
+
+    def around(command: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(command, eval_str=True)
+        asked = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
+        parameters = [given for name, given in own.parameters.items() if name not in makers]
+        parameters += [given for options in asked.values() for given in options.values()]
+
+        # keyword only, so that one that must be given may stand behind one that need not
+        told = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
+        signature = own.replace(parameters=told)
+
+        @wraps(command)
+        def called(**given: Any) -> Any:
+            bound = signature.bind(**given)
+            bound.apply_defaults()
+            values = bound.kwargs
+            made = {
+                name: maker(**{option: values.pop(option) for option in asked[name]}) for name, maker in makers.items()
+            }
+            return command(**values, **made)
+
+        called.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
+        called.__annotations__ = {given.name: given.annotation for given in told}
+        return called
+
+    return around
 
 
 def _statuses(_ctx: typer.Context, incomplete: str) -> list[str]:
@@ -61,14 +94,14 @@ def a_filter(
         types=tuple(type or ()),
         tags=tuple(tag or ()),
         text=text,
-        data=words.paths(data),
+        data=parsing.paths(data),
         error=error,
         assignee_id=worker,
         parent_id=parent,
         schedule_id=schedule,
         concurrency_key=key,
-        created_after=None if created_after is None else words.past("created-after", created_after),
-        created_before=None if created_before is None else words.past("created-before", created_before),
+        created_after=None if created_after is None else parsing.past("created-after", created_after),
+        created_before=None if created_before is None else parsing.past("created-before", created_before),
     )
 
 

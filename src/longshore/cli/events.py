@@ -1,4 +1,4 @@
-"""What was written, and what is being written: `logs` of a job, `events` of all."""
+"""`logs` of a job, and `events` of the store."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.completion import complete_job
-from longshore.cli.gathering import gathered
-from longshore.cli.looking import JobId
+from longshore.cli.inspect import JobId
+from longshore.cli.open_store import AsJson, OneQueue, Store, a_store, complete_job
+from longshore.cli.options import gathered
 from longshore.cli.output import complain, flush, say, say_model
 from longshore.cli.rows import clock, event_line
-from longshore.cli.store import AsJson, OneQueue, Store, a_store
 
 if TYPE_CHECKING:
     from longshore.core.job import JobEvent, LogEntry

@@ -1,4 +1,4 @@
-"""Exit codes: one table from what went wrong to the number a script sees, and what each number means."""
+"""Exit codes: one table from each error to the number a script sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of all JSON that commands print, beside the commands that print them; most are the HTTP API's own."""
+"""The JSON that commands print."""
 
 from __future__ import annotations
 

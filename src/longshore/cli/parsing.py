@@ -1,4 +1,4 @@
-"""What people write on a command line, read: lengths of time, moments, rates, waits between tries, JSON."""
+"""Parses durations, times and other values given on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`longshore token`: who may call the servers of a store."""
+"""`token`: creates, lists and revokes API tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.gathering import gathered
-from longshore.cli.output import complain, say, say_model, show_rows
-from longshore.cli.store import HERE, AsJson, Schema, Store
-from longshore.cli.tables import Column
-from longshore.cli.words import duration
+from longshore.cli.open_store import HERE, AsJson, Schema, Store
+from longshore.cli.options import gathered
+from longshore.cli.output import Column, complain, say, say_model, show_rows
+from longshore.cli.parsing import duration
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:

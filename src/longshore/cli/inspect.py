@@ -1,0 +1,288 @@
+"""`list`, `show` and `explain`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longshore.cli import rows
+from longshore.cli.open_store import AsJson, Quiet, Store, a_store, complete_job
+from longshore.cli.options import a_filter, gathered
+from longshore.cli.output import (
+    Column,
+    complain,
+    json_text,
+    readable_json,
+    say,
+    say_id,
+    say_json,
+    say_lines,
+    say_model,
+    say_piece,
+    show_rows,
+)
+from longshore.cli.rows import ago, clock, compact, shortened, span
+from longshore.core.errors import InvalidArgument
+from longshore.core.explain import attempts_of
+from longshore.core.filters import JobFilter
+from longshore.core.validation import read_json
+
+if TYPE_CHECKING:
+    from longshore.backends.base import Page
+    from longshore.core.job import Job, JobEvent
+    from longshore.runtime.queue import Queue
+
+_INDENT = "  "
+_ATTEMPTS = (
+    Column("TRY", whole=True, right=True),
+    Column("STARTED", whole=True),
+    Column("TOOK", whole=True, right=True),
+    Column("WORKER"),
+    Column("OUTCOME", whole=True),
+    Column("ERROR"),
+)
+
+
+async def tell_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
+    """A job that was stored just now."""
+    if as_json:
+        from longshore.server.models.jobs import view
+
+        say_model(view(job, await found.backend.now()))
+    elif quiet:
+        say_id(job.id)
+    else:
+        say(f"{job.id} is {job.status} in the queue {job.queue}")
+
+
+def tell_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
+    """All that is known of it."""
+    fields = list(_fields(job, now))
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        say(f"{name:<{width}}  {value}")
+    for name, stored in (("data", job.payload), ("result", job.result)):
+        if stored is not None:
+            say(f"{name}:")
+            say_lines(content(stored), _INDENT)
+    if job.error_message:
+        say("error:")
+        say_lines(job.error_message, _INDENT)
+    _tell_attempts(events)
+    lines = sum(event.event == "job.log_added" for event in events)
+    if lines:
+        say(f"log: {lines:,} lines, read with: longshore logs {shlex.quote(job.id)}")
+    if not job.status.final:
+        say(f"why it is where it is: longshore explain {shlex.quote(job.id)}")
+
+
+def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "id", job.id
+    yield "status", job.status.value
+    yield "type", job.type
+    yield "queue", str(job.queue)
+    from longshore.server.models.jobs import shown_options
+
+    options = shown_options(job)
+    optional: tuple[tuple[str, object], ...] = (
+        ("tags", ", ".join(job.tags)),
+        ("priority", job.priority or ""),
+        ("attempts", f"{job.executions} run, {job.retry_count} failed, {job.crashes} crashed"),
+        ("allowed", f"{job.max_attempts or 'any number of'} attempts"),
+        ("progress", "" if job.progress is None else compact(job.progress)),
+        ("worker", job.assignee_id),
+        ("idempotency key", job.idempotency_key),
+        ("concurrency key", job.concurrency_key),
+        ("parent", job.parent_id),
+        ("schedule", job.schedule_id),
+        ("depends on", ", ".join(job.depends_on)),
+        ("timeout", span(job.timeout.total_seconds()) if isinstance(job.timeout, timedelta) else ""),
+        ("options", compact(options) if options else ""),
+    )
+    yield from ((name, str(value)) for name, value in optional if value)
+    for name in ("created_at", "run_at", "expires_at", "started_at", "finalized_at"):
+        moment = getattr(job, name)
+        if isinstance(moment, datetime):
+            yield name.removesuffix("_at").replace("_", " "), f"{clock(moment)} ({ago(moment, now)})"
+    if job.lease is not None and job.lease.expires_at is not None:
+        yield "lease", f"until {clock(job.lease.expires_at)} ({ago(job.lease.expires_at, now)})"
+
+
+def _tell_attempts(events: Sequence[JobEvent]) -> None:
+    attempts = attempts_of(events)
+    if not attempts:
+        return
+    say("attempts:")
+    rows = [
+        [
+            str(attempt.execution),
+            clock(attempt.started_at),
+            "" if attempt.ended_at is None else span((attempt.ended_at - attempt.started_at).total_seconds()),
+            attempt.worker or "",
+            attempt.outcome.removeprefix("job."),
+            shortened(attempt.error.partition("\n")[0]),
+        ]
+        for attempt in attempts
+    ]
+    show_rows(_ATTEMPTS, rows)
+
+
+def content(stored: bytes) -> str:
+    """What a job carries, for people: JSON on several lines, or how many bytes it is of something else."""
+    try:
+        return readable_json(read_json("data", stored))
+    except InvalidArgument:
+        return f"{len(stored):,} bytes that are no JSON"
+
+
+def way_out(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
+    """The command that does something about a reason; nothing if there is none."""
+    quoted = shlex.quote(job_id)
+    queue = shlex.quote(str(details.get("queue", "")))
+    commands = {
+        "dead": f"longshore retry {quoted}",
+        "not_due": f"longshore promote {quoted}",
+        "queue_paused": f"longshore resume {queue}",
+        "no_worker": f"longshore worker --queue {queue} --harbor MODULE:NAME",
+        "running": f"longshore logs -f {quoted}",
+        "completed": f"longshore show {quoted}",
+    }
+    return commands.get(kind, "")
+
+
+PAGE = 500
+"""Jobs read at a time where all are asked for."""
+_MOST_EVENTS = 10_000
+"""Events of one job that are read: more than anybody reads on a screen."""
+
+JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_job, help="The job.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="Jobs to show.")]
+Cursor = Annotated[str | None, typer.Option(help="Go on from here: the cursor that the page before ended with.")]
+All = Annotated[bool, typer.Option("--all", help="All that match, page after page.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", autocompletion=complete_job, help="With one of these ids.")]
+
+
+@gathered(where=a_filter, store=a_store)
+def list_jobs(
+    *,
+    ids: Ids = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    everything: All = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    where: JobFilter,
+    store: Store,
+) -> None:
+    """Lists jobs that match every condition given, newest first."""
+    wanted = dataclasses.replace(where, ids=tuple(ids or ()))
+    show_jobs(store, wanted, limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
+
+
+def show_jobs(
+    store: Store, where: JobFilter, *, limit: int, cursor: str | None, everything: bool, as_json: bool, quiet: bool
+) -> None:
+    """A page of jobs, or all of them, in the form asked for."""
+
+    async def look(queue: Queue) -> None:
+        pages = _pages(queue, where, PAGE if everything else limit, cursor, everything=everything)
+        if as_json:
+            await _as_json(queue, pages)
+        else:
+            await _as_rows(queue, pages, quiet=quiet, everything=everything)
+
+    store.within(look)
+
+
+async def _pages(
+    queue: Queue, where: JobFilter, limit: int, cursor: str | None, *, everything: bool
+) -> AsyncIterator[Page]:
+    while True:
+        page = await queue.list_jobs(where, limit=limit, cursor=cursor)
+        yield page
+        cursor = page.next_cursor
+        if cursor is None or not everything:
+            return
+
+
+async def _as_json(queue: Queue, pages: AsyncIterator[Page]) -> None:
+    """One document, written page by page: there may be millions."""
+    from longshore.server.models.jobs import summary
+
+    now, separator, after = await queue.backend.now(), "", None
+    say_piece('{"items": [')
+    async for page in pages:
+        for job in page.items:
+            say_piece(separator + json_text(summary(job, now).model_dump(mode="json")))
+            separator = ", "
+        after = page.next_cursor
+    say_piece(f'], "next_cursor": {json_text(after)}}}\n')
+
+
+async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, everything: bool) -> None:
+    now, first = await queue.backend.now(), True
+    async for page in pages:
+        if quiet:
+            for job in page.items:
+                say_id(job.id)
+        elif page.items:
+            show_rows(rows.JOBS, [rows.job_row(job, now) for job in page.items], heads=first)
+        elif first:
+            complain("no job matches")
+        first = False
+        if page.next_cursor is not None and not everything:
+            complain(f"more: --cursor {page.next_cursor}")
+
+
+@gathered(store=a_store)
+def show(job_id: JobId, *, as_json: AsJson = False, store: Store) -> None:
+    """Shows a job: its record, every attempt at it, its data, result and error."""
+
+    async def look(queue: Queue) -> None:
+        job = await queue.get_job(job_id)
+        events = await events_of(queue, job.id)
+        now = await queue.backend.now()
+        if as_json:
+            from longshore.cli.json_output import job_detail
+
+            say_model(job_detail(job, events, now))
+        else:
+            tell_job(job, events, now)
+
+    store.within(look)
+
+
+async def events_of(queue: Queue, job_id: str) -> list[JobEvent]:
+    """All that the log still has of a job, up to a bound."""
+    events: list[JobEvent] = []
+    while len(events) < _MOST_EVENTS:
+        after = events[-1].cursor if events else None
+        more = await queue.read_events(after, PAGE, job_id=job_id)
+        events += more
+        if len(more) < PAGE:
+            break
+    return events
+
+
+@gathered(store=a_store)
+def explain(job_id: JobId, *, as_json: AsJson = False, store: Store) -> None:
+    """Tells why a job is not running now, each reason with its way out."""
+
+    async def look(queue: Queue) -> None:
+        found = await queue.explain(job_id)
+        if as_json:
+            say_json(found.as_json())
+            return
+        say(f"job {found.job_id} is {found.status}")
+        for reason in found.reasons:
+            say(f"  {reason.text}")
+            command = way_out(reason.kind, job_id, reason.details)
+            if command:
+                say(f"    {command}")
+
+    store.within(look)
