@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lake import peak_bytes
 from benchmarks.lake_synthetic import EVENTS_PER_JOB, synthetic_events
-from longshore.spark.audit.reading import from_history
-from longshore.spark.audit.report import audit
-from longshore.spark.pipeline_session import pipeline_session
+from longshore.spark.audit.audit import audit, from_history
+from longshore.spark.session import pipeline_session
 
 _DAYS = 30.0
 

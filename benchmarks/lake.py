@@ -17,13 +17,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lake_duckdb import asked
 from benchmarks.lake_synthetic import land_synthetic
-from longshore.spark.audit.reading import from_history
-from longshore.spark.audit.report import audit
+from longshore.spark.audit.audit import audit, from_history
 from longshore.spark.lake.bronze import Receipt
 from longshore.spark.lake.lake import Lake
 from longshore.spark.lake.tables import EVENTS
 from longshore.spark.pipeline import refresh_lake
-from longshore.spark.pipeline_session import pipeline_session
+from longshore.spark.session import pipeline_session
 
 DAYS = 30
 _NOW = datetime(2026, 2, 1, tzinfo=UTC)

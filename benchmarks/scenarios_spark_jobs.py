@@ -18,7 +18,7 @@ from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
-from longshore.spark.executor.on_spark import SparkExecutor
+from longshore.spark.executor.spark import SparkExecutor
 
 _SLOTS = 2
 _BUSY_SECONDS = 0.005

@@ -18,7 +18,7 @@ from benchmarks.postgres_bare_sql import BareQueue, bare_queue
 from benchmarks.workload import QUEUE, TYPE
 from longshore.core.validation import new_id
 from longshore.spark.session import session
-from longshore.spark.writing import write_report
+from longshore.spark.sink import write_report
 
 PARTS = 4
 

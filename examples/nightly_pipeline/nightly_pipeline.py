@@ -29,7 +29,7 @@ def pipe(lake: str) -> dict[str, int]:
     In a process of its own, which is the Spark driver's while it lasts.
     """
     from longshore.spark.pipeline import run_pipeline
-    from longshore.spark.pipeline_session import pipeline_session
+    from longshore.spark.session import pipeline_session
 
     spark = pipeline_session()
     try:

@@ -56,13 +56,12 @@ async def work() -> int:
 
 def main(rows: int) -> None:
     """From rows to a page."""
-    from longshore.spark.audit.reading import from_store
-    from longshore.spark.audit.report import audit
+    from longshore.spark.audit.audit import audit, from_store
     from longshore.spark.lake.lake import Lake
     from longshore.spark.pipeline import run_pipeline
-    from longshore.spark.pipeline_session import pipeline_session
-    from longshore.spark.report.writing import write_report as draw
-    from longshore.spark.writing import write_report
+    from longshore.spark.report.page import write_report as draw
+    from longshore.spark.session import pipeline_session
+    from longshore.spark.sink import write_report
 
     asyncio.run(make_the_store())
     spark = pipeline_session()

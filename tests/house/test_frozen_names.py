@@ -28,7 +28,7 @@ from longshore.backends.remote.problems import PREFIX
 from longshore.cli.exit_codes import Exit, exit_code_of
 from longshore.server import problems
 from longshore.server.app import create_app
-from longshore.spark.audit.kinds import Kind
+from longshore.spark.audit.rules import Kind
 from longshore.spark.lake.tables import COLUMNS as LAKE
 from tests.cli.scene import Scene
 from tests.cli.terminal import PROGRAM, leaves

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
-from longshore.spark.environment import settle_java
+from longshore.spark.session import settle_java
 
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER = """

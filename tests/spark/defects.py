@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from longshore.spark.audit.kinds import Kind
+from longshore.spark.audit.rules import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,8 +14,8 @@ from longshore.backends.memory import MemoryBackend
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.spark.audit.lives import JOB_COLUMNS
-from longshore.spark.schemas import spark_schema
+from longshore.spark.audit.histories import JOB_COLUMNS
+from longshore.spark.table_reader import spark_schema
 from tests.backends.audit import all_events, all_jobs
 
 if TYPE_CHECKING:

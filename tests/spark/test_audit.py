@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.export import Place
-from longshore.spark.audit.certainty import Certainty
-from longshore.spark.audit.kinds import PRUNED, Kind
-from longshore.spark.audit.reading import Material
-from longshore.spark.audit.report import AuditReport, audit
+from longshore.spark.audit.audit import AuditReport, Material, audit
+from longshore.spark.audit.histories import Certainty
+from longshore.spark.audit.rules import PRUNED, Kind
 from tests.spark.defects import DEFECTS, plant
 from tests.spark.histories import Pattern, copied, led_by_the_engine
 

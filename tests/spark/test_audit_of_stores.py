@@ -16,9 +16,8 @@ from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.spark.audit.kinds import Kind
-from longshore.spark.audit.reading import from_store
-from longshore.spark.audit.report import AuditReport, audit
+from longshore.spark.audit.audit import AuditReport, audit, from_store
+from longshore.spark.audit.rules import Kind
 from tests.backends.audit import audit_at
 from tests.processes.crew import Crew, Hand
 from tests.spark.stored import fill

@@ -19,8 +19,8 @@ from longshore.core.status import JobStatus
 from longshore.runtime.executors.base import Target
 from longshore.runtime.queue import Queue
 from longshore.runtime.worker import Worker
-from longshore.spark.executor.gathering import MOST_BYTES, gathered, how_many, may_begin
-from longshore.spark.executor.on_spark import SparkExecutor
+from longshore.spark.executor.batch import MOST_BYTES, gathered, how_many, may_begin
+from longshore.spark.executor.spark import SparkExecutor
 from tests.runtime.working import comes_to, happens, until
 from tests.spark import rows_to_run
 

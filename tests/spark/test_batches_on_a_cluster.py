@@ -24,7 +24,7 @@ WORKER = """
 import asyncio
 sys.path.insert(0, sys.argv[2])  # where the rows' function is found; the tasks are told
 from longshore import Queue, Worker, connect
-from longshore.spark.executor.on_spark import SparkExecutor
+from longshore.spark.executor.spark import SparkExecutor
 from tests.spark import rows_to_run
 
 mine = ("spark.executor.", "spark.driver.host", "spark.driver.bind", "spark.driver.memory", "spark.ui.", "spark.log.")

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from longshore.backends.connect import connect
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.job import Job
-from longshore.spark.following import EventFollower
 from longshore.spark.options import Address
+from longshore.spark.stream import EventFollower
 from tests.spark.stored import complete_some, fill
 from tests.spark.test_bulk_reading import EVENTS
 

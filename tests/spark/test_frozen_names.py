@@ -20,7 +20,7 @@ from longshore import Job, connect
 # All private modules that this file needs; correct these lines when the modules move.
 from longshore.cli import pipeline
 from longshore.cli.exit_codes import Exit
-from longshore.spark.lake.errors import error_type_of, fingerprint_of, pattern_of
+from longshore.spark.lake.error_fingerprints import error_type_of, fingerprint_of, pattern_of
 from tests.cli.terminal import longshore
 from tests.house.frozen_files import check_frozen, keys_of
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake import errors as lake_errors
+from longshore.spark.lake import error_fingerprints as lake_errors
 from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
-from longshore.spark.lake.silver import made_of, together
-from longshore.spark.lake.steps import as_steps, date_of, with_course
+from longshore.spark.lake.silver import as_steps, date_of, made_of, together, with_course
 from longshore.spark.lake.tables import DEPTH, EVENTS, schema_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longshore.spark.report.writing import PAGE, write_report
+from longshore.spark.report.page import PAGE, write_report
 from tests.spark.golden import MadeUp, made_up
 
 if TYPE_CHECKING:

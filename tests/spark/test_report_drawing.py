@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.spark.report.canvas import Canvas, key
-from longshore.spark.report.in_rows import Spread, bars, heatmap, shade_of, spreads
+from longshore.spark.report.charts import Canvas, Spread, bars, fan, heatmap, key, shade_of, spreads, stacked, stepped
 from longshore.spark.report.markup import Markup, clipped, inert_cell, shown, tag
-from longshore.spark.report.over_time import fan, stacked, stepped
-from longshore.spark.report.periods import Periods, periods_between
-from longshore.spark.report.scales import linear, moment, share, short, span, spans, times
+from longshore.spark.report.scales import Periods, linear, moment, periods_between, share, short, span, spans, times
 from longshore.spark.report.tables import as_csv, counted, on_the_page, text
 
 HOSTILE = [

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longshore.spark import environment
-from longshore.spark.environment import SparkUnavailable, java_version, settle_java
-from longshore.spark.session import session
+from longshore.spark import session as environment
+from longshore.spark.session import SparkUnavailable, java_version, session, settle_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,7 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.times import SECOND
 from longshore.runtime.job_options import job_from
-from longshore.spark.columns import RowsAsTexts
-from longshore.spark.writing import write_report
+from longshore.spark.sink import RowsAsTexts, write_report
 from longshore.testing.conformance.staging import audit, log_of
 
 if TYPE_CHECKING:

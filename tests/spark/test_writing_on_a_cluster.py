@@ -9,7 +9,7 @@ import pytest
 
 from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
-from longshore.spark.writing import write_report
+from longshore.spark.sink import write_report
 from longshore.testing.conformance.staging import all_jobs, audit
 from tests.spark.cluster import standalone_cluster
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longshore.spark.writing import run_of, write_report
+from longshore.spark.sink import run_of, write_report
 from tests.spark.test_writing import jobs_in, make
 
 if TYPE_CHECKING:

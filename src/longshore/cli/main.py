@@ -22,6 +22,7 @@ from longshore.cli import (
     pipeline,
     queues,
     schedules,
+    serve,
     store,
     tokens,
     workers,

@@ -19,10 +19,10 @@ from longshore.core.times import from_micros
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from longshore.spark.audit.report import AuditReport
+    from longshore.spark.audit.audit import AuditReport
     from longshore.spark.lake.archive import ArchiveReport
     from longshore.spark.pipeline import PipelineReport
-    from longshore.spark.report.writing import ReportWritten
+    from longshore.spark.report.page import ReportWritten
 
 Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
 LakePath = Annotated[
@@ -41,10 +41,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 def spark_session(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
     """A session for one command, ended with it; what is missing is told in one line."""
     settings = dict(_setting(given) for given in conf or ())
-    from longshore.spark.environment import refuse_what_spark_cannot_use
+    from longshore.spark.session import refuse_what_spark_cannot_use
 
     refuse_what_spark_cannot_use()
-    from longshore.spark.pipeline_session import pipeline_session
+    from longshore.spark.session import pipeline_session
 
     spark = pipeline_session(master, settings)
     try:
@@ -117,8 +117,8 @@ def _audited(
     spark: SparkSession, lake: str | None, url: str | None, schema: str | None, swept: timedelta
 ) -> AuditReport:
     from longshore.backends.export import Place
-    from longshore.spark.audit.reading import History, from_history, from_store
-    from longshore.spark.audit.report import audit as audited
+    from longshore.spark.audit.audit import History, from_history, from_store
+    from longshore.spark.audit.audit import audit as audited
     from longshore.spark.lake.lake import Lake
 
     history = None
@@ -153,7 +153,7 @@ def _audit_json(report: AuditReport) -> Iterator[str]:
 
 
 def _show(report: AuditReport, output: Path | None) -> None:
-    from longshore.spark.audit.kinds import MEANING
+    from longshore.spark.audit.rules import MEANING
 
     say(f"{report.events:,} events of {report.jobs:,} jobs audited in {report.seconds:.1f} s")
     if report.counts:
@@ -205,7 +205,7 @@ def report(
         raise InvalidArgument("output", f"{output} is a file; name a folder")
     with spark_session(master, conf) as spark, progress() as told:
         from longshore.spark.lake.lake import Lake
-        from longshore.spark.report.writing import write_report
+        from longshore.spark.report.page import write_report
 
         found = Lake.open(lake, spark)
         days = _days(found.days("gold.throughput"), first, last)

@@ -1,4 +1,4 @@
-"""The data source `longshore`: what Spark calls when somebody says `spark.read.format("longshore")`."""
+"""The data source `longshore`, as Spark calls it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from pyspark.sql.types import StructType
 
 from longshore.core.errors import InvalidArgument
 from longshore.spark import options
-from longshore.spark.following import EventFollower, refuse_other_tables
-from longshore.spark.reading import FilteringReader, TableReader
-from longshore.spark.schemas import spark_schema
-from longshore.spark.writing import JobWriter, StreamingJobWriter, refuse_a_run_id, refuse_overwriting
+from longshore.spark.sink import JobWriter, StreamingJobWriter, refuse_a_run_id, refuse_overwriting
+from longshore.spark.stream import EventFollower, refuse_other_tables
+from longshore.spark.table_reader import FilteringReader, TableReader, spark_schema
 
 
 class LongshoreSource(DataSource):

@@ -1,15 +1,91 @@
-"""The rules: each says in SQL when a step of a life is wrong beside what came before it, and what is told then.
-
-Rules of one group look at one thing; the first of them that holds is the finding. So a step brings at most one finding
-of each group, and one defect is not told several times over.
-"""
+"""The rules of the audit, each an SQL condition on a step of a history, and the kinds of findings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
-from longshore.spark.audit.kinds import Kind
-from longshore.spark.audit.table import is_final, is_first, is_held, is_legal, waits_to_start
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
+
+
+class Kind(StrEnum):
+    """What is wrong with a job; the value is what programs read."""
+
+    ILLEGAL_TRANSITION = "illegal_transition"
+    BROKEN_CHAIN = "broken_chain"
+    WRONG_BEGINNING = "wrong_beginning"
+    DOUBLE_CLAIM = "double_claim"
+    EPOCH_BACK = "epoch_back"
+    COUNTER_OFF = "counter_off"
+    STARTED_EARLY = "started_early"
+    GAP = "gap"
+    DOUBLED_EVENT = "doubled_event"
+    LATE_BEGINNING = "late_beginning"
+    CHANGED_NAME = "changed_name"
+    BAD_REMOVAL = "bad_removal"
+    LOST = "lost"
+    UNRECORDED = "unrecorded"
+    WITHOUT_EVENTS = "without_events"
+    STANDS_ELSEWHERE = "stands_elsewhere"
+    STUCK = "stuck"
+
+
+MEANING: dict[Kind, str] = {
+    Kind.ILLEGAL_TRANSITION: "a move that the table of legal transitions does not have",
+    Kind.BROKEN_CHAIN: "a move from a status that the job was not in",
+    Kind.WRONG_BEGINNING: "a life that begins as none may",
+    Kind.DOUBLE_CLAIM: "claimed while somebody held it: two leases at one time",
+    Kind.EPOCH_BACK: "a lease epoch that is not the one it must be",
+    Kind.COUNTER_OFF: "executions, failures or crashes that were not counted as they must be",
+    Kind.STARTED_EARLY: "started before its time",
+    Kind.GAP: "events missing in between",
+    Kind.DOUBLED_EVENT: "two events with one number",
+    Kind.LATE_BEGINNING: "its first events are missing",
+    Kind.CHANGED_NAME: "an event under another id or queue",
+    Kind.BAD_REMOVAL: "removed before its end, or not gone after it was removed",
+    Kind.LOST: "the log knows it, the store does not, and nobody removed it",
+    Kind.UNRECORDED: "the log ends before the store does: its last events are missing",
+    Kind.WITHOUT_EVENTS: "the store has it, and the log knows nothing of it",
+    Kind.STANDS_ELSEWHERE: "the store and the log tell different things of it",
+    Kind.STUCK: "its lease or its time is over, and no sweep has taken it back",
+}
+
+PRUNED = frozenset({Kind.LATE_BEGINNING, Kind.WITHOUT_EVENTS})
+"""What is no defect where old events were pruned: then it is what is no longer kept."""
+
+_FIRST = frozenset({JobStatus.CREATED, JobStatus.INITIAL_PENDING, JobStatus.WAITING_CHILDREN})
+"""How a job may arrive."""
+
+
+def is_legal(source: str, target: str) -> str:
+    """Whether the table has this move."""
+    arrows = _texts(f"{before}>{after}" for before, after in LEGAL_PAIRS)
+    return f"coalesce(concat({source}, '>', {target}) IN ({arrows}), false)"
+
+
+def is_first(status: str) -> str:
+    """Whether a life may begin so."""
+    return f"{status} IN ({_texts(_FIRST)})"
+
+
+def is_final(status: str) -> str:
+    """Whether nothing happens to it any more by itself."""
+    return f"{status} IN ({_texts(FINAL)})"
+
+
+def is_held(status: str) -> str:
+    """Whether somebody has it."""
+    return f"{status} IN ({_texts(HOLDS_CAPACITY)})"
+
+
+def waits_to_start(status: str) -> str:
+    """Whether its start, or its next one, is still to come."""
+    return f"{status} IN ({_texts(ELIGIBLE | {JobStatus.WAITING_CHILDREN})})"
+
+
+def _texts(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))
 
 
 class Rule(NamedTuple):

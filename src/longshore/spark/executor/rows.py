@@ -1,4 +1,4 @@
-"""In a Spark task: runs the jobs it is given, one by one, and talks with their worker meanwhile."""
+"""Inside a Spark task: runs the jobs it is given, one by one, and reports to the worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longshore.runtime.executors.base import Target
@@ -24,10 +26,35 @@ from longshore.runtime.executors.child_runner import (
 )
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
-from longshore.spark.executor.orders import Order
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+ROWS = "number int, job string, payload binary"
+"""What is sent to the tasks: each job under its number in the batch, its fields and its payload as JSON."""
+Columns = tuple[list[int], list[str], list[bytes]]
+"""The same, column by column."""
+ENDED = "number int"
+"""What comes back by Spark: which rows a task is done with. What became of them was told on the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Sent with a batch by Spark itself, from the program and never from the store."""
+
+    host: str
+    port: int
+    token: str
+    target: Target
+    path: tuple[str, ...]
+    """Where the worker finds its modules: what a task does not find by itself, it looks for there."""
+
+
+def order_for(target: Target, address: tuple[str, int], token: str) -> Order:
+    """For tasks of this process's own program."""
+    return Order(*address, token, target, tuple(str(Path(folder).absolute()) for folder in sys.path))
+
 
 _ANSWERS_WITHIN = 30.0
 _CALLED_OFF = 75  # EX_TEMPFAIL: the job did not end although it was called off

@@ -1,4 +1,4 @@
-"""The small files of a lake that Spark does not write: manifests and receipts, on a disk or where Hadoop can write."""
+"""The small files of a lake that Spark does not write: manifests and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lake is: a numbered list of the pieces that its tables consist of. The newest list is the lake."""
+"""The manifest of a lake: a numbered list of the files of each table."""
 
 from __future__ import annotations
 

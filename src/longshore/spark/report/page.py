@@ -1,13 +1,37 @@
-"""The page: one file that needs nothing else, whatever names and errors are on it."""
+"""Writes a report into a folder: the page and its tables, all or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
+
+from longshore.spark.report.data import Gold, Tables, gold_of, percentiles
 from longshore.spark.report.markup import Markup, tag
-from longshore.spark.report.section import Section
-from longshore.spark.report.tables import Written, on_the_page
+from longshore.spark.report.scales import exact, share, short, span
+from longshore.spark.report.sections import (
+    Section,
+    backlog,
+    failures,
+    retries,
+    running,
+    schedules,
+    slowest_types,
+    throughput,
+    top_errors,
+    waiting,
+    workers,
+)
+from longshore.spark.report.tables import Written, as_csv, on_the_page
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is loaded from anywhere, and nothing runs."""
@@ -50,3 +74,91 @@ def section_of(section: Section, written: Written) -> Markup:
     else:
         inner.append(tag("p", "Nothing of the kind has happened in this time.", class_="empty"))
     return tag("section", inner, id=section.name)
+
+
+SECTIONS: Sequence[Callable[[Gold], Section]] = (
+    *(throughput, backlog, waiting, running, failures, retries, top_errors, slowest_types, workers, schedules),
+)
+PAGE = "report.html"
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ReportWritten:
+    """What was written, and where."""
+
+    page: Path
+    tables: dict[str, int]
+    """The rows of each file."""
+    version: int
+    seconds: float
+
+
+def write_report(
+    spark: SparkSession,
+    lake: Tables,
+    folder: Path,
+    *,
+    days: Collection[str] | None = None,
+    title: str = "Job history",
+    told: Told = lambda _what, _done, _all: None,
+) -> ReportWritten:
+    """Writes the page and its tables; files of the same names are replaced, others are left alone."""
+    began = perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    gold = gold_of(spark, lake, days)
+    tables: dict[str, int] = {}
+    if gold is None:
+        text = _nothing_yet(title, lake)
+    else:
+        sections, drawn = [], []
+        for place, work_out in enumerate(SECTIONS):
+            told(work_out.__name__.replace("_", " "), place, len(SECTIONS))
+            section = work_out(gold)
+            written = as_csv(folder / section.file, section.columns, section.rows())
+            tables[section.file] = written.rows
+            sections.append(section)
+            drawn.append(section_of(section, written))
+        text = page(title, _spanned(gold), _tiles(gold), drawn, links_to(sections))
+    target = folder / PAGE
+    target.write_text(text, encoding="utf-8")
+    return ReportWritten(target, tables, lake.version, perf_counter() - began)
+
+
+def _nothing_yet(title: str, lake: Tables) -> str:
+    words = "Nothing has happened in this time. Once jobs have run: longshore pipeline run, then the report again."
+    told = [f"Version {lake.version} of the lake."]
+    return page(title, told, [], [tag("section", tag("p", words, class_="empty"))], Markup())
+
+
+def _spanned(gold: Gold) -> list[str]:
+    first, last = gold.span
+    return [f"{exact(first)} to {exact(last)}, from version {gold.lake.version} of the lake."]
+
+
+def _tiles(gold: Gold) -> list[tuple[str, str]]:
+    """What one looks at first."""
+    flow = (
+        gold.of_queues("throughput").agg(*(F.sum(name).alias(name) for name in ("added", "completed", "dead"))).first()
+    )
+    outcomes = gold.of_queues("outcomes").agg(
+        F.try_divide(F.sum(F.col("failed") + F.col("crashed")), F.sum("attempts")).alias("wrong"),
+        F.try_divide(F.sum("retries"), F.sum("attempts")).alias("again"),
+    )
+    ends = outcomes.first()
+    took = {row["measure"]: row for row in percentiles(gold.of_queues("duration_histogram"), "measure").collect()}
+    assert flow is not None  # an aggregate is one row
+    assert ends is not None
+    told = [("jobs added", short(flow["added"])), ("jobs completed", short(flow["completed"]))]
+    told += [("jobs dead", short(flow["dead"])), ("attempts that failed", share(ends["wrong"]))]
+    told += [("attempts tried again", share(ends["again"]))]
+    for measure, word in (("waiting", "waited"), ("running", "ran")):
+        if measure in took:
+            told += [
+                (f"half {word} within", span(took[measure]["p50"])),
+                (f"95 % {word} within", span(took[measure]["p95"])),
+            ]
+    busy = gold.frame("workers").agg(F.count_distinct("worker").alias("workers")).first()
+    assert busy is not None
+    return [*told, ("workers", short(busy["workers"]))]

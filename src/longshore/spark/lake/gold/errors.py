@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake.errors import first_line_of
+from longshore.spark.lake.error_fingerprints import first_line_of
 
 _BAD = ("failed", "crashed")
 

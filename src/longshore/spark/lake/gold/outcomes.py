@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.core.status import JobStatus
-from longshore.spark.lake.steps import start_of
+from longshore.spark.lake.silver import start_of
 
 _OUTCOMES = ("completed", "failed", "crashed", "released", "stopped", "unknown")
 _JOBS = {

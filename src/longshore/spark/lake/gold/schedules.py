@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.core.status import JobStatus
-from longshore.spark.lake.attempts import seconds_between
+from longshore.spark.lake.silver import seconds_between
 
 
 def per_day(jobs: DataFrame) -> DataFrame:

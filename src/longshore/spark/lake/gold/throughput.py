@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.spark.lake.steps import one_of, start_of
+from longshore.spark.lake.silver import one_of, start_of
 
 _HELD = frozenset({JobStatus.CREATED, JobStatus.WAITING_CHILDREN})
 _TO = {"started": JobStatus.RUNNING, "completed": JobStatus.COMPLETED, "dead": JobStatus.DEAD}

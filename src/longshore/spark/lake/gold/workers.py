@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake.steps import date_of, start_of
+from longshore.spark.lake.silver import date_of, start_of
 
 _HOUR = 3600
 

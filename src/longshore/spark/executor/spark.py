@@ -1,4 +1,4 @@
-"""Runs jobs as the rows of batches on Spark: large fan-outs of one function, over as many machines as there are."""
+"""Runs jobs as rows of batches on Spark, for large fan-outs of one function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from longshore.core.validation import check_number, new_id
 from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
 from longshore.runtime.running_job import AwaitedDesk, RunningJob
 from longshore.safe_logging import logger
-from longshore.spark.executor.batch import Batch, Row
-from longshore.spark.executor.driver import Driver
-from longshore.spark.executor.gathering import BATCH, LULL, gathered, how_many, may_begin
-from longshore.spark.executor.orders import order_for
-from longshore.spark.executor.switchboard import Switchboard
+from longshore.spark.executor.batch import BATCH, LULL, Batch, Row, gathered, how_many, may_begin
+from longshore.spark.executor.driver import Driver, Switchboard
+from longshore.spark.executor.rows import order_for
 
 _UNTIL_INTERRUPTED = 0.75
 """Of the grace: until then a job may notice by itself that it was called off; in the rest it is shaken awake."""

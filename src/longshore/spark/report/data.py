@@ -1,4 +1,4 @@
-"""What a report reads: the gold tables of one version of a lake, cut to some days, counted by period and by name."""
+"""The data of a report: the gold tables of one version of a lake, cut to a time range."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.report.periods import Periods, periods_between
+from longshore.spark.report.scales import Periods, periods_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 MINUTE, HOUR = 60, 3_600
 OTHERS = "all others"

@@ -1,16 +1,32 @@
-"""Lives: every job's events in the order of its own numbers, each beside what came before it.
-
-One shuffle by the job's uid and one sort; a window goes through each life once and keeps only what it needs, so that a
-job with a million events costs what a million jobs with one do.
-"""
+"""Histories: every job's events in the order of its own numbers, and the watermark up to which they are complete."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.export import Place
 from longshore.core.status import JobStatus
+
+SWEPT_WITHIN = timedelta(seconds=60)
+"""How long after the end of a lease somebody must have taken the job back."""
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Where log and jobs can be held against each other. As it stands: everywhere, they are one picture."""
+
+    until: Place | None = None
+    """Up to here every event was committed before the jobs were read; what comes after is left to the next audit."""
+    covered: bool = True
+    """Whether the log that is read reaches as far as the jobs that were read."""
+    now: datetime | None = None
+    """When the jobs were read, by the store's own clock: leases are judged by it."""
+    swept_within: timedelta = SWEPT_WITHIN
+
 
 EVENT_COLUMNS = (
     *("xid", "number", "job_uid", "job_id", "job_seq", "queue", "event", "from_status", "to_status", "epoch"),

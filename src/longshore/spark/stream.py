@@ -1,4 +1,4 @@
-"""Following the event log: offsets are cursors of the log, so nothing is missed and nothing comes twice."""
+"""Streams the event log: offsets are cursors of the log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from longshore.backends.export import Part
 from longshore.backends.port import event_cursor, event_number
 from longshore.core.errors import InvalidArgument
 from longshore.spark.options import Address
-from longshore.spark.reading import TablePart, read_part
+from longshore.spark.table_reader import TablePart, read_part
 
 if TYPE_CHECKING:
     import pyarrow
+
 
 _START = ""
 """The offset before the first event that is still kept."""

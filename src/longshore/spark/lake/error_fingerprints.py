@@ -1,4 +1,4 @@
-"""Errors that are the same although their numbers, names and addresses differ."""
+"""Groups errors that differ only in numbers, names and addresses."""
 
 from __future__ import annotations
 

@@ -1,0 +1,245 @@
+"""One audit: reads a store or kept events, applies the rules, and collects the findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
+
+from longshore.backends.export import Place, place_of
+from longshore.backends.port import LogEnds
+from longshore.core.errors import InvalidArgument
+from longshore.spark.audit import rules
+from longshore.spark.audit.histories import (
+    EVENT_COLUMNS,
+    JOB_COLUMNS,
+    SWEPT_WITHIN,
+    Certainty,
+    standings,
+    steps,
+    with_the_whole_life,
+    with_what_came_before,
+)
+from longshore.spark.audit.rules import PRUNED, Kind, Rule
+from longshore.spark.options import Address, address, answer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+WAITS_FOR_WRITERS = 10.0
+"""Seconds for transactions that were open when the jobs were read; one that is held for longer is told of."""
+_LOOKS_EVERY = 0.2
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is audited."""
+
+    events: DataFrame
+    jobs: DataFrame | None = None
+    certain: Certainty = field(default_factory=Certainty)
+    pruned: bool = False
+    """Whether old events may have been removed, so that a life may begin anywhere."""
+
+
+class History(NamedTuple):
+    """Events of a store that were kept elsewhere, all of them up to one place of its log."""
+
+    events: DataFrame
+    reached: Place
+    log: str
+    """Which log it is; a store that was restored from a copy has begun a new one."""
+
+
+def from_history(events: DataFrame) -> Material:
+    """Events that were kept elsewhere, as a lake does; of the jobs nothing is known but what these tell."""
+    return Material(events.select(*EVENT_COLUMNS), pruned=True)
+
+
+def from_store(
+    spark: SparkSession,
+    url: str,
+    *,
+    schema: str | None = None,
+    history: History | None = None,
+    swept_within: timedelta = SWEPT_WITHIN,
+    wait: float = WAITS_FOR_WRITERS,
+) -> Material:
+    """Events and jobs of a store that may be in full use; with a history, what was pruned of its events is known too.
+
+    The jobs are read first, in one snapshot, and kept while the log is read: so the log has all that happened to them,
+    up to where each stood.
+    """
+    options = {"url": url} | ({} if schema is None else {"schema": schema})
+    where = address(options)
+    with where.opened() as backend:
+        now = answer(backend.now())
+    before = _log_ends(where)
+    if history is not None and history.log != before.log:
+        raise InvalidArgument(
+            "lake", "is the history of another log: of another store, or of this one before it was restored from a copy"
+        )
+    jobs = _read(spark, "jobs", JOB_COLUMNS, options).localCheckpoint(eager=True)
+    covered = _covers(where, _log_ends(where).end, within=wait)
+    events = _read(spark, "events", EVENT_COLUMNS, options)
+    if history is not None:
+        events = _continued(history, events)
+    certain = Certainty(place_of(before.last), covered, now, swept_within)
+    return Material(events, jobs, certain, pruned=_log_ends(where).pruned_anywhere > 0)
+
+
+def _read(spark: SparkSession, table: str, columns: tuple[str, ...], options: Mapping[str, str]) -> DataFrame:
+    return spark.read.format("longshore").options(**options).option("columns", ",".join(columns)).load(table)
+
+
+def _continued(history: History, events: DataFrame) -> DataFrame:
+    """What was kept, and what the store has beyond that."""
+    xid, number = history.reached
+    if xid:
+        later = events.where(F.col("xid") >= xid).where(f"xid > {xid:d} OR number > {number:d}")
+    else:
+        later = events.where(F.col("number") > number)
+    return history.events.select(*EVENT_COLUMNS).unionByName(later)
+
+
+def _log_ends(where: Address) -> LogEnds:
+    with where.reading() as store:
+        return store.log_ends()
+
+
+def _covers(where: Address, position: int, within: float) -> bool:
+    """Whether everything up to there can be read, once those who were writing have had their time."""
+    began = perf_counter()
+    while _log_ends(where).certain < position:
+        if perf_counter() - began > within:
+            return False
+        with where.opened() as backend:
+            answer(backend.wait_for_change(_LOOKS_EVERY))
+    return True
+
+
+Group = Sequence[Rule]
+
+
+def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Certainty | None = None) -> DataFrame:
+    """Every step of every job with what is wrong about it in `wrong`, an array that is empty for most.
+
+    `events` and `jobs` are as the data source `longshore` gives them, whatever the order of their rows.
+    """
+    certain = certain or Certainty()
+    lives = steps(events, certain.until)
+    if jobs is None:
+        return lives.transform(with_what_came_before).withColumn("wrong", F.expr(_wrong(rules.OF_EVENTS)))
+    lives = lives.unionByName(standings(jobs)).transform(with_what_came_before).transform(with_the_whole_life)
+    swept = None if certain.now is None else certain.now - certain.swept_within
+    of_events, of_jobs = _judgements(certain)
+    judged = f"IF(stored, {_wrong(of_jobs)}, {_wrong(of_events)})"
+    return lives.withColumn("swept", F.lit(swept).cast("timestamp")).withColumn("wrong", F.expr(judged))
+
+
+def findings(judged: DataFrame) -> DataFrame:
+    """One row for everything that is wrong."""
+    return (
+        judged.where("size(wrong) > 0")
+        .withColumn("found", F.explode("wrong"))
+        .select("found.kind", "job_uid", "job_id", "queue", "job_seq", "event", "occurred_at", "found.detail")
+    )
+
+
+def _judgements(certain: Certainty) -> tuple[list[Group], list[Group]]:
+    """The groups asked of events, and those asked of stored jobs."""
+    of_jobs: list[Group] = [rules.STANDING, rules.SWEEP]
+    if not certain.covered:
+        return list(rules.OF_EVENTS), of_jobs
+    return [*rules.OF_EVENTS, rules.PRESENCE], [rules.RECORDED, *of_jobs]
+
+
+def _wrong(groups: Sequence[Group]) -> str:
+    return f"array_compact(array({', '.join(map(_first_that_holds, groups))}))"
+
+
+def _first_that_holds(group: Group) -> str:
+    cases = " ".join(
+        f"WHEN {rule.when} THEN named_struct('kind', '{rule.kind}', 'detail', {_told(rule.told)})" for rule in group
+    )
+    return f"CASE {cases} END"
+
+
+def _told(text: str) -> str:
+    """Pieces of text and SQL in braces as one text; what is null is told as nothing."""
+    pieces = re.split(r"\{([^}]*)\}", text)
+    spoken = [
+        f"coalesce(string({piece}), 'nothing')" if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces)
+    ]
+    return f"concat({', '.join(spoken)})"
+
+
+YOUNG = timedelta(seconds=60)
+"""Before the end of a log that several write to at once, an event may be there before the one it follows."""
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found."""
+
+    events: int
+    jobs: int
+    """Jobs that the events tell of."""
+    counts: dict[Kind, int]
+    """How often each was found; what was not is not in it."""
+    pruned: dict[Kind, int]
+    """Jobs of which old events are no longer kept: no defect."""
+    compared: bool | None
+    """Whether log and stored jobs could be held against each other; None where there were no stored jobs."""
+    seconds: float
+    findings: DataFrame
+    """All of them; kept by Spark until its session ends."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.counts
+
+    def listed(self, most: int) -> list[dict[str, Any]]:
+        """The first so many, in the order of kinds and jobs."""
+        return [row.asDict() for row in self.findings.orderBy("kind", "job_uid", "job_seq").limit(most).collect()]
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        """Each of them, however many; a part of them is in memory at a time."""
+        for row in self.findings.toLocalIterator():
+            yield row.asDict()
+
+
+def audit(material: Material) -> AuditReport:
+    """Judges every step of every job, in one pass."""
+    began = perf_counter()
+    read, lived = Observation(), Observation()
+    events = material.events.observe(
+        read, F.count(F.lit(1)).alias("events"), F.max("occurred_at").alias("newest"), F.max("xid").alias("xid")
+    )
+    judged = judged_lives(events, material.jobs, material.certain).observe(
+        lived, F.count_if(~F.col("stored") & F.col("before").isNull()).alias("jobs")
+    )
+    found = findings(judged).localCheckpoint(eager=True)
+    seen = read.get
+    if material.jobs is None and seen["xid"] is not None:
+        young = F.col("occurred_at") > F.lit(seen["newest"] - YOUNG)
+        found = found.where(~((F.col("kind") == Kind.GAP) & young))
+    counts = {Kind(row["kind"]): row["count"] for row in found.groupBy("kind").count().collect()}
+    excused = PRUNED if material.pruned else frozenset()
+    return AuditReport(
+        events=seen["events"],
+        jobs=lived.get["jobs"],
+        counts={kind: counts[kind] for kind in Kind if kind in counts and kind not in excused},
+        pruned={kind: counts[kind] for kind in Kind if kind in counts and kind in excused},
+        compared=None if material.jobs is None else material.certain.covered,
+        seconds=perf_counter() - began,
+        findings=found.where(~F.col("kind").isin([kind.value for kind in excused])) if excused else found,
+    )
