@@ -27,7 +27,7 @@ from longshore.core.limits import Rate
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
-from longshore.testing.conformance.staging import job_in
+from longshore.testing.conformance.scenarios import job_in
 from tests.backends.audit import all_events, all_jobs, audit, faults_inside
 from tests.backends.second_store import PostgresStore, SQLiteStore
 from tests.backends.two_stores import QUEUES, TwoStores, random_steps, shown

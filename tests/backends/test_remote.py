@@ -40,7 +40,7 @@ from longshore.server.auth import Caller, TokenGate
 from longshore.server.problems import TABLE, kind_of
 from longshore.server.replays import Replays
 from longshore.server.uvicorn_server import ApiServer
-from longshore.testing.conformance.staging import audit, claim, history, lease_of, new_job
+from longshore.testing.conformance.scenarios import audit, claim, history, lease_of, new_job
 from tests.cli.terminal import longshore
 from tests.remote_server import RemoteServer
 from tests.runtime.working import Gate, all_come_to, comes_to, until, working

@@ -16,7 +16,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.schedule import Schedule
 from longshore.server.app import create_app
 from longshore.server.uvicorn_server import ApiServer
-from longshore.testing.conformance.staging import history, new_job
+from longshore.testing.conformance.scenarios import history, new_job
 
 
 class RoundRobin:

@@ -11,9 +11,9 @@ import pytest_asyncio
 from longshore.backends.base import Backend, Outcome
 from longshore.backends.memory import MemoryBackend
 from longshore.core.errors import InvalidArgument
+from longshore.testing.conformance.claim import TestTurnover as Turnover
 from longshore.testing.conformance.fixtures import BreakableClock
-from longshore.testing.conformance.staging import S, audit, enqueue, job_in, lease_of, refused
-from longshore.testing.conformance.turnover import TestTurnover as Turnover
+from longshore.testing.conformance.scenarios import S, audit, enqueue, job_in, lease_of, refused
 
 
 async def test_a_turn_is_one_transaction(backend: Backend, clock: BreakableClock) -> None:

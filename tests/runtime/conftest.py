@@ -9,7 +9,7 @@ from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.errors import QueueClosed
 from longshore.runtime.queue import Queue
-from longshore.testing.conformance.staging import audit
+from longshore.testing.conformance.scenarios import audit
 
 OpenBackend = Callable[[], Backend]
 """Opens one more backend on the test's store, as another process would; all of them are closed when the test ends."""

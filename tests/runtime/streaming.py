@@ -16,7 +16,7 @@ from longshore.core.status import HOLDS_CAPACITY
 from longshore.runtime import streams
 from longshore.runtime.process_registry import dock_of
 from longshore.runtime.streams import JobStream
-from longshore.testing.conformance.staging import log_of, new_job
+from longshore.testing.conformance.scenarios import log_of, new_job
 
 PATIENCE = 25
 """Seconds to wait for what must come, on a machine that has much else to do."""

@@ -18,7 +18,7 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidArgument
 from longshore.runtime import job_options
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     all_jobs,
     claim,
     claimable,

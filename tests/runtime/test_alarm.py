@@ -13,7 +13,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import lease_of, moment, seconds
+from longshore.testing.conformance.scenarios import lease_of, moment, seconds
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.streaming import never_poll, receive
 from tests.runtime.working import comes_to, until, working

@@ -26,7 +26,7 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
 from longshore.runtime import background
 from longshore.runtime.sync_queue import BlockingQueue
-from longshore.testing.conformance.staging import new_job
+from longshore.testing.conformance.scenarios import new_job
 
 S = JobStatus
 IN_TIME = 20

@@ -14,7 +14,7 @@ from longshore.core.clock import HeldClock
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.runtime import events as events_room
-from longshore.testing.conformance.staging import lease_of, log_of
+from longshore.testing.conformance.scenarios import lease_of, log_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "queue.md"
 LOADED = re.compile(r"`(\w+)`(\*?)")

@@ -22,7 +22,7 @@ from longshore.core import transitions
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
 from longshore.runtime import events as events_room
-from longshore.testing.conformance.staging import claim, history, job_in, new_job
+from longshore.testing.conformance.scenarios import claim, history, job_in, new_job
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.streaming import eventually
 

@@ -12,7 +12,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.limits import Limits
 from longshore.runtime.queue_operations import explain
-from longshore.testing.conformance.staging import S, log_of
+from longshore.testing.conformance.scenarios import S, log_of
 from tests.backends.limits_audit import InForce, faults_of_limits
 from tests.runtime.working import Gate, all_come_to, comes_to, until, working
 

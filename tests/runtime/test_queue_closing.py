@@ -14,7 +14,7 @@ from longshore import JobFilter, JobStatus, Outcome, Queue, Repeat
 from longshore.backends.base import Backend, WorkerInfo
 from longshore.core.errors import QueueClosed
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.staging import STALE, new_job, status_of
+from longshore.testing.conformance.scenarios import STALE, new_job, status_of
 
 S = JobStatus
 

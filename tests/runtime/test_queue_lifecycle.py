@@ -11,7 +11,7 @@ from longshore import Job, JobStatus, Outcome, Queue
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LeaseLost
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     STALE,
     WORKER,

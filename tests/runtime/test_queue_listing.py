@@ -11,7 +11,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition
 from longshore.runtime import job_listing
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     all_jobs,
     claim,

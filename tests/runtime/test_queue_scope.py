@@ -11,7 +11,7 @@ from longshore import Job, JobFilter, JobStatus, Outcome, Queue, Repeat
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.staging import STALE, claim, job_in, lease_of, new_job, nothing_changes, refused
+from longshore.testing.conformance.scenarios import STALE, claim, job_in, lease_of, new_job, nothing_changes, refused
 
 S = JobStatus
 

@@ -13,7 +13,7 @@ from longshore import Job, JobStatus, Lease, Queue
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     all_jobs,
     claim,

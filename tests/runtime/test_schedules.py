@@ -14,7 +14,7 @@ from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, ScheduleNotFound
 from longshore.core.job import JobEvent
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.staging import all_jobs, new_job, nothing_changes, refused, seconds
+from longshore.testing.conformance.scenarios import all_jobs, new_job, nothing_changes, refused, seconds
 from tests.runtime.working import until
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

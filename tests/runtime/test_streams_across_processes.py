@@ -14,7 +14,7 @@ import pytest
 
 from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
-from longshore.testing.conformance.staging import lease_of, status_of
+from longshore.testing.conformance.scenarios import lease_of, status_of
 from tests.runtime.streaming import (
     PATIENCE,
     add,

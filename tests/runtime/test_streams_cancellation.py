@@ -10,7 +10,7 @@ import pytest
 
 from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
-from longshore.testing.conformance.staging import status_of, story
+from longshore.testing.conformance.scenarios import status_of, story
 from tests.runtime.streaming import add, are, eventually, never_poll, others_get, receive, receive_ids, until_held
 
 S = JobStatus

@@ -14,7 +14,7 @@ from longshore import JobStatus, Outcome, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
 from longshore.runtime.process_registry import dock_of
-from longshore.testing.conformance.staging import lease_of
+from longshore.testing.conformance.scenarios import lease_of
 from tests.runtime.streaming import (
     add,
     are,

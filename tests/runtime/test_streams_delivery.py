@@ -12,7 +12,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.runtime import background
-from longshore.testing.conformance.staging import lease_of, moment, seconds
+from longshore.testing.conformance.scenarios import lease_of, moment, seconds
 from tests.runtime.streaming import (
     PATIENCE,
     add,

@@ -17,7 +17,7 @@ from longshore.backends.connect import connect
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.runtime.streams import JobStream
-from longshore.testing.conformance.staging import audit, story
+from longshore.testing.conformance.scenarios import audit, story
 from tests.postgres_server import Server
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.streaming import PATIENCE, add, are, eventually, never_poll, receive, receive_ids, until_held

@@ -9,7 +9,7 @@ import pytest
 from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.runtime import background, streams
-from longshore.testing.conformance.staging import new_job
+from longshore.testing.conformance.scenarios import new_job
 from tests.runtime.streaming import Claim, add, count_claims, eventually, never_poll, others_get, receive_ids
 
 S = JobStatus

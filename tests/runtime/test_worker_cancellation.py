@@ -13,7 +13,7 @@ from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import Snooze
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import history, status_of, story
+from longshore.testing.conformance.scenarios import history, status_of, story
 from tests.runtime.working import Gate, comes_to, shift_of, until, working
 
 S = JobStatus

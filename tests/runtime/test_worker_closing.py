@@ -18,7 +18,7 @@ from longshore.backends.base import Backend, SettleReport
 from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, LeaseLost
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
-from longshore.testing.conformance.staging import log_of, nothing_changes, status_of, story
+from longshore.testing.conformance.scenarios import log_of, nothing_changes, status_of, story
 from tests.runtime.working import Gate, comes_to, happens, shift_of, until, working
 
 S = JobStatus

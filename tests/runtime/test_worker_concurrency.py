@@ -12,7 +12,7 @@ import pytest
 from longshore import Job, JobStatus, Outcome, Queue
 from longshore.backends.base import Backend, SettleReport
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import all_jobs, log_of, new_job
+from longshore.testing.conformance.scenarios import all_jobs, log_of, new_job
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.working import Gate, all_come_to, comes_to, most_at_once, running, until, working
 

@@ -16,7 +16,7 @@ from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.executors.base import Executor
 from longshore.runtime.executors.event_loop import LoopExecutor
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import history, log_of, story
+from longshore.testing.conformance.scenarios import history, log_of, story
 from tests.runtime.working import all_come_to, comes_to, happens, until, when, working
 
 S = JobStatus

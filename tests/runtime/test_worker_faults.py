@@ -15,7 +15,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import all_jobs, audit, history, log_of, new_job
+from longshore.testing.conformance.scenarios import all_jobs, audit, history, log_of, new_job
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, most_at_once, shift_of, until, working
 from tests.tcp_proxy import COMMITTED, TcpProxy

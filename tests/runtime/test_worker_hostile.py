@@ -21,7 +21,7 @@ from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.executors.thread import ThreadExecutor
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
-from longshore.testing.conformance.staging import all_jobs, log_of, status_of
+from longshore.testing.conformance.scenarios import all_jobs, log_of, status_of
 from tests.runtime import processors
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, most_at_once, until, working
 

@@ -17,7 +17,7 @@ from longshore.core.errors import BackendUnavailable
 from longshore.core.times import Duration
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker_options import renewal
-from longshore.testing.conformance.staging import history, new_job, status_of, story
+from longshore.testing.conformance.scenarios import history, new_job, status_of, story
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
 

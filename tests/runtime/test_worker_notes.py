@@ -16,7 +16,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LeaseLost, LongshoreError
 from longshore.core.job import Job, JobEvent
 from longshore.runtime.running_job import NO_DESK, RunningJob
-from longshore.testing.conformance.staging import history
+from longshore.testing.conformance.scenarios import history
 from tests.runtime.working import comes_to, until, working
 
 S = JobStatus

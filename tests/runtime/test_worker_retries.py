@@ -14,7 +14,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.runtime.retry_strategy import Strategy, by_error
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import history, story
+from longshore.testing.conformance.scenarios import history, story
 from tests.runtime.working import all_come_to, comes_to, until, when, working
 
 S = JobStatus

@@ -16,7 +16,7 @@ from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.runtime.running_job import RunningJob, current_job
 from longshore.runtime.worker import Worker
 from longshore.runtime.worker_options import Processor
-from longshore.testing.conformance.staging import history, log_of, new_job, story
+from longshore.testing.conformance.scenarios import history, log_of, new_job, story
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
 
 S = JobStatus

@@ -12,7 +12,7 @@ from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.runtime.executors.thread import ThreadExecutor
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import log_of
+from longshore.testing.conformance.scenarios import log_of
 from tests.runtime.working import all_come_to, comes_to, most_at_once, until, working
 
 S = JobStatus

@@ -11,7 +11,7 @@ import pytest
 from longshore import JobStatus, Queue, fixed
 from longshore.backends.base import Backend
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import history, story
+from longshore.testing.conformance.scenarios import history, story
 from tests.runtime.working import Gate, comes_to, until, working
 
 S = JobStatus

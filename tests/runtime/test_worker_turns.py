@@ -12,7 +12,7 @@ from longshore import Job, JobStatus, Outcome, Queue
 from longshore.backends.base import Backend, SettleReport
 from longshore.core.errors import BackendUnavailable
 from longshore.runtime.running_job import RunningJob
-from longshore.testing.conformance.staging import all_jobs, log_of
+from longshore.testing.conformance.scenarios import all_jobs, log_of
 from tests.runtime.working import all_come_to, most_at_once, running, shift_of, until, working
 
 S = JobStatus

@@ -17,7 +17,7 @@ from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.runtime.worker_loop import Shift
 from longshore.runtime.worker_options import Processor
-from longshore.testing.conformance.staging import log_of
+from longshore.testing.conformance.scenarios import log_of
 
 S = JobStatus
 PATIENCE = 25.0

@@ -14,7 +14,7 @@ from longshore.core.clock import HeldClock
 from longshore.runtime.queue import Queue
 from longshore.server.app import create_app
 from longshore.server.platform import Platform
-from longshore.testing.conformance.staging import audit
+from longshore.testing.conformance.scenarios import audit
 
 Serve = Callable[..., Any]
 """Opens a server on a backend with the options of `create_app`, and returns a client for it."""

@@ -11,7 +11,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, JobCancelled, JobFailed
 from longshore.core.status import JobStatus
 from longshore.spark.executor.application import Percent
-from longshore.testing.conformance.staging import log_of
+from longshore.testing.conformance.scenarios import log_of
 from tests.runtime.working import happens, until
 from tests.spark import applications
 

@@ -14,7 +14,7 @@ from longshore.backends.connect import connect
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.runtime.queue import Queue
-from longshore.testing.conformance.staging import all_jobs, audit, log_of
+from longshore.testing.conformance.scenarios import all_jobs, audit, log_of
 from tests.spark.cluster import Cluster, standalone_cluster
 from tests.spark.test_batches import runs_in
 

@@ -15,7 +15,7 @@ from longshore.core.status import JobStatus
 from longshore.core.times import SECOND
 from longshore.runtime.job_options import job_from
 from longshore.spark.sink import RowsAsTexts, write_report
-from longshore.testing.conformance.staging import audit, log_of
+from longshore.testing.conformance.scenarios import audit, log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ import pytest
 from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
 from longshore.spark.sink import write_report
-from longshore.testing.conformance.staging import all_jobs, audit
+from longshore.testing.conformance.scenarios import all_jobs, audit
 from tests.spark.cluster import standalone_cluster
 
 ROWS = 4_000

@@ -20,41 +20,29 @@ It runs with `asyncio_mode = "auto"` of pytest-asyncio. A test that does not app
 The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test would fail if that behaviour broke.
 """
 
-from longshore.testing.conformance.adding import TestAdding
-from longshore.testing.conformance.announcements import TestAnnouncements
-from longshore.testing.conformance.bad_input import TestBadInput
-from longshore.testing.conformance.batches import TestBatches
+from longshore.testing.conformance.admin import TestOperators, TestUpdates
+from longshore.testing.conformance.bad_input import TestBadInput, TestNames
 from longshore.testing.conformance.cancellation import TestCancellation
-from longshore.testing.conformance.claiming import TestClaiming
-from longshore.testing.conformance.closing import TestClosing
+from longshore.testing.conformance.catch_up import TestMissedRuns
+from longshore.testing.conformance.claim import TestClaiming, TestTurnover
+from longshore.testing.conformance.closing import TestClosing, TestInterruptions
 from longshore.testing.conformance.concurrency import TestConcurrency
-from longshore.testing.conformance.crashes import TestCrashes
-from longshore.testing.conformance.dependencies import TestDependencies
+from longshore.testing.conformance.crashes import TestCrashes, TestWorkers
+from longshore.testing.conformance.delayed import TestAnnouncements, TestWaiting
+from longshore.testing.conformance.dependencies import TestDependencies, TestEdges
 from longshore.testing.conformance.durability import TestDurability, TestSharing
-from longshore.testing.conformance.edges import TestEdges
 from longshore.testing.conformance.effort import TestEffort
+from longshore.testing.conformance.enqueue import TestAdding, TestSubmission
 from longshore.testing.conformance.events import TestEvents
-from longshore.testing.conformance.explaining import TestExplaining
-from longshore.testing.conformance.interruptions import TestInterruptions
+from longshore.testing.conformance.job_updates import TestNotes
 from longshore.testing.conformance.leases import TestLeases
-from longshore.testing.conformance.limits import TestLimits
-from longshore.testing.conformance.looking import TestLooking
-from longshore.testing.conformance.missed_runs import TestMissedRuns
-from longshore.testing.conformance.names import TestNames
-from longshore.testing.conformance.notes import TestNotes
-from longshore.testing.conformance.operators import TestOperators
-from longshore.testing.conformance.rates import TestRates
+from longshore.testing.conformance.limits import TestLimits, TestRates
+from longshore.testing.conformance.reads import TestExplaining, TestLooking
 from longshore.testing.conformance.records import TestRecords
 from longshore.testing.conformance.removal import TestRemoval
-from longshore.testing.conformance.schedule_acts import TestScheduleActs
-from longshore.testing.conformance.schedules import TestSchedules
-from longshore.testing.conformance.settlement import TestSettlement
-from longshore.testing.conformance.submission import TestSubmission
+from longshore.testing.conformance.schedules import TestScheduleActs, TestSchedules
+from longshore.testing.conformance.settle import TestBatches, TestSettlement
 from longshore.testing.conformance.surface import TestSurface
-from longshore.testing.conformance.turnover import TestTurnover
-from longshore.testing.conformance.updates import TestUpdates
-from longshore.testing.conformance.waiting import TestWaiting
-from longshore.testing.conformance.workers import TestWorkers
 
 __all__ = [
     "TestAdding",

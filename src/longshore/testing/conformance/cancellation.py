@@ -8,7 +8,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotInflight
 from longshore.core.status import FINAL, TABLE, Verb
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     S,
     claim,

@@ -16,7 +16,7 @@ from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotInfligh
 from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     S,
     all_jobs,
     assert_legal_history,

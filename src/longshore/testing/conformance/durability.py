@@ -16,7 +16,7 @@ from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.testing.conformance.concurrency import in_threads
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     S,
     all_jobs,

@@ -13,7 +13,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend, WorkDone
-from longshore.testing.conformance.staging import S, job_in, lease_of, new_job
+from longshore.testing.conformance.scenarios import S, job_in, lease_of, new_job
 
 FEW = 40
 MANY = 1000

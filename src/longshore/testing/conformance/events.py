@@ -11,7 +11,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.status import JobStatus
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     S,
     assert_legal_history,

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
-from longshore.testing.conformance.staging import audit
+from longshore.testing.conformance.scenarios import audit
 
 OpenBackend = Callable[[], Backend]
 """Opens one more backend on the test's store; all of them are closed when the test ends."""

@@ -12,7 +12,7 @@ from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidTransition, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     STALE,
     S,

@@ -17,7 +17,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.staging import S, all_jobs, claim, enqueue, lease_of, moment, new_job, seconds
+from longshore.testing.conformance.scenarios import S, all_jobs, claim, enqueue, lease_of, moment, new_job, seconds
 
 VALUE = {"text": "Grüße 🚢", "list": [1, 2.5, None, True], "nested": {"deep": [{}]}, "large": 2**62}
 

@@ -13,7 +13,7 @@ from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.job import Job
 from longshore.testing.conformance.fixtures import OpenBackend
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
     S,
     all_jobs,

@@ -9,7 +9,7 @@ from longshore.backends.base import Backend, Capabilities, SettleReport
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job, JobStats
 from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus
-from longshore.testing.conformance.staging import S, claim, enqueue, lease_of
+from longshore.testing.conformance.scenarios import S, claim, enqueue, lease_of
 
 DOCUMENTED = {
     "enqueue_job": ("job",),

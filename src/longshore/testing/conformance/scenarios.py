@@ -1,4 +1,4 @@
-"""Setting the stage and reading what happened: jobs brought to where a test begins, whole logs, and the audit."""
+"""Brings jobs to the state a test needs, and reads what happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job writes while it runs: progress, log lines, checkpoints."""
+"""What a running job writes: progress, log lines and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight
 from longshore.core.status import FINAL
-from longshore.testing.conformance.staging import (
+from longshore.testing.conformance.scenarios import (
     S,
     claim,
     enqueue,

@@ -1,4 +1,4 @@
-"""Time that passes unwatched or goes wrong: schedulers asleep, many at once, and clocks that are set back."""
+"""Schedules across time: schedulers that were down, several at once, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.testing.conformance.fixtures import OpenBackend
+from longshore.testing.conformance.scenarios import all_jobs, new_job, seconds
 from longshore.testing.conformance.schedules import NOON, schedule
-from longshore.testing.conformance.staging import all_jobs, new_job, seconds
 
 THREE_DAYS = timedelta(days=3)
 HOURLY: list[dict[str, Any]] = [{"every": 3600}, {"cron": "0 * * * *"}]
