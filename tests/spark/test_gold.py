@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.spark.lake import error_fingerprints as lake_errors
-from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
+from longshore.spark.lake import gold
 from longshore.spark.lake.silver import as_steps, date_of, made_of, together, with_course
 from longshore.spark.lake.tables import DEPTH, EVENTS, schema_of
 
@@ -123,10 +123,14 @@ def test_throughput_counts_every_event_once_and_depth_sums_what_came_and_went(sp
         {"uid": 3, "seq": 5, "event": "job.active", "move": "INITIAL_PENDING>RUNNING", "at": 71},
     )  # fmt: skip
     unknown = spark.createDataFrame([(3,)], "job_uid bigint")
-    minutes = throughput.per_minute(log, unknown).orderBy("at").collect()
+    minutes = gold.throughput_per_minute(log, unknown).orderBy("at").collect()
     assert [(row.events, row.added, row.started, row.completed) for row in minutes] == [(4, 2, 1, 0), (2, 0, 1, 1)]
     opening = spark.createDataFrame([(NOON.date(), NOON, "mails", "send", 10, 0, 0)], schema_of(DEPTH))
-    rows = depth.over_time(throughput.per_minute(log, unknown), depth.closing(opening)).orderBy("at").collect()
+    rows = (
+        gold.depth_over_time(gold.throughput_per_minute(log, unknown), gold.closing_depth(opening))
+        .orderBy("at")
+        .collect()
+    )
     assert [(row["at"].hour, row.waiting, row.held, row.running) for row in rows] == [
         (0, 10, 0, 0),
         (12, 11, 0, 1),
@@ -141,9 +145,9 @@ def test_percentiles_are_within_one_percent_and_combine(spark: "SparkSession") -
         F.concat(F.lit("k"), F.col("id") % 2).alias("key"), F.lit("running").alias("measure"),
         (F.col("id") * 1_000_000).alias("micros"),
     )  # fmt: skip
-    hourly = durations.histogram(times)
+    hourly = gold.duration_histogram(times)
     assert hourly.agg(F.sum("count")).first()[0] == 1000  # type: ignore[index]  # an aggregate has one row
-    rows = {(row.period, row.level, row.key): row for row in durations.percentiles(times, hourly).collect()}
+    rows = {(row.period, row.level, row.key): row for row in gold.duration_percentiles(times, hourly).collect()}
     assert set(rows) == {
         ("hour", "queue", None), ("hour", "type", None), ("day", "queue", None), ("day", "type", None),
         ("day", "key", "k0"), ("day", "key", "k1"),
@@ -163,13 +167,13 @@ def test_the_same_error_with_other_numbers_is_one_kind_of_error(spark: "SparkSes
             begun(5, "FAILED_RETRY", epoch=3), failed(6, epoch=3, error="TimeoutError"),
         )
     )  # fmt: skip
-    rows = sorted(errors.per_day(made.ended).collect(), key=lambda row: -row["count"])
+    rows = sorted(gold.errors_per_day(made.ended).collect(), key=lambda row: -row["count"])
     assert [(row.error_type, row["count"], row.jobs, row.key) for row in rows] == [
         ("ValueError", 2, 1, "acme"),
         ("TimeoutError", 1, 1, "acme"),
     ]
     assert rows[0].sample == "ValueError: row 17 of '/data/a.csv'"
-    (hour,) = outcomes.per_hour(made.ended, made.finished).collect()
+    (hour,) = gold.outcomes_per_hour(made.ended, made.finished).collect()
     assert (hour.attempts, hour.failed, hour.retries, hour.failure_rate) == (3, 3, 2, 1.0)
 
 
@@ -181,7 +185,7 @@ def test_a_worker_is_busy_in_every_hour_it_reaches_into(spark: "SparkSession") -
             added(0, uid=3), begun(2700, uid=3), completed(3600, uid=3),
         )
     )  # fmt: skip
-    rows = workers.per_hour(made.ended).orderBy("at").collect()
+    rows = gold.workers_per_hour(made.ended).orderBy("at").collect()
     assert [(row["at"].hour, row.attempts, row.busy_seconds, row.most_at_once) for row in rows] == [
         (12, 1, 3600.0, 2),
         (13, 2, 1800.0, 1),
@@ -194,7 +198,7 @@ def test_the_lateness_of_a_schedule_is_counted_from_the_time_in_its_runs_id(spar
     jobs = Made(events(spark, added(0), begun(10), completed(20))).jobs
     run = jobs.withColumns({"schedule_id": F.lit("nightly"), "job_id": F.expr(planned)})
     run = run.withColumn("planned_at", F.expr("timestamp '2026-05-01 11:59:30Z'"))
-    (row,) = schedules.per_day(run).collect()
+    (row,) = gold.schedules_per_day(run).collect()
     assert (row.runs, row.made_late_p50, row.late_p95, row.completed) == (1, 30.0, 40.0, 1)
 
 

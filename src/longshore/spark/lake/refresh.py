@@ -12,9 +12,8 @@ from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake import checks, silver
+from longshore.spark.lake import checks, gold, silver
 from longshore.spark.lake.bronze import Receipt, events_in
-from longshore.spark.lake.gold import depth, durations, errors, outcomes, schedules, throughput, workers
 from longshore.spark.lake.lake import Draft
 from longshore.spark.lake.manifest import OPEN, Piece
 from longshore.spark.lake.silver import as_steps, date_of, only_steps, with_course
@@ -130,14 +129,14 @@ class Refresh:
             self._depth(min(days))
 
         def times() -> None:
-            took = durations.measured(attempts, jobs)
-            self._replace(HISTOGRAM, changed, durations.histogram(took))
-            self._replace(DURATIONS, changed, durations.percentiles(took, self._draft.read(HISTOGRAM, changed)))
+            took = gold.measured_durations(attempts, jobs)
+            self._replace(HISTOGRAM, changed, gold.duration_histogram(took))
+            self._replace(DURATIONS, changed, gold.duration_percentiles(took, self._draft.read(HISTOGRAM, changed)))
 
         def rest() -> None:
-            self._replace(OUTCOMES, changed, outcomes.per_hour(attempts, jobs))
-            self._replace(ERRORS, changed, errors.per_day(attempts))
-            self._replace(SCHEDULES, changed, schedules.per_day(jobs))
+            self._replace(OUTCOMES, changed, gold.outcomes_per_hour(attempts, jobs))
+            self._replace(ERRORS, changed, gold.errors_per_day(attempts))
+            self._replace(SCHEDULES, changed, gold.schedules_per_day(jobs))
 
         self._side_by_side(line, *([times, rest, lambda: self._workers(changed)] if changed else []))
 
@@ -150,7 +149,7 @@ class Refresh:
     def _throughput(self, days: Collection[str]) -> None:
         unknown = self._draft.read(JOBS).where("first_seq > 1").select("job_uid")
         events = self._draft.read(EVENTS, days)
-        self._replace(THROUGHPUT, days, throughput.per_minute(events, unknown))
+        self._replace(THROUGHPUT, days, gold.throughput_per_minute(events, unknown))
         counted = self._draft.read(THROUGHPUT, days).groupBy("event_date").agg(F.sum("events").alias("events"))
         there = self._draft.manifest.days(EVENTS)
         found = {str(row["event_date"]): int(row["events"]) for row in counted.collect()}
@@ -160,8 +159,8 @@ class Refresh:
     def _depth(self, first: str) -> None:
         days = [day for day in self._draft.manifest.days(THROUGHPUT) if day >= first]
         before = [day for day in self._draft.manifest.days(DEPTH) if day < first]
-        opening = depth.closing(self._draft.read(DEPTH, before[-1:]))
-        rows = depth.over_time(self._draft.read(THROUGHPUT, days), opening)
+        opening = gold.closing_depth(self._draft.read(DEPTH, before[-1:]))
+        rows = gold.depth_over_time(self._draft.read(THROUGHPUT, days), opening)
         self._replace(DEPTH, [day for day in self._draft.manifest.days(DEPTH) if day >= first], rows)
 
     def _workers(self, changed: Collection[str]) -> None:
@@ -171,7 +170,7 @@ class Refresh:
         first = min([*changed, *([str(row["first"])] if row["first"] else [])])
         last = max(changed)
         later = [day for day in self._draft.manifest.days(ATTEMPTS) if day >= first and day != OPEN]
-        rows = workers.per_hour(self._draft.read(ATTEMPTS, later))
+        rows = gold.workers_per_hour(self._draft.read(ATTEMPTS, later))
         rows = rows.where((F.col("event_date") >= F.lit(first)) & (F.col("event_date") <= F.lit(last)))
         self._replace(WORKERS, [day for day in self._draft.manifest.days(WORKERS) if first <= day <= last], rows)
 

@@ -490,11 +490,6 @@ def _schedule(schedule_id: str) -> Schedule:
     return Schedule(id=schedule_id, job=new_job(), repeat=Repeat(every=60))
 
 
-def every(table: dict[str, Any]) -> pytest.MarkDecorator:
-    """One test for each row: the field that is named in the error, and the call."""
-    return pytest.mark.parametrize(("field", "call"), table.values(), ids=table.keys())
-
-
 class TestNames:
     """Ids, queues, types, tags, keys and workers: the same acceptance and the same words on every backend."""
 

@@ -1,1 +1,0 @@
-"""Gold: what people ask of the history, one room for each table."""
