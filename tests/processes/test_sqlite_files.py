@@ -312,6 +312,25 @@ async def test_no_write_is_acknowledged_after_the_file_was_removed_or_replaced(h
         assert "jobs.db" not in modes(tmp_path)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_the_file_alone_is_missed_even_if_its_log_and_index_are_still_in_place(how: str, tmp_path: Path) -> None:
+    # R1: inode and device of the file itself decide
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        await backend.backup(tmp_path / "copy")
+        if how == "replaced":
+            os.replace(tmp_path / "copy", path)  # noqa: PTH105 - Path.replace is refused in a coroutine
+        else:
+            os.unlink(path)  # noqa: PTH108 - Path.unlink is refused in a coroutine
+        assert {"jobs.db-wal", "jobs.db-shm"} <= modes(tmp_path).keys()
+        assert "removed or replaced" in backend.unusable_because
+        with pytest.raises(BackendUnavailable, match=r"jobs.db was removed or replaced while it was in use"):
+            await backend.get_job("first")
+        with pytest.raises(BackendUnavailable, match=r"jobs.db was removed or replaced while it was in use"):
+            await backend.enqueue_job(Job(id="second", type="t"))
+
+
 async def test_a_log_removed_under_a_live_writer_is_detected_and_its_commits_are_kept(tmp_path: Path) -> None:
     # R1, R7
     path = tmp_path / "jobs.db"
