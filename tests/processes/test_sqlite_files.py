@@ -711,3 +711,31 @@ def test_a_read_only_store_whose_log_holds_commits_is_not_shown_without_them(len
         done = longshore("list", "--url", f"sqlite:///{path}")
     assert done.code != 0
     assert "its log jobs.db-wal holds commits" in done.err
+
+
+# -- R5: a file system with a risk
+
+
+ON_AN_OVERLAY = """
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged || exit 99
+for arguments in "migrate" "enqueue t" "list" "doctor --json"; do
+    "$@" $arguments --url "sqlite:///$PWD/merged/jobs.db" || test $? = 1 || exit
+done
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can mount a file system")
+def test_a_store_on_a_real_overlay_works_and_the_first_open_and_doctor_name_the_file_system(tmp_path: Path) -> None:
+    # R5
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    command = ["unshare", "--mount", "sh", "-c", ON_AN_OVERLAY, "sh", *PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr or done.returncode == 99:
+        pytest.skip(f"this machine does not let us mount an overlay: {done.stderr}")
+    assert done.returncode in (0, 1), done  # doctor finds a job without a worker
+    assert done.stderr.count("is on overlay, a layer of a container: the store is lost") == 1, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    (found,) = [one for one in told["findings"] if one["check"] == "file system"]
+    assert (found["level"], "is on overlay" in found["found"]) == ("warning", True)
+    assert "INITIAL_PENDING" in done.stdout
