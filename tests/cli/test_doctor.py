@@ -56,6 +56,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     )
     assert "forgotten" in found["schedules"]["found"]
     assert "1 jobs wait, and no worker is alive" in found["workers"]["found"]
+    assert "longshore worker --harbor MODULE:NAME" in found["workers"]["fix"]  # S5: others do not claim their types
     told_all = [one["found"] for one in told["findings"] if one["check"] == "workers"]
     assert any(
         line.startswith("deaf was last heard of 6") and line.endswith("min ago, with 1 jobs") for line in told_all
