@@ -176,6 +176,16 @@ async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
         assert [one.level for one in await check_up(queue) if one.check == "workers"] == ["ok"]
 
 
+async def test_a_type_that_no_live_worker_claims_is_reported_behind_many_jobs_of_other_types() -> None:
+    # S5
+    async with Queue(connect("memory://")) as queue:
+        await queue.heartbeat_worker(WorkerInfo(id="w", types=("mail",)))
+        await queue.add_bulk([("mail",) for _ in range(1_500)])
+        lonely = await queue.add("resize")
+        [found] = [one for one in await check_up(queue) if one.check == "types"]
+    assert found.found == f"no live worker claims the type resize; these jobs wait in queue default: {lonely.id}"
+
+
 async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_start() -> None:
     # S5
     async with Queue(connect("memory://")) as queue:
