@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import apsw
 import psycopg
 import pytest
 
@@ -565,6 +566,28 @@ def test_an_interrupted_move_to_a_file_continues_and_includes_later_changes(
         move(database, back, while_live=True)
     with pytest.raises(MoveRefused, match="exists already; name a file that does not exist"):
         move(database, file, while_live=True)
+    asyncio.run(back.close())
+
+
+def test_a_file_that_does_not_agree_in_the_end_does_not_get_its_name(
+    file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, tmp_path: Path, small_blocks: None
+) -> None:
+    filled(file, 40)
+    move(file, database, while_live=True)
+    path = tmp_path / "back.db"
+
+    def meddle(step: Step) -> None:
+        if step.table == "job_events":
+            with apsw.Connection(f"{path}-moving") as connection:
+                connection.set_busy_timeout(10_000)
+                connection.execute("UPDATE jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
+
+    with pytest.raises(MoveRefused, match=r"does not agree with .* on jobs 6 to 8"):
+        move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=meddle)
+    assert not path.exists()
+    back = SQLiteBackend(path, clock=clock)
+    assert move(database, back, while_live=True).copied["jobs"] == 3
+    assert asyncio.run(picture(back)) == asyncio.run(picture(database))
     asyncio.run(back.close())
 
 

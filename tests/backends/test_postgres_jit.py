@@ -33,6 +33,7 @@ async def test_a_queue_with_limits_drains_without_compiling_any_statement(types:
         assert done == 40
         assert server.log.count("queue_counts") > 10
         assert server.log.count("JIT:") == 0
+        assert "using queue_counts_by_queue" in server.log  # else a claim's estimated cost is 1e10
 
 
 async def test_our_transactions_turn_jit_off_and_do_not_change_the_session() -> None:

@@ -56,6 +56,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     )
     assert "forgotten" in found["schedules"]["found"]
     assert "1 jobs wait, and no worker is alive" in found["workers"]["found"]
+    assert "longshore worker --harbor MODULE:NAME" in found["workers"]["fix"]  # S5: others do not claim their types
     told_all = [one["found"] for one in told["findings"] if one["check"] == "workers"]
     assert any(
         line.startswith("deaf was last heard of 6") and line.endswith("min ago, with 1 jobs") for line in told_all
@@ -173,6 +174,16 @@ async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
         [job] = await queue.dequeue_jobs("another")
         await queue.complete_job(job.id, lease=job.lease)
         assert [one.level for one in await check_up(queue) if one.check == "workers"] == ["ok"]
+
+
+async def test_a_type_that_no_live_worker_claims_is_reported_behind_many_jobs_of_other_types() -> None:
+    # S5
+    async with Queue(connect("memory://")) as queue:
+        await queue.heartbeat_worker(WorkerInfo(id="w", types=("mail",)))
+        await queue.add_bulk([("mail",) for _ in range(1_500)])
+        lonely = await queue.add("resize")
+        [found] = [one for one in await check_up(queue) if one.check == "types"]
+    assert found.found == f"no live worker claims the type resize; these jobs wait in queue default: {lonely.id}"
 
 
 async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_start() -> None:

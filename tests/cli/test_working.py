@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from longshore import Job, connect
+from longshore import Job, JobStatus, connect
 from longshore.cli.exit_codes import Exit
 from longshore.core.validation import shown_address
 from tests.cli.terminal import PROGRAM, longshore
+from tests.runtime.working import comes_to, until
 
 HARBOR = """
 from longshore import Harbor
@@ -105,6 +107,31 @@ def test_a_scheduler_ends_unanswered_cancellations_after_the_cancel_timeout_it_i
         assert log.stdout is not None
         events = (json.loads(line) for line in log.stdout)
         assert any((event["job_id"], event["to_status"]) == (job_id, "UNKNOWN_STOPPED") for event in events)
+
+
+@pytest.mark.parametrize("command", [("worker", "--processes", "2"), ("up", "--port", "0")], ids=["worker", "up"])
+async def test_the_job_of_a_killed_worker_process_is_taken_back_before_its_lease_ends(
+    url: str, command: Sequence[str], tmp_path: Path
+) -> None:
+    # A2
+    async with connect(url) as backend:
+        await backend.enqueue_job(Job(id="j", type="sleep", payload=b'{"seconds": 600}', max_crashes=0))
+        with running(*command, cwd=tmp_path):
+            pids: dict[str | None, int] = {}
+
+            async def held() -> bool:
+                pids.update({worker.id: worker.pid for worker in await backend.list_workers() if worker.pid})
+                return (await backend.get_job("j")).assignee_id in pids
+
+            await until(held, within=50)
+            job = await backend.get_job("j")
+            os.kill(pids[job.assignee_id], signal.SIGKILL)
+            dead = await comes_to(backend, "j", within=50)
+    assert (dead.status, dead.crashes) == (JobStatus.DEAD, 1)
+    assert job.lease is not None
+    assert job.lease.expires_at is not None
+    assert dead.finalized_at is not None
+    assert dead.finalized_at < job.lease.expires_at
 
 
 @pytest.mark.parametrize("command", ["serve", "up"])

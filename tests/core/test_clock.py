@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longshore.core.clock import HeldClock, SteadyClock, micros_of
+from longshore.core import clock as clocks
+from longshore.core.clock import HeldClock, Machine, SteadyClock, micros_of, read_machine
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, to_micros
 from tests.core.staging import NOON, NOW
@@ -102,3 +105,33 @@ def test_without_a_clock_the_machines_is_read() -> None:
     ask = micros_of(None)
     first, second = ask(), ask()
     assert to_micros(datetime(2025, 1, 1, tzinfo=UTC)) < first <= second
+
+
+def test_without_clock_boottime_the_monotonic_clock_and_the_boot_session_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # R2: macOS
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    assert Machine().boot_id() is None  # another system than macOS has no boot session
+    monkeypatch.setattr(clocks, "_boot_session", lambda: "9F0C")
+    assert Machine().boot_id() == "9F0C"
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
+    found = read_machine("9F0C").since_boot
+    assert before <= found <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
+
+
+def test_the_boot_session_is_asked_of_the_system_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    # R2: macOS
+    class System:
+        def __init__(self, _name: None) -> None: ...
+
+        def sysctlbyname(self, name: bytes, found: ctypes.Array[ctypes.c_char], *_: object) -> int:
+            assert name == b"kern.bootsessionuuid"
+            found.value = answer
+            return 0 if answer else -1
+
+    monkeypatch.setattr(ctypes, "CDLL", System)
+    answer = b"9F0C"
+    assert clocks._boot_session() == "9F0C"
+    answer = b""
+    assert clocks._boot_session() is None

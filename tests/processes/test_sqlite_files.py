@@ -312,6 +312,25 @@ async def test_no_write_is_acknowledged_after_the_file_was_removed_or_replaced(h
         assert "jobs.db" not in modes(tmp_path)
 
 
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_the_file_alone_is_missed_even_if_its_log_and_index_are_still_in_place(how: str, tmp_path: Path) -> None:
+    # R1: inode and device of the file itself decide
+    path = tmp_path / "jobs.db"
+    async with SQLiteBackend(path) as backend:
+        await backend.enqueue_job(Job(id="first", type="t"))
+        await backend.backup(tmp_path / "copy")
+        if how == "replaced":
+            os.replace(tmp_path / "copy", path)  # noqa: PTH105 - Path.replace is refused in a coroutine
+        else:
+            os.unlink(path)  # noqa: PTH108 - Path.unlink is refused in a coroutine
+        assert {"jobs.db-wal", "jobs.db-shm"} <= modes(tmp_path).keys()
+        assert "removed or replaced" in backend.unusable_because
+        with pytest.raises(BackendUnavailable, match=r"jobs.db was removed or replaced while it was in use"):
+            await backend.get_job("first")
+        with pytest.raises(BackendUnavailable, match=r"jobs.db was removed or replaced while it was in use"):
+            await backend.enqueue_job(Job(id="second", type="t"))
+
+
 async def test_a_log_removed_under_a_live_writer_is_detected_and_its_commits_are_kept(tmp_path: Path) -> None:
     # R1, R7
     path = tmp_path / "jobs.db"
@@ -692,3 +711,31 @@ def test_a_read_only_store_whose_log_holds_commits_is_not_shown_without_them(len
         done = longshore("list", "--url", f"sqlite:///{path}")
     assert done.code != 0
     assert "its log jobs.db-wal holds commits" in done.err
+
+
+# -- R5: a file system with a risk
+
+
+ON_AN_OVERLAY = """
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged || exit 99
+for arguments in "migrate" "enqueue t" "list" "doctor --json"; do
+    "$@" $arguments --url "sqlite:///$PWD/merged/jobs.db" || test $? = 1 || exit
+done
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root can mount a file system")
+def test_a_store_on_a_real_overlay_works_and_the_first_open_and_doctor_name_the_file_system(tmp_path: Path) -> None:
+    # R5
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    command = ["unshare", "--mount", "sh", "-c", ON_AN_OVERLAY, "sh", *PROGRAM]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+    if "unshare" in done.stderr or done.returncode == 99:
+        pytest.skip(f"this machine does not let us mount an overlay: {done.stderr}")
+    assert done.returncode in (0, 1), done  # doctor finds a job without a worker
+    assert done.stderr.count("is on overlay, a layer of a container: the store is lost") == 1, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    (found,) = [one for one in told["findings"] if one["check"] == "file system"]
+    assert (found["level"], "is on overlay" in found["found"]) == ("warning", True)
+    assert "INITIAL_PENDING" in done.stdout

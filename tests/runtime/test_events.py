@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -141,8 +142,10 @@ async def test_a_store_that_does_not_return_the_end_of_its_log_in_time_refuses_t
     with monkeypatch.context() as silent:
         silent.setattr(events_room, "PLACE_WITHIN", 0.01)
         silent.setattr(backend, "end_of_events", never)
+        began = monotonic()
         with pytest.raises(BackendUnavailable, match=r"call on\(\) again"):
             queue.on("job.added", Ear())
+        assert monotonic() - began < 5, "it waits no longer than PLACE_WITHIN"
     ear = Ear()
     queue.on("job.added", ear)
     await queue.add("email")

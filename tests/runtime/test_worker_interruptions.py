@@ -128,7 +128,7 @@ async def test_at_shutdown_a_job_that_read_cancelled_and_returns_is_released_unc
     assert (job.status, job.retry_count, job.crashes) == (status, 0, 0)
 
 
-@pytest.mark.parametrize("how", ["returns", "raises"])
+@pytest.mark.parametrize("how", ["returns", "raises", "completes"])
 async def test_a_job_that_sees_its_timeout_and_returns_fails_as_a_timeout(
     backend: Backend, queue: Queue, process: Processor, tmp_path: Path, how: str
 ) -> None:

@@ -195,6 +195,6 @@ def workers(*, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> N
         elif known:
             show_rows(rows.WORKERS, [rows.worker_row(one, now) for one in known])
         else:
-            complain("no worker was heard of in the last day; start one with: longshore worker")
+            complain("no worker was heard of in the last day; start one with: longshore worker --harbor MODULE:NAME")
 
     store.within(look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -74,17 +75,30 @@ class Machine:
 
     def since_boot(self) -> int:
         """The time since boot, including suspension; setting the wall clock does not change it."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000
+        return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000
 
     def boot_id(self) -> str | None:
         """An id of this boot; None where steps of the clock cannot be detected."""
         if not hasattr(time, "CLOCK_BOOTTIME"):
-            return None
+            return _boot_session()
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
             return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # each time namespace has its own time since boot
         except OSError:
             return None
+
+
+def _boot_session() -> str | None:
+    """The id of this boot on macOS, whose CLOCK_MONOTONIC includes suspension; None on other systems."""
+    try:
+        sysctl = ctypes.CDLL(None).sysctlbyname
+    except (AttributeError, OSError, TypeError):
+        return None
+    found = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(found))
+    if sysctl(b"kern.bootsessionuuid", found, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
+        return None
+    return found.value.decode("ascii", "replace") or None
 
 
 MACHINE = Machine()

@@ -196,7 +196,8 @@ def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datet
     if alive or not waiting:
         yield Finding("workers", "ok", f"{alive} workers were heard of in the last {HEARD_WITHIN.seconds} s")
     else:
-        yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", "longshore worker")
+        fix = "start a worker with the harbor that has their tasks: longshore worker --harbor MODULE:NAME"
+        yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", fix)
 
 
 def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Finding]:

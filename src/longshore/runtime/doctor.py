@@ -19,6 +19,8 @@ from longshore.runtime.queue import Queue
 
 _AT_ONCE = 500
 _NAMED = 3
+_OLDEST = 10_000
+"""Waiting jobs of a queue that are searched for types that no worker claims."""
 _MOST_ASKED = 200
 """Jobs that are asked for their reasons at most: each is a look of its own at the store."""
 
@@ -175,19 +177,22 @@ async def _workers(
 
 
 async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
-    """Types that no live worker claims, among the oldest waiting jobs."""
+    """Types that no live worker claims, among the oldest waiting jobs of each queue."""
     alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
     if not alive:
         return []  # another check reports this
+    if all(worker.types is None for worker in alive):
+        return []
     findings = []
     for info in await queue.list_queues():
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
-        oldest = (await queue.backend.list_jobs(waiting, limit=_AT_ONCE, oldest_first=True, due=True)).items
         unclaimed: dict[str, list[str]] = {}
-        for job in oldest:
-            reasons = [lacks(worker, job) for worker in alive]
-            if all(reasons) and any(reason.startswith("claims only") for reason in reasons):
-                unclaimed.setdefault(job.type, []).append(job.id)
+        oldest = pages(queue.backend, waiting, at_once=_AT_ONCE, most=_OLDEST, oldest_first=True, due=True)
+        async for page in oldest:
+            for job in page.items:
+                reasons = [lacks(worker, job) for worker in alive]
+                if all(reasons) and any(reason.startswith("claims only") for reason in reasons):
+                    unclaimed.setdefault(job.type, []).append(job.id)
         for job_type, ids in list(unclaimed.items())[:_NAMED]:
             named = ", ".join(ids[:_NAMED])
             found = f"no live worker claims the type {job_type}; these jobs wait in queue {info.name}: {named}"
