@@ -42,7 +42,7 @@ async def test_runs_that_add_a_little_make_the_same_lake_as_one_run_over_everyth
     little, whole = tmp_path / "little", tmp_path / "whole"
     for _ in range(12 if proving else 2):
         await life.pass_days(1, jobs=60 if proving else 30)
-        assert run(spark, life, little, events_at_once=250 if proving else 120).batches > 1
+        assert run(spark, life, little, events_at_once=200 if proving else 120).batches > 1
     report = run(spark, life, whole)
     assert report.batches == 1
     assert_same(little, whole)
