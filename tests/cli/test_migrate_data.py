@@ -177,12 +177,12 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str)
 def test_interrupted_from_the_keyboard_it_says_how_to_go_on(source: str, postgres_url: str) -> None:
     program = """
 import signal
-from longshore.cli import main, moving
+from longshore.cli import main, store
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
-real = moving.move
+real = store.move
 def interrupted(*stores, on_step, **options):
     return real(*stores, on_step=lambda _step: signal.raise_signal(signal.SIGINT), **options)
-moving.move = interrupted
+store.move = interrupted
 main.run()
 """
     command = [sys.executable, "-c", program, "migrate-data", source, postgres_url]

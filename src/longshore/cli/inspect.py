@@ -28,8 +28,8 @@ from longshore.cli.output import (
 )
 from longshore.cli.rows import ago, clock, compact, shortened, span
 from longshore.core.errors import InvalidArgument
-from longshore.core.explain import attempts_of
 from longshore.core.filters import JobFilter
+from longshore.core.job import attempts_of
 from longshore.core.validation import read_json
 
 if TYPE_CHECKING:

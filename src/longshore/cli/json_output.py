@@ -9,9 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.explain import Attempt, attempts_of
 from longshore.core.health import Finding
-from longshore.core.job import Job, JobEvent
+from longshore.core.job import Attempt, Job, JobEvent, attempts_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import read_json
 from longshore.server.models.events import EventView, event_view

@@ -29,7 +29,7 @@ from longshore.core.validation import shown_address
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
     from longshore.backends.base import Backend
-    from longshore.cli.workers import Together
+    from longshore.cli.process_group import Together
     from longshore.runtime.signals import Stoppable
 
 Auth = Annotated[
@@ -163,7 +163,7 @@ class Serving:
         """The API on this backend, together with others; `store_address` is its own, if it can be shown."""
         import asyncio
 
-        from longshore.cli.workers import Together
+        from longshore.cli.process_group import Together
         from longshore.runtime.signals import settle_in
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.auth import TokenGate
@@ -343,7 +343,7 @@ def up(
         "log_format": log_format,
         "tracing": api.tracing,
     }
-    from longshore.cli.workers import Workers
+    from longshore.cli.process_group import Workers
     from longshore.runtime import logs
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,70 +12,12 @@ from longshore.cli.options import gathered
 from longshore.cli.output import LogForm, complain
 from longshore.cli.parsing import duration
 from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.core.times import Duration
 from longshore.core.validation import shown_address
-from longshore.runtime.signals import Stoppable, StopSignals
-from longshore.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
     from longshore.runtime.logs import LogFormat
-
-
-class Together:
-    """Runs all of its parts; as soon as one ends, the others are closed. `after` is awaited when all have ended."""
-
-    def __init__(self, *parts: Stoppable, after: Callable[[], Awaitable[None]]) -> None:
-        self._parts = parts
-        self._after = after
-        self._force = False
-
-    async def run(self) -> None:
-        """Until they have all ended; what one of them failed with is raised."""
-        running = {asyncio.ensure_future(part.run()) for part in self._parts}
-        try:
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            await self.close(self._force)
-        except asyncio.CancelledError:
-            await self.close(force=True)
-            raise
-        finally:
-            ends = await asyncio.gather(*running, return_exceptions=True)
-            await self._after()
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end
-
-    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """All at the same time, each in its own way."""
-        self._force = self._force or force
-        await asyncio.gather(*(part.close(force, grace=grace) for part in self._parts), return_exceptions=True)
-
-
-class Workers:
-    """Worker processes under a supervisor, as one part among others."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._stop = StopSignals()
-        self._over = asyncio.Event()
-
-    async def run(self) -> None:
-        """Until they have all ended."""
-        try:
-            code = await self._supervisor.supervise(self._stop)
-        finally:
-            self._over.set()
-        if code and not self._stop.exit_code:
-            raise LongshoreError(f"the worker processes ended with exit code {code}; their last words are above")
-
-    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:  # noqa: ARG002 - theirs is the supervisor's
-        """Asks them to end, or has them killed."""
-        if force:
-            self._stop.demand()
-        else:
-            self._stop.ask()
-        await self._over.wait()
+    from longshore.runtime.signals import Stoppable
 
 
 HarborName = Annotated[
@@ -138,6 +78,7 @@ def worker(
     complain(f"longshore: {processes} x {concurrency} places for jobs of {shown}; Ctrl-C stops it in order")
     if processes == 1:
         raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
+
     import asyncio
 
     from longshore.runtime.supervisor import Supervisor
@@ -192,6 +133,7 @@ def make_worker(
     tracing: bool = False,
 ) -> Stoppable:
     """In a worker's process."""
+    from longshore.cli.process_group import Together
     from longshore.runtime import logs
 
     logs.set_up(log_format)
@@ -246,6 +188,7 @@ def scheduler(
 ) -> None:
     """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
     warn_of_password(ctx, store.url)
+    from longshore.cli.process_group import Together
     from longshore.runtime import logs
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from longshore.core.clock import ClockStep, recent
-from longshore.core.job import Job, JobEvent
+from longshore.core.job import Job
 from longshore.core.limits import Rate
 from longshore.core.schedule import Schedule
-from longshore.core.status import HOLDS_CAPACITY, JobStatus
+from longshore.core.status import JobStatus
 
 MOST_LISTED = 10
 """How many holders, dependencies or workers a look names; of more it says how many there are."""
@@ -105,43 +105,6 @@ class Facts:
     """Why the worker that had it last gave it back until later, if one did and said so."""
     recent_ends: tuple[datetime, ...] = ()
     """When jobs of its queue completed in the last `RECENT`, the newest first, `MOST_ENDS` at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One execution; `outcome` is the event that ended it, or `running`."""
-
-    execution: int
-    epoch: int
-    worker: str | None
-    started_at: datetime
-    ended_at: datetime | None = None
-    outcome: str = "running"
-    status: JobStatus | None = None
-    """What it left the job in."""
-    error: str = ""
-
-
-def attempts_of(events: Iterable[JobEvent]) -> list[Attempt]:
-    """From one job's events, in whatever order; those that were pruned are missing here, too."""
-    attempts: list[Attempt] = []
-    open_one: Attempt | None = None
-    for event in sorted(events, key=lambda one: one.job_seq):
-        if event.to_status is None:
-            continue
-        if event.to_status is JobStatus.RUNNING:
-            open_one = Attempt(event.execution, event.epoch, event.assignee_id, event.occurred_at)
-            attempts.append(open_one)
-        elif open_one is not None and event.to_status not in HOLDS_CAPACITY:
-            attempts[-1] = replace(
-                open_one,
-                ended_at=event.occurred_at,
-                outcome=event.event,
-                status=event.to_status,
-                error=str(event.detail.get("error") or event.detail.get("reason") or ""),
-            )
-            open_one = None
-    return attempts
 
 
 HEARD_WITHIN = timedelta(seconds=60)

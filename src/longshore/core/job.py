@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
 
 from longshore.core.dependencies import DependencyPolicy
-from longshore.core.status import JobStatus
+from longshore.core.status import HOLDS_CAPACITY, JobStatus
 from longshore.core.times import Duration, Moment
 from longshore.core.validation import new_id, read_json
 
@@ -176,3 +176,40 @@ class LogEntry:
     at: datetime
     level: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution; `outcome` is the event that ended it, or `running`."""
+
+    execution: int
+    epoch: int
+    worker: str | None
+    started_at: datetime
+    ended_at: datetime | None = None
+    outcome: str = "running"
+    status: JobStatus | None = None
+    """What it left the job in."""
+    error: str = ""
+
+
+def attempts_of(events: Iterable[JobEvent]) -> list[Attempt]:
+    """From one job's events, in whatever order; those that were pruned are missing here, too."""
+    attempts: list[Attempt] = []
+    open_one: Attempt | None = None
+    for event in sorted(events, key=lambda one: one.job_seq):
+        if event.to_status is None:
+            continue
+        if event.to_status is JobStatus.RUNNING:
+            open_one = Attempt(event.execution, event.epoch, event.assignee_id, event.occurred_at)
+            attempts.append(open_one)
+        elif open_one is not None and event.to_status not in HOLDS_CAPACITY:
+            attempts[-1] = replace(
+                open_one,
+                ended_at=event.occurred_at,
+                outcome=event.event,
+                status=event.to_status,
+                error=str(event.detail.get("error") or event.detail.get("reason") or ""),
+            )
+            open_one = None
+    return attempts

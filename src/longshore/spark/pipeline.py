@@ -14,7 +14,8 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
 from longshore.spark.lake import checks
 from longshore.spark.lake.bronze import Landing, Receipt, receipts_after
-from longshore.spark.lake.lake import Draft, Lake, check_format, clear_away, refuse_another_log
+from longshore.spark.lake.draft import Draft
+from longshore.spark.lake.lake import Lake, check_format, clear_away, refuse_another_log
 from longshore.spark.lake.refresh import Refresh, Step
 from longshore.spark.lake.tables import EVENTS
 from longshore.spark.options import Address, address, answer

@@ -301,10 +301,10 @@ class PostgresBackend(ArchivingBackend):
 
     def reading_in_bulk(self) -> contextlib.AbstractContextManager[BulkReader]:
         """The schema, read by the million rows; needs what `longshore[spark]` installs."""
-        from longshore.backends.postgres import reads
+        from longshore.backends.postgres import export
 
         self._refuse_if_closed()
-        return reads.read(self._server, self.schema, self._sql)
+        return export.read(self._server, self.schema, self._sql)
 
     # -- the end
 

@@ -1,24 +1,16 @@
-"""PostgreSQL's reader: looks up, searches and exports."""
+"""PostgreSQL's reader: lookups and searches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-import pyarrow
-from adbc_driver_postgresql import dbapi
-from psycopg.sql import Literal
-
-from longshore.backends.export import Part, Wanted
 from longshore.backends.port import KeyState, LogEnds, Search
-from longshore.backends.postgres.connection import OwnSession, Server, Session, Watchdog, hide_user
-from longshore.backends.postgres.schema import prepare
-from longshore.backends.sql.reads import Seen, SQLBulkReader, SQLView, parts_by_uid
+from longshore.backends.postgres.connection import Session
+from longshore.backends.sql.reads import Seen, SQLView
 from longshore.backends.sql.rows import Row, tombstone_of_row
 from longshore.backends.sql.statements import Statements
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable
 from longshore.core.job_record import Record, Tombstone
 from longshore.core.status import JobStatus
 from longshore.core.times import to_micros
@@ -93,14 +85,21 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-_N_BITS = 63
 _QUESTIONS = 10
 """How often the horizon is asked for if transactions end between two glances at them."""
+
+
+_N_BITS = 63
 
 
 def position_of(xid: int, n: int) -> int:
     """A place in the log as one number: first the transaction, then the event within it."""
     return xid << _N_BITS | n
+
+
+def place_of(position: int) -> tuple[str, int]:
+    """The transaction and number of a position, as statements take them."""
+    return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
 
 
 def array_text(values: Iterable[Any]) -> str:
@@ -157,7 +156,7 @@ class PostgresView(SQLView):
         return array_text(values)
 
     def _place(self, position: int) -> tuple[Any, ...]:
-        return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
+        return place_of(position)
 
     def _after(self, position: int) -> tuple[Any, ...]:
         return *self._place(position), str(self._horizon)
@@ -212,86 +211,3 @@ def find_horizon(session: Session, sql: Statements) -> int:
         if known:
             break
     return int(horizon)
-
-
-_PATIENCE = 3600.0
-"""Seconds for one statement: the log may be long."""
-
-
-@contextmanager
-def read(server: Server, schema: str, sql: Statements) -> Iterator[SchemaReader]:
-    """A reader on connections of its own, closed when done with."""
-    watchdog = Watchdog(_PATIENCE)
-    try:
-        with server.explained():
-            prepare(server, schema, create=False)
-            with server.connect() as connection:
-                yield SchemaReader(server, OwnSession(connection, watchdog), sql)
-    finally:
-        watchdog.close()
-
-
-class SchemaReader(SQLBulkReader):
-    """A schema, read in bulk. Of the log, what stands before the oldest transaction that may still write to it."""
-
-    _expressions = {  # noqa: RUF012 - read only
-        "events": {"xid": "xid::text::bigint", "number": "n"},
-        "logs": {"job_uid": "uid", "job_id": "id", "logged_at": "at"},
-    }
-
-    def __init__(self, server: Server, session: OwnSession, sql: Statements) -> None:
-        self._server = server
-        self._session = session
-        self._sql = sql
-
-    def log_ends(self) -> LogEnds:
-        # the horizon before all else: what is asked after it sees all that stands before it
-        horizon = find_horizon(self._session, self._sql)
-        return PostgresView(self._session, self._sql, horizon=horizon).log_ends(None)
-
-    def position_after(self, start: int, events: int, last: int) -> int:
-        found = self._session.rows(self._sql.event_after, (*_place(start), *_place(last), events - 1))
-        return last if not found else found[0][0] << _N_BITS | found[0][1]
-
-    def parts(self, table: str, count: int, within: Part | None = None) -> list[Part]:
-        if table != "events":
-            ((lowest, highest),) = self._session.rows(self._sql.span_of_jobs)
-            return parts_by_uid(None if lowest is None else (lowest, highest), count)
-        whole = within or Part(0, self.log_ends().last)
-        ((events,),) = self._session.rows(self._sql.count_events, (*_place(whole.after), *_place(whole.through)))
-        size = max(1, -(-events // count))
-        parts: list[Part] = []
-        after = whole.after
-        while after < whole.through and len(parts) < count:
-            through = whole.through if len(parts) == count - 1 else self.position_after(after, size, whole.through)
-            parts.append(Part(after, through))
-            after = through
-        return parts
-
-    def batches(self, wanted: Wanted, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        statement, _ = self._select(wanted, part)
-        try:
-            with dbapi.connect(self._server.conninfo) as connection, connection.cursor() as cursor:
-                cursor.execute(statement)
-                yield from cursor.fetch_record_batch()
-        except dbapi.Error as error:
-            words = " ".join(hide_user(str(error)).split())
-            raise BackendUnavailable(
-                f"PostgreSQL at {self._server.name} did not give what was asked for ({words})"
-            ) from None
-
-    def _value(self, value: Any, values: list[Any]) -> str:  # noqa: ARG002 - a COPY takes no values
-        return str(int(value)) if isinstance(value, int) else Literal(value).as_string(None)
-
-    def _within(self, table: str, part: Part, values: list[Any]) -> list[str]:  # noqa: ARG002 - as above
-        if table != "events":
-            return [f"uid > {part.after:d}", f"uid <= {part.through:d}"]
-        (xid, n), (last_xid, last_n) = _place(part.after), _place(part.through)
-        return [
-            f"(xid, n) > ('{int(xid):d}'::xid8, {n:d})",
-            f"(xid, n) <= ('{int(last_xid):d}'::xid8, {last_n:d})",
-        ]
-
-
-def _place(position: int) -> tuple[str, int]:
-    return str(position >> _N_BITS), position & (1 << _N_BITS) - 1

@@ -405,10 +405,10 @@ class SQLiteBackend(ArchivingBackend):
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
         """The file, read by the million rows; needs what `longshore[spark]` installs."""
-        from longshore.backends.sqlite import reads
+        from longshore.backends.sqlite import export
 
         self._refuse_if_closed()
-        return reads.read(self.path, self._open)
+        return export.read(self.path, self._open)
 
     def _let_go(self) -> None:
         self._writer.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 
-from longshore.backends.remote.backend import is_as_sent
 from longshore.core.dependencies import RESULTS_FROM, DependencyPolicy
 from longshore.core.errors import InvalidArgument
 from longshore.core.explain import ReasonKind
@@ -18,7 +16,6 @@ from longshore.core.retry import check_jitter
 from longshore.core.status import JobStatus
 from longshore.core.validation import MOST_NAMES, MOST_TAGS, read_json
 from longshore.core.vocabulary import word_for_job
-from longshore.server.auth import Caller
 from longshore.server.models.fields import (
     Count,
     Kept,
@@ -372,30 +369,3 @@ class AcceptedJobs(BaseModel):
     """The jobs that are stored and will be run, in the order in which they were sent."""
 
     jobs: list[Accepted]
-
-
-def told_of(caller: Caller, job: Job) -> Job:
-    """The job; to whoever may not read it only what is remembered of one that was removed."""
-    if caller.reads:
-        return job
-    return Job(
-        id=job.id,
-        uid=job.uid,
-        queue=job.queue,
-        type=job.type,
-        status=job.status,
-        idempotency_key=job.idempotency_key,
-    )
-
-
-def told_of_added(caller: Caller, given: Sequence[Job], found: Sequence[Job]) -> list[Job]:
-    """The answers to jobs that were added: what was stored as it is stored."""
-    return [
-        job if _says_nothing_new(sent, job) else told_of(caller, job) for sent, job in zip(given, found, strict=True)
-    ]
-
-
-def _says_nothing_new(sent: Job, job: Job) -> bool:
-    """Whether it stands there as it was sent, and nobody has had it in hand: whose request it was does not matter."""
-    left_by_a_run = (job.result, job.checkpoint, job.progress)
-    return sent.id == job.id and job.epoch == 0 and left_by_a_run == (None, None, None) and is_as_sent(sent, job)

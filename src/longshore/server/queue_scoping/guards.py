@@ -7,7 +7,6 @@ from typing import Any
 
 from longshore.backends.base import Backend
 from longshore.server.auth import Caller
-from longshore.server.models.jobs import told_of_added
 from longshore.server.queue_scoping import reads, writes
 from longshore.server.queue_scoping.call import (
     Arguments,
@@ -18,6 +17,7 @@ from longshore.server.queue_scoping.call import (
     of_one_job,
     of_one_queue,
 )
+from longshore.server.redaction import told_of_added
 from longshore.server.response_limits import Heaviest
 
 

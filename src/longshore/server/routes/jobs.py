@@ -27,7 +27,6 @@ from longshore.server.models.jobs import (
     LogLines,
     ProgressView,
     summary,
-    told_of,
     view,
     written_view,
 )
@@ -36,6 +35,7 @@ from longshore.server.options import MOST_PER_PAGE
 from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
 from longshore.server.queue_scoping.reads import facts_for
+from longshore.server.redaction import told_of
 from longshore.server.thread_offload import beside_the_loop
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)

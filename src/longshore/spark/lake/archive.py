@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 
 from longshore.backends.archive import AT_ONCE, Archived, LetsGo
 from longshore.core.status import FINAL
-from longshore.spark.lake.lake import Draft, Lake, refuse_another_log
+from longshore.spark.lake.draft import Draft
+from longshore.spark.lake.lake import Lake, refuse_another_log
 from longshore.spark.lake.manifest import LakeError
 from longshore.spark.lake.silver import date_of, one_of
 from longshore.spark.lake.tables import ARCHIVED_JOBS, ARCHIVED_LOGS, EVENTS

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 
 from longshore.core.validation import new_id
 from longshore.spark.lake.checks import check_all_came
+from longshore.spark.lake.draft import write_piece
 from longshore.spark.lake.files import Files
-from longshore.spark.lake.lake import RECEIPTS, numbered_batch, write_piece
+from longshore.spark.lake.lake import RECEIPTS, numbered_batch
 from longshore.spark.lake.manifest import LakeError, Piece
 from longshore.spark.lake.silver import date_of
 from longshore.spark.lake.tables import EVENTS, schema_of

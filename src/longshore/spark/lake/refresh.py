@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 
 from longshore.spark.lake import checks, gold, silver
 from longshore.spark.lake.bronze import Receipt, events_in
-from longshore.spark.lake.lake import Draft
+from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.manifest import OPEN, Piece
 from longshore.spark.lake.silver import as_steps, date_of, only_steps, with_course
 from longshore.spark.lake.tables import (
