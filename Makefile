@@ -18,7 +18,7 @@ READY := $(VENV)/.ready
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # benchmarks and examples are checked as soon as they exist
 TYPED := src tests $(wildcard benchmarks examples)
-FAST_TESTS := tests/core tests/house tests/contract
+FAST_TESTS := tests/core tests/repo tests/contract
 # the contract on the store that needs neither disk nor server; make test runs it on every store
 FAST_STORES := not sqlite and not postgres
 

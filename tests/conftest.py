@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.house import specification
 from tests.postgres_run import Clones, PostgresRun, template_from
+from tests.repo import specification
 
 DEFAULT_SEED = 20_240_229
 SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))

@@ -14,7 +14,7 @@ from longshore.backends.postgres import connection as backends
 from longshore.backends.postgres.schema import prepare
 from tests.postgres_server import Server, at_database, connect, create_database, drop_database
 
-Desk = tuple[str, int, bytes]
+JobReporter = tuple[str, int, bytes]
 """Where the other processes of the run ask for the template: host, port and password."""
 
 
@@ -56,7 +56,7 @@ class PostgresRun:
                 self._template = self._make_template()
             return self._template
 
-    def desk(self) -> Desk:
+    def desk(self) -> JobReporter:
         """Opened at the first call."""
         if self._listener is None:
             self._listener = Listener(("127.0.0.1", 0), authkey=self._password)
@@ -108,7 +108,7 @@ class PostgresRun:
             return f"{type(error).__name__}: {error}"
 
 
-def template_from(desk: Desk) -> Template:
+def template_from(desk: JobReporter) -> Template:
     """The run's template, as a process of the run that does not lead it gets it."""
     answer = _ask(desk, "template")
     if not isinstance(answer, Template):
@@ -116,7 +116,7 @@ def template_from(desk: Desk) -> Template:
     return answer
 
 
-def _ask(desk: Desk, question: str) -> object:
+def _ask(desk: JobReporter, question: str) -> object:
     host, port, password = desk
     with Client((host, port), authkey=password) as connection:
         connection.send(question)

@@ -16,7 +16,7 @@ from longshore.app.middleware import Middleware
 from longshore.app.results import FlowHandle
 from longshore.core.errors import DuplicateJob, InvalidArgument, JobFailed
 from longshore.runtime import running_job
-from tests.app import dockyard
+from tests.app import sample_harbor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,9 +174,9 @@ async def test_a_concurrency_key_is_made_from_the_arguments_that_are_there(harbo
 
 
 async def test_a_process_gets_what_was_handed_on_too() -> None:
-    calls = [dockyard.double_elsewhere.call(number) for number in range(3)]
-    handle = await dockyard.harbor.chord(calls, dockyard.sum_elsewhere.call).enqueue()
-    await dockyard.harbor.run_until_empty(concurrency=1)
+    calls = [sample_harbor.double_elsewhere.call(number) for number in range(3)]
+    handle = await sample_harbor.harbor.chord(calls, sample_harbor.sum_elsewhere.call).enqueue()
+    await sample_harbor.harbor.run_until_empty(concurrency=1)
     assert await handle.result() == (6, [0, 2, 4])
 
 

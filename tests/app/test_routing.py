@@ -15,25 +15,25 @@ from longshore import Harbor, JobFilter, JobStatus, Worker, current_job
 from longshore.app.routing import Router
 from longshore.core.errors import InvalidArgument, JobFailed
 from longshore.runtime.retry_strategy import by_error
-from tests.app import dockyard
+from tests.app import sample_harbor
 
 
 @pytest.fixture
 async def yard() -> AsyncIterator[Harbor]:
     """The harbor of the module beside, with nothing left over from other tests."""
-    yield dockyard.harbor
-    assert await dockyard.harbor.run_until_empty() == 0
+    yield sample_harbor.harbor
+    assert await sample_harbor.harbor.run_until_empty() == 0
 
 
 async def test_async_runs_on_the_loop_and_def_in_a_thread(yard: Harbor) -> None:
-    threaded, looped = await dockyard.in_a_thread.enqueue(), await dockyard.on_the_loop.enqueue()
+    threaded, looped = await sample_harbor.in_a_thread.enqueue(), await sample_harbor.on_the_loop.enqueue()
     await yard.run_until_empty()
     assert await looped.result() == threading.current_thread().name
     assert await threaded.result() == "longshore-processor"
 
 
 async def test_a_task_runs_in_a_process_of_its_own_with_its_types_notes_and_middleware(yard: Harbor) -> None:
-    added, doubled = await dockyard.add_elsewhere.enqueue(2, b=3), await dockyard.double_elsewhere.enqueue(4)
+    added, doubled = await sample_harbor.add_elsewhere.enqueue(2, b=3), await sample_harbor.double_elsewhere.enqueue(4)
     await yard.run_until_empty()
     result = await added.result()
     assert result["sum"] == 5
@@ -43,7 +43,7 @@ async def test_a_task_runs_in_a_process_of_its_own_with_its_types_notes_and_midd
 
 
 async def test_a_tasks_memory_limit_holds(yard: Harbor) -> None:
-    handle = await dockyard.greedy.enqueue()
+    handle = await sample_harbor.greedy.enqueue()
     await yard.run_until_empty()
     with pytest.raises(JobFailed, match="MemoryError"):
         await handle.result()
@@ -202,8 +202,10 @@ async def test_a_payload_that_does_not_fit_the_function_any_more_is_a_failure_in
 
 
 async def test_a_task_that_a_process_would_not_find_is_refused_when_the_worker_is_made(harbor: Harbor) -> None:
-    harbor.task(executor="process", name="plain")(dockyard.plain)
-    with pytest.raises(InvalidArgument, match=r"processes, which look for it as tests\.app\.dockyard\.plain and find"):
+    harbor.task(executor="process", name="plain")(sample_harbor.plain)
+    with pytest.raises(
+        InvalidArgument, match=r"processes, which look for it as tests\.app\.sample_harbor\.plain and find"
+    ):
         harbor.worker(autorun=False)
 
 

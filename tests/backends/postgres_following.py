@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from longshore.backends.base import Backend
-from longshore.backends.engine import StoredBackend
+from longshore.backends.engine import TransactionalBackend
 from longshore.core.job import JobEvent
 
 PATIENCE = 20
@@ -52,11 +52,11 @@ def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 async def waits_for_news(backend: Backend, after: str | None = None) -> asyncio.Task[bool]:
     """Somebody who waits for a change, and has seen all there was before; returns once they really wait."""
-    assert isinstance(backend, StoredBackend)
+    assert isinstance(backend, TransactionalBackend)
     while await backend.wait_for_change(0.2, after):
         pass
     task = asyncio.create_task(backend.wait_for_change(PATIENCE, after))
-    while not backend._bell.awaited:
+    while not backend._signal.awaited:
         assert not task.done(), "did not wait"
         await asyncio.sleep(0)
     return task

@@ -18,7 +18,7 @@ from longshore.backends.remote.codecs import Form
 from longshore.backends.remote.problems import KNOWN, error_in, told_of
 from longshore.backends.remote.records.jobs import JOB
 from longshore.backends.remote.records.store import EVENTS, SCHEDULES
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.cli.exit_codes import Exit
 from longshore.core import errors
 from longshore.core.actor import acting
@@ -86,14 +86,14 @@ def dying(server: RemoteServer) -> Iterator[None]:
     platform = server.platform
     before = platform.replays
 
-    class LastWords(Replays):
+    class StderrTail(Replays):
         async def once(self, *arguments: Any) -> bytes:
             answer = await before.once(*arguments)
             platform.changes.server = "another life"
             platform.replays = Replays("another life")
             return answer
 
-    platform.replays = LastWords("one life")
+    platform.replays = StderrTail("one life")
     yield
 
 
@@ -473,7 +473,7 @@ async def test_a_worker_with_a_token_works_in_its_queues_until_the_token_is_revo
     server: RemoteServer, store: Backend
 ) -> None:
     # F53 F59 F60
-    assert isinstance(store, KeepsTokens)
+    assert isinstance(store, SupportsTokens)
     token, secret = await store.issue_token("mailer", ["work", "read"], queues=["mail"])
     gate = Gate()
     with server.serving(store) as address, server.behind(TokenGate(store)):
@@ -529,7 +529,7 @@ def test_commands_reach_a_server_and_say_so_if_they_may_not(
     server: RemoteServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = connect(f"sqlite:///{tmp_path / 'jobs.db'}")
-    assert isinstance(store, KeepsTokens)
+    assert isinstance(store, SupportsTokens)
     with server.serving(store) as address:
         monkeypatch.setenv("LONGSHORE_URL", address)
         added = longshore("enqueue", "shout", "--job-id", "a")

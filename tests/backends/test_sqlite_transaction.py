@@ -9,7 +9,7 @@ import pytest
 
 from longshore import Job, JobStatus, Outcome, connect
 from longshore.backends.operations.enqueue import enqueue_jobs
-from longshore.backends.port import Completion, InLine, QueueState
+from longshore.backends.port import Candidate, Completion, QueueState
 from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import SQLiteTransaction
@@ -90,7 +90,7 @@ def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
     enqueue_jobs(transaction, [Job(id=job_id, type="t", queue="spans") for job_id in ids])
     chosen = [ids[number] for number in numbers]
     records = transaction.jobs_by_id(chosen)
-    entries = [InLine(0, NOW, records[job_id].uid, "spans", None, None, False) for job_id in chosen]
+    entries = [Candidate(0, NOW, records[job_id].uid, "spans", None, None, False) for job_id in chosen]
     jobs = transaction.claim_at_once(entries, "w", "token", None)
     assert {job.id for job in jobs} == set(chosen)
     running = [job_id for job_id, record in transaction.jobs_by_id(ids).items() if record.status is JobStatus.RUNNING]

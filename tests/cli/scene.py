@@ -8,7 +8,7 @@ from pathlib import Path
 
 from longshore import Harbor, Job, Outcome, Queue, Repeat, connect
 from longshore.backends.base import WorkerInfo
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 
 FORMS = ("plain", "json", "terminal")
 """Each is a run of its own, on jobs of its own."""
@@ -65,7 +65,7 @@ class Scene:
                         names.name("task"), {"text": text}, repeat=Repeat(every=3600), job_id=names.job(command, form)
                     )
             for form in FORMS:
-                assert isinstance(queue.backend, KeepsTokens)
+                assert isinstance(queue.backend, SupportsTokens)
                 token, _ = await queue.backend.issue_token(
                     names.job("caller", form), ["read"], queues=[names.name("queue")]
                 )

@@ -12,7 +12,7 @@ import pytest
 
 from longshore import Harbor, Queue, Repeat, Snooze, connect
 from longshore.app.routing import Router
-from longshore.backends.base import TellsItsCondition, WorkerInfo
+from longshore.backends.base import ReportsHealth, WorkerInfo
 from longshore.cli.exit_codes import Exit
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding, judge_store
@@ -93,7 +93,7 @@ async def test_a_held_snapshot_is_seen_with_who_holds_it(postgres_url: str) -> N
     async with holder, connect(postgres_url) as backend:
         await holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         await holder.execute("SELECT 1 FROM pg_class LIMIT 1")
-        assert isinstance(backend, TellsItsCondition)
+        assert isinstance(backend, ReportsHealth)
         condition = await backend.condition()
     assert "nosy" in condition.held_by
     assert condition.held_for is not None

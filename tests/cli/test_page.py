@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import PROGRAM, leaves, longshore
-from tests.house.pages import ROOT, blocks_of
+from tests.repo.pages import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "cli.md"
 ELSEWHERE = {"up", "serve", "scheduler", "migrate-data", "pipeline", "token"}

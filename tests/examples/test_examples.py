@@ -261,7 +261,7 @@ def test_jobs_over_http(tmp_path: Path) -> None:
 @contextmanager
 def served(url: str) -> Iterator[str]:
     """The address of a server on this store, in a process of its own."""
-    command = [sys.executable, "-m", "tests.processes.api_hand", url, "0", ""]
+    command = [sys.executable, "-m", "tests.processes.server_process", url, "0", ""]
     server = subprocess.Popen(command, cwd=EXAMPLES.parent, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

@@ -55,7 +55,7 @@ class Dockyard:
         return Idler()
 
 
-dockyard = Dockyard()
+sample_harbor = Dockyard()
 not_callable = 7
 
 

@@ -11,7 +11,7 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
 from longshore.core.job import Job
 from tests.backends.audit import audit
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 LARGE = 6_000
 """Jobs of two pages each: many times what a copy takes in one step."""
@@ -28,16 +28,16 @@ async def test_a_backup_made_while_others_write_comes_to_an_end_and_is_one_momen
             batch = range(start, start + 1_000)
             await backend.enqueue_jobs([Job(id=f"before{n}", type="t", payload=b" " * 8_000) for n in batch])
         cursor = (await backend.read_events(limit=1))[0].cursor
-        with Crew(path) as crew:
-            hands = [crew.hire("writer", name, "1000000") for name in ("one", "two")]
+        with ProcessGroup(path) as processes:
+            hands = [processes.hire("writer", name, "1000000") for name in ("one", "two")]
             while not all(hand.heard("enqueued") for hand in hands):
-                await asyncio.to_thread(crew.next_line)
+                await asyncio.to_thread(processes.next_line)
             await asyncio.wait_for(backend.backup(copied_to), timeout=20)
-            written = len(crew.heard("enqueued"))
+            written = len(processes.heard("enqueued"))
             for hand in hands:
                 assert hand.process.poll() is None
                 await asyncio.to_thread(hand.dismiss)
-            assert len(crew.heard("enqueued")) > written  # they wrote all the while, and after
+            assert len(processes.heard("enqueued")) > written  # they wrote all the while, and after
             with pytest.raises(InvalidArgument, match="exists already; name a new file"):
                 await backend.backup(copied_to)
             async with SQLiteBackend(copied_to) as copy:

@@ -16,31 +16,33 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from tests.backends.audit import audit, audit_at
 from tests.checker import History
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 EXPECTED_REFUSALS = {"LeaseLost", "JobNotInflight"}
 """What a process hears whose machine was so busy that its lease ran out; anything else is an error."""
 
 
-def check_promises(crew: Crew, jobs: dict[str, Job], history: History) -> None:
+def check_promises(processes: ProcessGroup, jobs: dict[str, Job], history: History) -> None:
     """The clients' own logs against what is stored."""
-    assert not crew.heard("error")
-    acknowledged = [job_id for (ids,) in crew.heard("enqueued") for job_id in ids]
-    tried = {job_id for (ids,) in crew.heard("trying") for job_id in ids}
+    assert not processes.heard("error")
+    acknowledged = [job_id for (ids,) in processes.heard("enqueued") for job_id in ids]
+    tried = {job_id for (ids,) in processes.heard("trying") for job_id in ids}
     lost = [job_id for job_id in acknowledged if job_id not in jobs]
     assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged jobs are gone: {lost[:5]}"
     assert len(acknowledged) == len(set(acknowledged))
     assert jobs.keys() <= tried, "jobs that nobody enqueued"
-    claims = Counter((job_id, epoch) for (pairs,) in crew.heard("claimed") for job_id, epoch in pairs)
+    claims = Counter((job_id, epoch) for (pairs,) in processes.heard("claimed") for job_id, epoch in pairs)
     assert max(claims.values()) == 1, "one claim was given to two"
-    settled = Counter((job_id, epoch) for (rows,) in crew.heard("settled") for job_id, epoch, _ in rows)
+    settled = Counter((job_id, epoch) for (rows,) in processes.heard("settled") for job_id, epoch, _ in rows)
     assert max(settled.values()) == 1, "one claim was settled twice"
     assert settled.keys() <= claims.keys()
-    completed = [job_id for (rows,) in crew.heard("settled") for job_id, _, status in rows if status == "COMPLETED"]
+    completed = [
+        job_id for (rows,) in processes.heard("settled") for job_id, _, status in rows if status == "COMPLETED"
+    ]
     assert len(completed) == len(set(completed)), "a job was completed twice"
     undone = [job_id for job_id in completed if jobs[job_id].status is not JobStatus.COMPLETED]
     assert not undone, f"completed, and then not: {undone}"
-    assert {kind for _, _, kind in crew.heard("refused")} <= EXPECTED_REFUSALS
+    assert {kind for _, _, kind in processes.heard("refused")} <= EXPECTED_REFUSALS
     lives = {life.id: life for life in history.lives.values()}
     for (job_id, epoch), times in settled.items():
         assert lives[job_id].ended[epoch] == times
@@ -69,13 +71,13 @@ async def work_off(url: str) -> None:
 def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed: int, proving: bool) -> None:
     kills = 60 if proving else 4
     chance = Random(seed)
-    with Crew(url) as crew:
-        crew.hire("both", "p0")
+    with ProcessGroup(url) as processes:
+        processes.hire("both", "p0")
         patience = {"p0": chance.randint(20, 200)}
         killed = 0
-        crew.hire("both", "steady")
+        processes.hire("both", "steady")
         while killed < kills:
-            hand, what, values = crew.next_line()
+            hand, what, values = processes.next_line()
             assert what != "error", values
             if hand.name == "steady":
                 continue
@@ -84,12 +86,12 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed
                 hand.kill()
                 killed += 1
                 patience[f"p{killed}"] = chance.randint(20, 200)
-                crew.hire("both", f"p{killed}")
-        for hand in crew.hands:
+                processes.hire("both", f"p{killed}")
+        for hand in processes.hands:
             if hand.process.returncode is None:
                 hand.dismiss()
         jobs, history = asyncio.run(audit_at(url))
-        check_promises(crew, jobs, history)
+        check_promises(processes, jobs, history)
         print(f"{killed} kills, {len(jobs)} jobs, {history.events} events, seed {seed}")
         assert killed == kills
     asyncio.run(work_off(url))
@@ -100,12 +102,12 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed
 def test_many_processes_write_one_store_and_each_job_has_one_owner(url: str, proving: bool) -> None:
     """No caller ever hears that the database is locked."""
     writers, claimers, calls = (6, 4, 300) if proving else (2, 2, 120)
-    with Crew(url) as crew:
-        busy = {crew.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
-        workers = [crew.hire("claimer", f"claimer{number}") for number in range(claimers)]
+    with ProcessGroup(url) as processes:
+        busy = {processes.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
+        workers = [processes.hire("claimer", f"claimer{number}") for number in range(claimers)]
         settled = enqueued = 0
         while busy or settled < enqueued:
-            hand, what, values = crew.next_line()
+            hand, what, values = processes.next_line()
             assert what not in ("error", "refused"), values
             if what == "over":
                 busy.discard(hand)
@@ -113,10 +115,10 @@ def test_many_processes_write_one_store_and_each_job_has_one_owner(url: str, pro
                 enqueued += len(values[0])
             elif what == "settled":
                 settled += sum(status == "COMPLETED" for _, _, status in values[0])
-        for hand in [*workers, *(hand for hand in crew.hands if hand not in workers)]:
+        for hand in [*workers, *(hand for hand in processes.hands if hand not in workers)]:
             hand.dismiss()
         jobs, history = asyncio.run(audit_at(url))
-        check_promises(crew, jobs, history)
+        check_promises(processes, jobs, history)
     assert len(jobs) == enqueued == settled
     assert {job.status for job in jobs.values()} == {JobStatus.COMPLETED}
 
@@ -125,9 +127,9 @@ async def test_callers_wait_while_another_process_holds_the_file_and_then_get_th
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
-        with Crew(path) as crew:
-            holder = crew.hire("holder", "holder")
-            assert await asyncio.to_thread(crew.next_line) == (holder, "held", [])
+        with ProcessGroup(path) as processes:
+            holder = processes.hire("holder", "holder")
+            assert await asyncio.to_thread(processes.next_line) == (holder, "held", [])
             callers = [asyncio.create_task(backend.enqueue_job(Job(id=f"j{number}", type="t"))) for number in range(20)]
             done, _ = await asyncio.wait(callers, timeout=0.5)
             assert not done
@@ -140,9 +142,9 @@ async def test_a_file_held_for_too_long_is_a_clear_error_and_then_all_is_well_ag
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path, busy_seconds=0.2) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
-        with Crew(path) as crew:
-            holder = crew.hire("holder", "holder")
-            assert await asyncio.to_thread(crew.next_line) == (holder, "held", [])
+        with ProcessGroup(path) as processes:
+            holder = processes.hire("holder", "holder")
+            assert await asyncio.to_thread(processes.next_line) == (holder, "held", [])
             with pytest.raises(BackendUnavailable, match="locked for too long"):
                 await backend.enqueue_job(Job(id="refused", type="t"))
             await asyncio.to_thread(holder.dismiss)

@@ -13,7 +13,7 @@ from longshore import Job, JobStatus, Rate, connect
 from longshore.core.limits import Limits
 from tests.backends.audit import all_events, audit_at
 from tests.backends.limits_audit import InForce, faults_of_limits, most_at_once
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 from tests.processes.test_workers import LEASE, PATIENCE, hire, until_all_are
 
 KEYS = 6
@@ -75,14 +75,14 @@ def test_limits_hold_at_every_instant_while_workers_are_killed_and_limits_change
             await backend.enqueue_jobs(batch)
 
     asyncio.run(enqueue())
-    with Crew(url) as crew:
+    with ProcessGroup(url) as processes:
         for number in range(3):
-            hire(crew, f"w{number}", concurrency=6)
+            hire(processes, f"w{number}", concurrency=6)
         killed = changed = started = 0
         acts = sorted(chance.sample(range(10, jobs - 40), kills + changes))
         began = monotonic()
         while acts:
-            hand, what, _ = crew.next_line()
+            hand, what, _ = processes.next_line()
             started += what == "started"
             assert monotonic() - began < 10 * PATIENCE, f"{started} started, {len(acts)} acts to come"
             if started < acts[0] or what != "started":
@@ -91,7 +91,7 @@ def test_limits_hold_at_every_instant_while_workers_are_killed_and_limits_change
             if killed < kills and (changed == changes or chance.random() < kills / (kills + changes)):
                 hand.kill()
                 killed += 1
-                hire(crew, f"w{2 + killed}", concurrency=6)
+                hire(processes, f"w{2 + killed}", concurrency=6)
             else:
                 asyncio.run(set_limits(url, chance.choice(CHOICES), in_force))
                 changed += 1

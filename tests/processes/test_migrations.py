@@ -10,17 +10,17 @@ import pytest
 
 from longshore.core.clock import HeldClock
 from tests.backends.audit import jobs_after_a_restart
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 
 def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    with Crew(path) as crew:
-        hands = [crew.hire("writer", f"hand{number}", "3") for number in range(6)]
+    with ProcessGroup(path) as processes:
+        hands = [processes.hire("writer", f"hand{number}", "3") for number in range(6)]
         for hand in hands:
             hand.dismiss()
-        assert not crew.heard("error")
-        promised = {job_id for (ids,) in crew.heard("enqueued") for job_id in ids}
+        assert not processes.heard("error")
+        promised = {job_id for (ids,) in processes.heard("enqueued") for job_id in ids}
     assert promised <= jobs_after_a_restart(path, HeldClock()).keys()
 
 
@@ -28,15 +28,15 @@ def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> N
 def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_file_that_the_next_one_completes(
     tmp_path: Path, seed: int, proving: bool
 ) -> None:
-    with Crew(tmp_path / "whole.db") as crew:
-        counter = crew.hire("migrator", "counter", "0")
+    with ProcessGroup(tmp_path / "whole.db") as processes:
+        counter = processes.hire("migrator", "counter", "0")
         counter.dismiss()
         ((statements,),) = counter.heard("statements")
     assert statements > 20
     points = range(1, statements + 1)
     for number in points if proving else Random(seed).sample(points, 6):
         path = tmp_path / f"{number}.db"
-        with Crew(path) as crew:
-            victim = crew.hire("migrator", "victim", str(number))
+        with ProcessGroup(path) as processes:
+            victim = processes.hire("migrator", "victim", str(number))
             assert victim.wait() == -signal.SIGKILL
         jobs_after_a_restart(path, HeldClock())

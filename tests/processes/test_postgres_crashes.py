@@ -15,8 +15,8 @@ from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at
 from tests.postgres_server import Server
 from tests.postgres_server import connect as connect_to
-from tests.processes.crew import Crew
-from tests.processes.shift import HEALED_WITHIN, STARTED_WITHIN, Shift
+from tests.processes.process_group import ProcessGroup
+from tests.processes.workload import HEALED_WITHIN, STARTED_WITHIN, Workload
 
 
 @pytest.fixture
@@ -32,17 +32,17 @@ def test_a_server_that_crashes_again_and_again_loses_nothing_and_work_goes_on_by
     crashes, longest_down = (25, 5.0) if proving else (2, 1.5)
     chance = Random(seed)
     slowest = 0.0
-    with Crew(server.create_database("harbour")) as crew:
-        shift = Shift(crew, workers=("one", "two"), writers=("three", "four"))
-        shift.all_at_work(STARTED_WITHIN)
+    with ProcessGroup(server.create_database("harbour")) as processes:
+        workload = Workload(processes, workers=("one", "two"), writers=("three", "four"))
+        workload.all_at_work(STARTED_WITHIN)
         for _ in range(crashes):
             for _ in range(chance.randint(1, 200)):
-                crew.next_line()
+                processes.next_line()
             server.stop("immediate")
             threading.Event().wait(chance.uniform(0, longest_down))  # it is down for so long
             server.start()
-            slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
-        told = shift.end()
+            slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
+        told = workload.end()
     print(f"{crashes} crashes, {told}, healed within {slowest:.1f} seconds, seed {seed}")
 
 
@@ -73,23 +73,23 @@ async def leave_jobs_behind(url: str) -> None:
 def test_a_crash_in_the_middle_of_a_sweep_counts_nothing_and_the_sweep_is_repeated(server: Server) -> None:
     url = server.create_database("harbour")
     asyncio.run(leave_jobs_behind(url))
-    with connect_to(url) as holder, Crew(url) as crew:
+    with connect_to(url) as holder, ProcessGroup(url) as processes:
         holder.execute(A_SWEEP_GETS_STUCK)
         holder.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-        shift = Shift(crew, workers=("one", "two"))
+        workload = Workload(processes, workers=("one", "two"))
         while holder.execute(STUCK, [LOCK]).fetchone() == (0,):
-            crew.next_line()
+            processes.next_line()
         server.stop("immediate")
-        assert not [ids for (ids,) in crew.heard("swept") if ids]
+        assert not [ids for (ids,) in processes.heard("swept") if ids]
         server.start()
 
         def all_done() -> bool:
-            return sum(len(settled) for (settled,) in crew.heard("settled")) == JOBS
+            return sum(len(settled) for (settled,) in processes.heard("settled")) == JOBS
 
-        shift.until(all_done, HEALED_WITHIN, "all jobs are swept and done")
-        for hand in shift.workers:
+        workload.until(all_done, HEALED_WITHIN, "all jobs are swept and done")
+        for hand in workload.workers:
             hand.dismiss()
-        shift.check_nobody_was_busy_for_nothing()
+        workload.check_nobody_was_busy_for_nothing()
     jobs, history = asyncio.run(audit_at(url))
     assert {(job.crashes, job.status) for job in jobs.values()} == {(1, JobStatus.COMPLETED)}
     assert {life.crashes for life in history.lives.values()} == {1}

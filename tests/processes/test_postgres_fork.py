@@ -12,7 +12,7 @@ import trustme
 from tests.backends.audit import audit_at
 from tests.postgres_server import Server
 from tests.postgres_tls import TlsFront
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 JOBS = 1_000
 
@@ -29,8 +29,8 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_a_fork_harms_neither_the_parents_connections_nor_the_child(url: str) -> None:
-    with Crew(url) as crew:
-        forker = crew.hire("forker", "forker", str(JOBS))
+    with ProcessGroup(url) as processes:
+        forker = processes.hire("forker", "forker", str(JOBS))
         forker.dismiss()
         ((refusal,),) = forker.heard("refused")
         assert "used before a fork" in refusal

@@ -16,7 +16,7 @@ from longshore.core.job import Job
 from tests.backends.audit import audit_at
 from tests.postgres_server import Server
 from tests.postgres_server import connect as connect_to
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +27,15 @@ def server() -> Iterator[Server]:
 
 
 def test_many_who_open_an_empty_database_at_once_all_find_it_ready(server: Server) -> None:
-    with Crew(server.create_database("empty")) as crew:
-        hands = [crew.hire("writer", f"hand{number}", "3") for number in range(8)]
+    with ProcessGroup(server.create_database("empty")) as processes:
+        hands = [processes.hire("writer", f"hand{number}", "3") for number in range(8)]
         for hand in hands:
             hand.dismiss()
-        assert not crew.heard("error")
-        promised = {job_id for (ids,) in crew.heard("enqueued") for job_id in ids}
-        jobs, _ = asyncio.run(audit_at(crew.url))
+        assert not processes.heard("error")
+        promised = {job_id for (ids,) in processes.heard("enqueued") for job_id in ids}
+        jobs, _ = asyncio.run(audit_at(processes.url))
         assert promised == jobs.keys()
-    with connect_to(crew.url) as session:
+    with connect_to(processes.url) as session:
         applied = session.execute("SELECT number FROM longshore.migrations ORDER BY number").fetchall()
         assert applied == [(migration.number,) for migration in MIGRATIONS]
 
@@ -49,18 +49,18 @@ async def enqueue(url: str) -> None:
 def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_database_that_the_next_one_completes(
     server: Server, seed: int, proving: bool
 ) -> None:
-    with Crew(server.create_database("whole")) as crew:
-        counter = crew.hire("postgres migrator", "counter", "0")
+    with ProcessGroup(server.create_database("whole")) as processes:
+        counter = processes.hire("postgres migrator", "counter", "0")
         counter.dismiss()
         ((statements,),) = counter.heard("statements")
     assert statements > 40
     points = range(1, statements + 1)
     for number in points if proving else Random(seed).sample(points, 3):
-        with Crew(server.create_database(f"point{number}")) as crew:
-            victim = crew.hire("postgres migrator", "victim", str(number))
+        with ProcessGroup(server.create_database(f"point{number}")) as processes:
+            victim = processes.hire("postgres migrator", "victim", str(number))
             assert victim.wait() == -signal.SIGKILL
-        asyncio.run(enqueue(crew.url))
-        jobs, _ = asyncio.run(audit_at(crew.url))
+        asyncio.run(enqueue(processes.url))
+        jobs, _ = asyncio.run(audit_at(processes.url))
         assert jobs.keys() == {"after"}
         server.drop_database(f"point{number}")
     print(f"{len(points) if proving else 3} of {statements} statements, seed {seed}")

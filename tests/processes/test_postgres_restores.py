@@ -66,7 +66,7 @@ def restore(form: str, server: Server, url: str, dumped: Path) -> None:
 
 
 def start_worker(url: str, name: str, folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.processes.workhand", "loop", url, name, "2", str(LEASE), "30"]
+    command = [sys.executable, "-m", "tests.processes.worker_process", "loop", url, name, "2", str(LEASE), "30"]
     with (folder / f"{name}.out").open("w") as out, (folder / f"{name}.err").open("w") as err:
         return subprocess.Popen(command, stdout=out, stderr=err)
 

@@ -14,8 +14,8 @@ from longshore.backends.sql.statements import Statements
 from longshore.core.job import Job
 from tests.postgres_server import Connection
 from tests.postgres_server import connect as connect_to
-from tests.processes.crew import Crew, Hand
-from tests.processes.shift import HEALED_WITHIN, STARTED_WITHIN, Shift
+from tests.processes.process_group import ProcessGroup, StartedProcess
+from tests.processes.workload import HEALED_WITHIN, STARTED_WITHIN, Workload
 
 QUICK = 3.0
 """Seconds in which only a hint explains a wake-up: these workers look by themselves once a minute."""
@@ -87,28 +87,28 @@ def test_a_worker_whose_sessions_are_ended_in_the_middle_of_anything_loses_nothi
 ) -> None:
     rounds = 20 if proving else 1
     slowest, ended = 0.0, 0
-    with Crew(postgres_url) as crew:
-        shift = Shift(crew, workers=["worker"], writers=["writer"])
-        shift.all_at_work(STARTED_WITHIN)
+    with ProcessGroup(postgres_url) as processes:
+        workload = Workload(processes, workers=["worker"], writers=["writer"])
+        workload.all_at_work(STARTED_WITHIN)
         for _ in range(rounds):
             for doing in (CLAIMS, SETTLES, REPORTS, HINTS, LISTENS):
                 end_session(postgres_url, doing)
                 ended += 1
-                slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
+                slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
             ended += end_all_sessions(postgres_url)
-            slowest = max(slowest, shift.all_at_work(HEALED_WITHIN))
-        told = shift.end()
+            slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
+        told = workload.end()
     print(f"{ended} sessions ended, {told}, healed within {slowest:.1f} seconds")
 
 
-def rest(crew: Crew, hand: Hand) -> None:
+def rest(processes: ProcessGroup, hand: StartedProcess) -> None:
     """Until the worker waits, and nothing has woken it for as long as it takes to sweep."""
     while not hand.heard("waiting"):
-        crew.next_line()
+        processes.next_line()
     woken = -1
     while woken != len(hand.heard("waiting")):
         woken = len(hand.heard("waiting"))
-        while crew.next_line()[1] != "swept":
+        while processes.next_line()[1] != "swept":
             continue
 
 
@@ -119,10 +119,10 @@ async def add(url: str, job_id: str) -> None:
 
 @pytest.mark.parametrize("all_at_once", [False, True], ids=["the one that listens", "all at once"])
 def test_a_worker_whose_listening_session_was_ended_listens_again(postgres_url: str, all_at_once: bool) -> None:
-    with Crew(postgres_url) as crew:
-        shift = Shift(crew, workers=["worker"])
-        (worker,) = shift.workers
-        rest(crew, worker)
+    with ProcessGroup(postgres_url) as processes:
+        workload = Workload(processes, workers=["worker"])
+        (worker,) = workload.workers
+        rest(processes, worker)
         with connect_to(postgres_url) as server:
             before = session_that(server, LISTENS)
             if all_at_once:
@@ -133,8 +133,8 @@ def test_a_worker_whose_listening_session_was_ended_listens_again(postgres_url: 
             while session_that(server, LISTENS) == before:
                 assert monotonic() - began < HEALED_WITHIN
         for job_id in ("a", "b"):
-            rest(crew, worker)
+            rest(processes, worker)
             asyncio.run(add(postgres_url, job_id))
-            woken = shift.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type of its own
+            woken = workload.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type of its own
             assert woken < QUICK
         worker.dismiss()

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from longshore import Job, JobStatus
-from tests.processes.crew import ROOT, Crew
+from tests.processes.process_group import ROOT, ProcessGroup
 from tests.processes.test_workers import add, checked, hear, hire, many, until_all_are
 
 LINE_ENDS = 30
@@ -29,7 +29,7 @@ class Served:
 
     def start(self) -> None:
         """Returns when it answers."""
-        command = [sys.executable, "-m", "tests.processes.api_hand", self.url, self.port, ""]
+        command = [sys.executable, "-m", "tests.processes.server_process", self.url, self.port, ""]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()
@@ -60,25 +60,25 @@ def test_remote_workers_and_their_server_are_killed_and_every_job_is_done(
     kills, jobs = (12, 600) if proving else (2, 120)
     chance = Random(seed)
     add(server.url, many(jobs))
-    with Crew(server.address) as crew:
-        hire(crew, "w0")
-        hire(crew, "w1")
+    with ProcessGroup(server.address) as processes:
+        hire(processes, "w0")
+        hire(processes, "w1")
         for number in range(kills):
             patience = chance.randint(5, 25)
             while patience > 0:
-                hand, what, _ = crew.next_line()
+                hand, what, _ = processes.next_line()
                 assert what != "over" or hand.process.returncode is not None, hand.errors
                 patience -= what == "started"
             if number % 2:
-                crew.hands[-1].kill()
-                hire(crew, f"w{number + 2}")
+                processes.hands[-1].kill()
+                hire(processes, f"w{number + 2}")
             else:
                 server.kill()
                 server.start()
             add(server.url, many(jobs // 4, f"slow {number}"))
         until_all_are(server.url, {JobStatus.COMPLETED}, within=120)
         stored, _ = checked(server.url)
-        started = Counter((job_id, epoch) for job_id, epoch in crew.heard("started"))
+        started = Counter((job_id, epoch) for job_id, epoch in processes.heard("started"))
     assert max(started.values()) == 1  # no claim was run twice, whatever became of its answer
     assert len(stored) == jobs + kills * (jobs // 4)
     assert all(job.retry_count == 0 for job in stored.values())
@@ -87,11 +87,11 @@ def test_remote_workers_and_their_server_are_killed_and_every_job_is_done(
 def test_what_a_killed_remote_worker_held_comes_back_with_its_lease(server: Served) -> None:
     """F01."""
     add(server.url, [Job(id="a", type="until killed")])
-    with Crew(server.address) as crew:
-        first = hire(crew, "first")
-        hear(crew, lambda _, what: what == "started")
+    with ProcessGroup(server.address) as processes:
+        first = hire(processes, "first")
+        hear(processes, lambda _, what: what == "started")
         first.kill()
-        hire(crew, "second")
+        hire(processes, "second")
         until_all_are(server.url, {JobStatus.COMPLETED})
         stored, _ = checked(server.url)
     job = stored["a"]

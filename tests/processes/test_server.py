@@ -159,7 +159,7 @@ async def killed_again_and_again(url: str, ports: Sequence[int], kills: int, cha
 
 
 async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
-    command = [sys.executable, "-m", "tests.processes.api_hand", url, str(port), seed]
+    command = [sys.executable, "-m", "tests.processes.server_process", url, str(port), seed]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     assert (await asyncio.wait_for(process.stdout.readline(), 30)).startswith(b"http://")

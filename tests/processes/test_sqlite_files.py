@@ -27,7 +27,7 @@ from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
 from tests.backends.test_sqlite_faults import as_nobody, fill, forbid, lent_folder
 from tests.cli.terminal import PROGRAM, longshore
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 from tests.processes.test_server import free_port, start
 from tests.runtime.working import until
 
@@ -95,8 +95,8 @@ def test_files_in_a_planted_wake_folder_survive_every_command(
     caplog.clear()
     with caplog.at_level(logging.WARNING, "longshore.sqlite"):
         asyncio.run(use_as_a_worker_does(path))
-        with Crew(path) as crew:
-            crew.hire("writer", "writer", "1").wait()
+        with ProcessGroup(path) as processes:
+            processes.hire("writer", "writer", "1").wait()
     assert {file.name: file.read_bytes() for file in victims.iterdir()} == files
     warnings = [record.getMessage() for record in caplog.records if "-wake" in record.getMessage()]
     assert len(warnings) == (0 if plant == "our own folder" else 1), warnings
@@ -399,9 +399,9 @@ def test_an_index_that_was_removed_after_a_kill_is_made_again(tmp_path: Path, ca
 async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_path: Path) -> None:
     # R1
     path = tmp_path / "jobs.db"
-    with Crew(path) as crew:
-        waiter = crew.hire("waiter", "waiter")
-        assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+    with ProcessGroup(path) as processes:
+        waiter = processes.hire("waiter", "waiter")
+        assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
         await until(lambda: any((tmp_path / "jobs.db-wake").glob("*")))  # it listens
         remove_store(path)
         async with SQLiteBackend(path) as backend:
@@ -482,10 +482,10 @@ async def test_a_relative_path_stays_the_same_file_when_the_process_changes_its_
 
 def enqueue_and_be_killed(path: Path) -> None:
     """A process acknowledges a few jobs and dies without closing the store."""
-    with Crew(path) as crew:
-        writer = crew.hire("writer", f"writer{next(numbers)}", "1000000")
+    with ProcessGroup(path) as processes:
+        writer = processes.hire("writer", f"writer{next(numbers)}", "1000000")
         while len(writer.heard("enqueued")) < 3:
-            crew.next_line()
+            processes.next_line()
         writer.kill()
     assert Path(f"{path}-wal").stat().st_size > 0
 

@@ -226,7 +226,7 @@ def test_processes_end_in_order_when_their_parent_is_killed(parents: list[Parent
 
 
 def test_a_harbor_makes_its_workers_with_the_arguments_given(parents: list[Parent]) -> None:
-    parent = supervised(parents, "dockyard", processes=1, arguments={"queues": ["mail"], "concurrency": 3})
+    parent = supervised(parents, "sample_harbor", processes=1, arguments={"queues": ["mail"], "concurrency": 3})
     assert parent.heard("made")[1] == {"queues": ["mail"], "concurrency": 3}
     parent.heard("working")
     parent.signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ from longshore.core.schedule import Schedule
 from longshore.core.status import HOLDS_CAPACITY
 from longshore.core.times import to_micros
 from tests.backends.audit import all_events, audit_at
-from tests.processes.crew import Crew, Hand
+from tests.processes.process_group import ProcessGroup, StartedProcess
 
 LEASE = 2.0
 EVERY = 0.5
@@ -91,12 +91,12 @@ class Stage:
             return await all_events(backend)
 
 
-def hire_worker(crew: Crew, name: str) -> Hand:
-    return crew.hire("loop", name, "4", str(LEASE), "30", program="workhand")
+def hire_worker(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.hire("loop", name, "4", str(LEASE), "30", program="worker_process")
 
 
-def hire_scheduler(crew: Crew, name: str) -> Hand:
-    return crew.hire("0.2", name, program="timehand")
+def hire_scheduler(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.hire("0.2", name, program="scheduler_process")
 
 
 @pytest.mark.timeout(600)  # it waits out leases, beside whatever else the machine does
@@ -108,10 +108,10 @@ def test_four_schedulers_and_four_workers_killed_at_random_make_each_run_once_an
     chance = Random(seed)
     stage = Stage(url)
     asyncio.run(stage.set())
-    with Crew(url) as crew:
-        at_work = [hire(crew, f"{hire.__name__} {n}") for n in range(4) for hire in (hire_worker, hire_scheduler)]
-        while not crew.heard("started"):
-            crew.next_line()
+    with ProcessGroup(url) as processes:
+        at_work = [hire(processes, f"{hire.__name__} {n}") for n in range(4) for hire in (hire_worker, hire_scheduler)]
+        while not processes.heard("started"):
+            processes.next_line()
         killed = Counter[str]()
         ends = monotonic() + seconds
         while monotonic() < ends or killed.total() < 6:
@@ -121,7 +121,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_make_each_run_once_an
             victim.kill()
             hire = hire_worker if victim.name.startswith("hire_worker") else hire_scheduler
             killed[hire.__name__] += 1
-            at_work.append(hire(crew, f"{hire.__name__} {4 + killed[hire.__name__]}"))
+            at_work.append(hire(processes, f"{hire.__name__} {4 + killed[hire.__name__]}"))
         schedules = asyncio.run(stage.rest())
     stored, history = asyncio.run(audit_at(url))  # legal pairs, epochs that increase, one end for each claim
     log = asyncio.run(stage.log())

@@ -19,7 +19,7 @@ import pytest
 from longshore import Job, JobStatus, connect
 from tests.backends.audit import audit_at
 from tests.checker import History
-from tests.processes.crew import Crew, Hand
+from tests.processes.process_group import ProcessGroup, StartedProcess
 from tests.tcp_proxy import COMMITTED, TcpProxy
 
 LEASE = 2.0
@@ -36,9 +36,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def hire(
-    crew: Crew, name: str, kind: str = "loop", concurrency: int = 4, grace: float = 30, url: str | None = None
-) -> Hand:
-    return crew.hire(kind, name, str(concurrency), str(LEASE), str(grace), url=url, program="workhand")
+    processes: ProcessGroup,
+    name: str,
+    kind: str = "loop",
+    concurrency: int = 4,
+    grace: float = 30,
+    url: str | None = None,
+) -> StartedProcess:
+    return processes.hire(kind, name, str(concurrency), str(LEASE), str(grace), url=url, program="worker_process")
 
 
 def add(url: str, jobs: Sequence[Job]) -> list[str]:
@@ -53,15 +58,15 @@ def many(count: int, type: str = "slow", **options: object) -> list[Job]:
     return [Job(id=f"{type} {number}", type=type, **options) for number in range(count)]  # type: ignore[arg-type]  # options of Job
 
 
-def hear(crew: Crew, enough: Callable[[Hand, str], bool]) -> None:
-    """Takes in what the crew tells until it is enough."""
+def hear(processes: ProcessGroup, enough: Callable[[StartedProcess, str], bool]) -> None:
+    """Takes in what the processes tells until it is enough."""
     began = monotonic()
     while True:
-        hand, what, _ = crew.next_line()
+        hand, what, _ = processes.next_line()
         if enough(hand, what):
             return
         assert what != "over" or hand.wait() == 0, hand.errors
-        assert monotonic() - began < PATIENCE, [(other.name, other.told[-3:]) for other in crew.hands]
+        assert monotonic() - began < PATIENCE, [(other.name, other.told[-3:]) for other in processes.hands]
 
 
 def until_all_are(url: str, statuses: set[JobStatus], within: float = PATIENCE) -> None:
@@ -94,33 +99,33 @@ def test_workers_killed_in_mid_job_lose_nothing_and_each_kill_is_counted(url: st
     kills, jobs = (40, 4_000) if proving else (4, 400)
     chance = Random(seed)
     add(url, many(jobs))
-    with Crew(url) as crew:
+    with ProcessGroup(url) as processes:
         for number in range(3):
-            hire(crew, f"w{number}")
+            hire(processes, f"w{number}")
         killed = 0
         patience = chance.randint(5, 60)
         while killed < kills:
-            hand, what, _ = crew.next_line()
+            hand, what, _ = processes.next_line()
             patience -= what == "started"
             if patience <= 0 and hand.process.returncode is None:
                 hand.kill()
                 killed += 1
-                hire(crew, f"w{2 + killed}")
+                hire(processes, f"w{2 + killed}")
                 patience = chance.randint(5, 60)
-            if sum(1 for _ in crew.heard("finished")) > 0.8 * jobs:
+            if sum(1 for _ in processes.heard("finished")) > 0.8 * jobs:
                 add(url, many(jobs, f"slow {killed}"))
         until_all_are(url, {JobStatus.COMPLETED})
         stored, history = checked(url)
-        started = Counter((job_id, epoch) for job_id, epoch in crew.heard("started"))
+        started = Counter((job_id, epoch) for job_id, epoch in processes.heard("started"))
         assert max(started.values()) == 1, "one claim was run twice"
-        assert {job_id for job_id, _ in crew.heard("started")} == stored.keys()
+        assert {job_id for job_id, _ in processes.heard("started")} == stored.keys()
         crashed = sum(job.crashes for job in stored.values())
         print(f"{killed} kills, {crashed} crashes, {len(stored)} jobs, {history.events} events, seed {seed}")
         assert crashed >= 1
         assert all(job.retry_count == 0 for job in stored.values()), "a crash used up an attempt"
 
 
-def freeze(hand: Hand, url: str) -> None:
+def freeze(hand: StartedProcess, url: str) -> None:
     """Stops it between two writes: whoever is stopped within one holds a file of SQLite, and keeps all others out."""
     held = None
     if url.startswith("sqlite:"):
@@ -137,30 +142,30 @@ def freeze(hand: Hand, url: str) -> None:
 def test_a_worker_frozen_past_its_lease_finds_its_job_taken_and_its_result_refused(url: str) -> None:
     """F09."""
     add(url, [Job(id="j", type="until killed")])
-    with Crew(url) as crew:
-        frozen = hire(crew, "frozen", concurrency=1)
-        hear(crew, lambda _, what: what == "started")
+    with ProcessGroup(url) as processes:
+        frozen = hire(processes, "frozen", concurrency=1)
+        hear(processes, lambda _, what: what == "started")
         freeze(frozen, url)
-        hire(crew, "awake", concurrency=1)
+        hire(processes, "awake", concurrency=1)
         until_all_are(url, {JobStatus.COMPLETED})
         frozen.signal(signal.SIGCONT)
         add(url, many(20))  # and it works on as if nothing had been
-        hear(crew, lambda hand, what: hand is frozen and what == "finished")
+        hear(processes, lambda hand, what: hand is frozen and what == "finished")
         until_all_are(url, {JobStatus.COMPLETED})
         stored, _ = checked(url)
         assert (stored["j"].epoch, stored["j"].crashes, stored["j"].assignee_id) == (2, 1, "awake")
-        assert crew.heard("started").count(["j", 1]) == 1
-        assert ["j", 1] not in crew.heard("finished"), "the frozen one went on with a job that was not its own"
+        assert processes.heard("started").count(["j", 1]) == 1
+        assert ["j", 1] not in processes.heard("finished"), "the frozen one went on with a job that was not its own"
 
 
 def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_renewal(url: str) -> None:
     # R3: renewed at a quarter, three quarters of a lease are left at the worst moment. F09
     lease = 8.0
     add(url, [Job(id="j", type="blocks the loop", payload=str(1.5 * lease).encode())])
-    with Crew(url) as crew:
-        frozen = crew.hire("loop", "frozen", "1", str(lease), "30", program="workhand")
-        hear(crew, lambda _, what: what == "started")
-        hire(crew, "awake")  # it sweeps, and would run the job again
+    with ProcessGroup(url) as processes:
+        frozen = processes.hire("loop", "frozen", "1", str(lease), "30", program="worker_process")
+        hear(processes, lambda _, what: what == "started")
+        hire(processes, "awake")  # it sweeps, and would run the job again
         threading.Event().wait(0.4 * lease)  # before half of the lease, when the first renewal used to be
         freeze(frozen, url)
         threading.Event().wait(0.7 * lease)  # the fault itself: the process is frozen this long
@@ -175,31 +180,33 @@ def test_rolling_restarts_under_load_lose_nothing_and_charge_nobody(url: str, pr
     """F20."""
     restarts = 20 if proving else 4
     add(url, many(300 * restarts))
-    with Crew(url) as crew:
-        old = hire(crew, "w0")
-        hear(crew, lambda _, what: what == "finished")
+    with ProcessGroup(url) as processes:
+        old = hire(processes, "w0")
+        hear(processes, lambda _, what: what == "finished")
         for number in range(1, restarts + 1):
-            new = hire(crew, f"w{number}")
+            new = hire(processes, f"w{number}")
             old.signal(signal.SIGTERM)
             assert old.wait() == 0
-            hear(crew, lambda hand, what, new=new: hand is new and what == "finished")  # type: ignore[misc]  # a lambda's default has no type
+            hear(processes, lambda hand, what, new=new: hand is new and what == "finished")  # type: ignore[misc]  # a lambda's default has no type
             old = new
         until_all_are(url, {JobStatus.COMPLETED}, within=300 if proving else PATIENCE)
         old.signal(signal.SIGTERM)
         assert old.wait() == 0
         stored, history = checked(url)
         assert all((job.crashes, job.retry_count) == (0, 0) for job in stored.values())
-        assert sorted(crew.heard("started")) == sorted(crew.heard("finished")), "a running job was not let finish"
-        assert len(crew.heard("finished")) == len(stored), "a job was run twice although nobody was killed"
+        assert sorted(processes.heard("started")) == sorted(processes.heard("finished")), (
+            "a running job was not let finish"
+        )
+        assert len(processes.heard("finished")) == len(stored), "a job was run twice although nobody was killed"
         print(f"{restarts} restarts, {len(stored)} jobs, {history.events} events")
 
 
 def test_a_job_that_outlasts_the_grace_is_handed_back_uncharged(url: str) -> None:
     """F20, with a short grace."""
     add(url, [Job(id="j", type="long", max_attempts=1, max_crashes=0)])
-    with Crew(url) as crew:
-        hand = hire(crew, "w", grace=0.2)
-        hear(crew, lambda _, what: what == "started")
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "w", grace=0.2)
+        hear(processes, lambda _, what: what == "started")
         hand.signal(signal.SIGTERM)
         assert hand.wait() == 0
         assert hand.heard("closed") == [[0, 0]]
@@ -212,15 +219,15 @@ def test_a_job_that_outlasts_the_grace_is_handed_back_uncharged(url: str) -> Non
 def test_the_second_signal_drops_everything_at_once_and_the_lease_brings_it_back(url: str) -> None:
     """F22."""
     add(url, [Job(id="j", type="until killed")])
-    with Crew(url) as crew:
-        hand = hire(crew, "w", grace=600)
-        hear(crew, lambda _, what: what == "started")
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "w", grace=600)
+        hear(processes, lambda _, what: what == "started")
         hand.signal(signal.SIGINT)
-        hear(crew, lambda _, what: what == "stopping")
+        hear(processes, lambda _, what: what == "stopping")
         hand.signal(signal.SIGINT)
         assert hand.wait() != 0
         assert "Traceback" not in hand.errors
-        hire(crew, "next")
+        hire(processes, "next")
         until_all_are(url, {JobStatus.COMPLETED})
     stored, _ = checked(url)
     assert stored["j"].crashes == 1
@@ -229,9 +236,9 @@ def test_the_second_signal_drops_everything_at_once_and_the_lease_brings_it_back
 def test_a_program_ends_although_a_job_it_gave_back_sits_in_a_thread(url: str) -> None:
     """F20: nothing can end that thread, and nobody waits for it."""
     add(url, [Job(id="j", type="sits in a thread")])
-    with Crew(url) as crew:
-        hand = hire(crew, "w", "served", grace=0.2)
-        hear(crew, lambda _, what: what == "started")
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "w", "served", grace=0.2)
+        hear(processes, lambda _, what: what == "started")
         hand.signal(signal.SIGTERM)
         assert hand.wait() == 0
     stored, _ = checked(url)
@@ -242,8 +249,8 @@ def test_a_program_ends_although_a_job_it_gave_back_sits_in_a_thread(url: str) -
 def test_a_poison_job_takes_down_its_own_process_only_and_is_buried_with_its_last_words(url: str, poison: str) -> None:
     """F17, F18."""
     add(url, [Job(id="poison", type=poison, max_crashes=1), *many(10, "plain")])
-    with Crew(url) as crew:
-        hand = hire(crew, "w", "processes", concurrency=2)
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "w", "processes", concurrency=2)
         until_all_are(url, {JobStatus.COMPLETED, JobStatus.DEAD})
         hand.signal(signal.SIGTERM)
         assert hand.wait() == 0
@@ -261,8 +268,8 @@ def test_a_poison_job_takes_down_its_own_process_only_and_is_buried_with_its_las
 def test_a_job_that_hangs_in_c_is_killed_at_its_timeout_and_the_worker_goes_on(url: str) -> None:
     """F19."""
     add(url, [Job(id="j", type="hangs", timeout=0.5, max_attempts=1), *many(10, "plain")])
-    with Crew(url) as crew:
-        hand = hire(crew, "w", "processes", concurrency=2)
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "w", "processes", concurrency=2)
         until_all_are(url, {JobStatus.COMPLETED, JobStatus.DEAD})
         hand.signal(signal.SIGTERM)
         assert hand.wait() == 0
@@ -274,10 +281,10 @@ def test_a_job_that_hangs_in_c_is_killed_at_its_timeout_and_the_worker_goes_on(u
 def test_a_job_that_blocks_the_event_loop_for_longer_than_its_lease_keeps_it(url: str) -> None:
     """F11."""
     add(url, [Job(id="j", type="blocks the loop", payload=str(2.5 * LEASE).encode())])
-    with Crew(url) as crew:
-        hand = hire(crew, "blocked", concurrency=1)
-        hear(crew, lambda _, what: what == "started")
-        other = hire(crew, "other")  # which sweeps, and would take it
+    with ProcessGroup(url) as processes:
+        hand = hire(processes, "blocked", concurrency=1)
+        hear(processes, lambda _, what: what == "started")
+        other = hire(processes, "other")  # which sweeps, and would take it
         until_all_are(url, {JobStatus.COMPLETED})
         for each in (hand, other):
             each.signal(signal.SIGTERM)
@@ -289,12 +296,12 @@ def test_a_job_that_blocks_the_event_loop_for_longer_than_its_lease_keeps_it(url
 def test_a_job_that_holds_the_interpreter_past_its_lease_loses_it_and_has_one_outcome(url: str) -> None:
     """F11: the heartbeat cannot run either."""
     add(url, [Job(id="j", type="holds the interpreter", payload=str(3 * LEASE).encode())])
-    with Crew(url) as crew:
-        holder = hire(crew, "holder", concurrency=1)
-        hear(crew, lambda _, what: what == "started")
-        other = hire(crew, "other")
+    with ProcessGroup(url) as processes:
+        holder = hire(processes, "holder", concurrency=1)
+        hear(processes, lambda _, what: what == "started")
+        other = hire(processes, "other")
         until_all_are(url, {JobStatus.COMPLETED})
-        hear(crew, lambda hand, what: hand is holder and what == "finished")
+        hear(processes, lambda hand, what: hand is holder and what == "finished")
         add(url, many(20))
         until_all_are(url, {JobStatus.COMPLETED})
         for each in (holder, other):
@@ -310,18 +317,18 @@ def test_a_worker_whose_answers_are_lost_after_the_commit_loses_nothing(postgres
     """F08."""
     losses, jobs = (30, 3_000) if proving else (5, 400)
     add(postgres_url, many(jobs))
-    with TcpProxy(postgres_url) as proxy, Crew(postgres_url) as crew:
-        hire(crew, "far", url=proxy.url, concurrency=8)
-        hire(crew, "near", concurrency=2)
+    with TcpProxy(postgres_url) as proxy, ProcessGroup(postgres_url) as processes:
+        hire(processes, "far", url=proxy.url, concurrency=8)
+        hire(processes, "near", concurrency=2)
         for number in range(1, losses + 1):
-            hear(crew, lambda hand, what: hand.name == "far" and what == "finished")
+            hear(processes, lambda hand, what: hand.name == "far" and what == "finished")
             proxy.lost_answer = COMMITTED
-            if len(crew.heard("finished")) > 0.7 * jobs * number:
+            if len(processes.heard("finished")) > 0.7 * jobs * number:
                 add(postgres_url, many(jobs, f"slow {number}"))
         until_all_are(postgres_url, {JobStatus.COMPLETED})
-        for hand in crew.hands:
+        for hand in processes.hands:
             hand.signal(signal.SIGTERM)
             assert hand.wait() == 0
     stored, history = checked(postgres_url)
-    assert max(Counter((job_id, epoch) for job_id, epoch in crew.heard("started")).values()) == 1
+    assert max(Counter((job_id, epoch) for job_id, epoch in processes.heard("started")).values()) == 1
     print(f"{losses} answers lost, {len(stored)} jobs, {history.events} events")

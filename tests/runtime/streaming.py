@@ -14,7 +14,7 @@ from longshore import Job, JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.status import HOLDS_CAPACITY
 from longshore.runtime import streams
-from longshore.runtime.process_registry import dock_of
+from longshore.runtime.process_registry import registry_of
 from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.scenarios import log_of, new_job
 
@@ -59,8 +59,8 @@ async def are(backend: Backend | Queue, status: JobStatus, job_ids: Sequence[str
 
 async def until_held(queue: Queue, stream: JobStream, *job_ids: str) -> None:
     """Waits until the stream knows that it holds these: their claim stands in the store a moment earlier."""
-    dock = dock_of(queue.backend)
-    await eventually(lambda: not dock.not_held(stream, job_ids))
+    registry = registry_of(queue.backend)
+    await eventually(lambda: not registry.not_held(stream, job_ids))
 
 
 async def until_lease_vanished(stream: JobStream, job_id: str) -> None:

@@ -25,7 +25,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
 from longshore.runtime import background
-from longshore.runtime.sync_queue import BlockingQueue
+from longshore.runtime.sync_queue import SyncQueue
 from longshore.testing.conformance.scenarios import new_job
 
 S = JobStatus
@@ -33,7 +33,7 @@ IN_TIME = 20
 
 
 @pytest.fixture
-def blocking(store_url: str) -> Iterator[BlockingQueue]:
+def blocking(store_url: str) -> Iterator[SyncQueue]:
     """A queue in code that has no event loop."""
     with Queue(connect(store_url)).sync as opened:
         yield opened
@@ -42,16 +42,16 @@ def blocking(store_url: str) -> Iterator[BlockingQueue]:
 def test_every_verb_of_a_queue_is_there_with_the_same_arguments() -> None:
     # Q-API-01
     verbs = [name for name, _ in inspect.getmembers(Queue, inspect.isfunction) if not name.startswith("_")]
-    verbs.remove("employ")  # which is for workers, and they need a loop
+    verbs.remove("register_worker")  # which is for workers, and they need a loop
     for verb in verbs:
-        ours, theirs = getattr(BlockingQueue, verb), getattr(Queue, verb)
+        ours, theirs = getattr(SyncQueue, verb), getattr(Queue, verb)
         assert not inspect.iscoroutinefunction(ours), verb
         if verb not in ("add", "on"):
             assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), verb
         assert ours.__doc__, verb
 
 
-def test_a_job_lives_its_life_without_a_loop(blocking: BlockingQueue) -> None:
+def test_a_job_lives_its_life_without_a_loop(blocking: SyncQueue) -> None:
     # Q-API-01 M-QUE-02 M-QUE-03 M-QUE-04
     job = blocking.add("email", {"to": "ada"}, attempts=3, tags=["eu"])
     assert (job.data, job.max_attempts, job.tags) == ({"to": "ada"}, 3, ("eu",))
@@ -71,7 +71,7 @@ def test_a_job_lives_its_life_without_a_loop(blocking: BlockingQueue) -> None:
         blocking.get_job("nobody")
 
 
-def test_a_repeated_job_is_a_schedule(blocking: BlockingQueue) -> None:
+def test_a_repeated_job_is_a_schedule(blocking: SyncQueue) -> None:
     # X-93
     schedule = blocking.add("report", repeat=Repeat(every=60))
     assert [found.id for found in blocking.get_schedules()] == [schedule.id]
@@ -89,7 +89,7 @@ def test_a_closed_queue_is_closed_for_both(store_url: str) -> None:
         blocking.add("email")
 
 
-def test_a_stream_is_consumed_in_a_plain_loop(blocking: BlockingQueue) -> None:
+def test_a_stream_is_consumed_in_a_plain_loop(blocking: SyncQueue) -> None:
     # Q-PAT-01 Q-CLO-01
     jobs = {job.id for job in blocking.add_bulk([("a", number) for number in range(5)])}
     done = set()
@@ -106,7 +106,7 @@ def test_a_stream_is_consumed_in_a_plain_loop(blocking: BlockingQueue) -> None:
         assert list(stream) == []
 
 
-def test_a_listener_is_a_plain_function_in_another_thread(blocking: BlockingQueue) -> None:
+def test_a_listener_is_a_plain_function_in_another_thread(blocking: SyncQueue) -> None:
     # M-QUE-11 M-EV-02
     heard: plain_queues.Queue[tuple[JobEvent, threading.Thread]] = plain_queues.Queue()
     unsubscribe = blocking.on("job.added", lambda event: heard.put((event, threading.current_thread())))
@@ -180,7 +180,7 @@ def test_an_exception_raised_into_the_waiting_thread_calls_the_work_off() -> Non
     assert called_off.wait(IN_TIME)
 
 
-def test_a_batch_nobody_stayed_to_take_is_handed_over_next_time_or_given_back(blocking: BlockingQueue) -> None:
+def test_a_batch_nobody_stayed_to_take_is_handed_over_next_time_or_given_back(blocking: SyncQueue) -> None:
     with blocking.stream_jobs("w", max_assigned_jobs=5) as stream:
         with interrupted_soon():
             next(stream)
@@ -207,7 +207,7 @@ async def test_inside_an_event_loop_it_refuses_to_block(queue: Queue) -> None:
             call()
 
 
-def test_many_threads_use_one_queue(blocking: BlockingQueue) -> None:
+def test_many_threads_use_one_queue(blocking: SyncQueue) -> None:
     # Q-CON-01
     def add_some() -> None:
         for number in range(10):
@@ -251,9 +251,7 @@ def transaction_of(backend: Backend, url: str, kind: str, *, commits: bool) -> I
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_is_added_in_the_callers_transaction_and_thread(
-    blocking: BlockingQueue, store_url: str, kind: str
-) -> None:
+def test_a_job_is_added_in_the_callers_transaction_and_thread(blocking: SyncQueue, store_url: str, kind: str) -> None:
     # M-QUE-02
     backend = blocking.queue.backend
     if not backend.capabilities.joins_transactions:

@@ -69,7 +69,7 @@ async def test_all_are_retried_and_a_dry_run_only_counts(
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-FUT-13 M-QUE-13
-    monkeypatch.setattr(job_listing, "_AT_ONCE", 3)
+    monkeypatch.setattr(job_listing, "_RETRIED_AT_ONCE", 3)
     jobs = [await job_in(backend, S.DEAD) for _ in range(8)]
     await job_in(backend, S.STOPPED)
     async with nothing_changes(backend):

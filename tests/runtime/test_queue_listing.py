@@ -103,7 +103,7 @@ async def test_a_range_takes_both_its_ends(
     queue: Queue, backend: Backend, asc: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-QUE-05 X-95
-    monkeypatch.setattr(job_listing, "_AT_ONCE", 4)
+    monkeypatch.setattr(job_listing, "_LISTED_AT_ONCE", 4)
     jobs = [job.id for job in await queue.add_bulk([("a", number) for number in range(10)])]
     order = jobs if asc else jobs[::-1]
     for start, end in (
@@ -222,7 +222,7 @@ async def test_emptying_removes_what_waits_and_leaves_what_runs_what_is_over_and
 
 async def test_many_are_removed_in_batches(queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     # M-QUE-09
-    monkeypatch.setattr(job_listing, "_AT_ONCE", 7)
+    monkeypatch.setattr(job_listing, "_LISTED_AT_ONCE", 7)
     await queue.add_bulk([("a", number) for number in range(30)])
     await queue.empty()
     assert await all_jobs(backend) == []
@@ -270,7 +270,7 @@ async def test_a_word_and_a_status_that_mean_other_times_are_listed_together(
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch, asc: bool
 ) -> None:
     # M-QUE-05
-    monkeypatch.setattr(job_listing, "_AT_ONCE", 2)
+    monkeypatch.setattr(job_listing, "_LISTED_AT_ONCE", 2)
     for number in range(9):
         await queue.add("now" if number % 3 else "later", job_id=f"{number}", delay=0 if number % 3 else 60)
     for status in (S.FAILED_RETRY, S.COMPLETED, S.DEAD):

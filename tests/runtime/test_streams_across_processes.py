@@ -196,7 +196,7 @@ async def test_streams_of_two_processes_share_the_work_and_never_a_slot(queue: Q
 
 
 class Hand:
-    """A process that runs tests.runtime.stream_hand."""
+    """A process that runs tests.runtime.stream_process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -229,7 +229,7 @@ class Hand:
 async def hired(role: str, url: str, name: str) -> AsyncIterator[Hand]:
     """A process that does not outlive the test."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-m", "tests.runtime.stream_hand", role, url, name),
+        *(sys.executable, "-W", "error", "-m", "tests.runtime.stream_process", role, url, name),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -13,7 +13,7 @@ import pytest
 from longshore import JobStatus, Outcome, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
-from longshore.runtime.process_registry import dock_of
+from longshore.runtime.process_registry import registry_of
 from longshore.testing.conformance.scenarios import lease_of
 from tests.runtime.streaming import (
     add,
@@ -247,7 +247,7 @@ async def test_the_slot_stays_taken_even_if_the_lost_lease_is_noticed_before_the
         await queue.cancel_jobs(job_ids=["a"])
         await backend.acknowledge_cancellation("a", False)
         await until_lease_vanished(stream, "a")
-        dock_of(backend).disowned(["a"])
+        registry_of(backend).disowned(["a"])
         await others_get(queue, "b")
         await add(queue, "c")
         await queue.mark_worker_unresponsive("worker-1")
@@ -324,13 +324,13 @@ async def test_a_reset_of_one_queue_frees_only_what_was_held_of_it(queue: Queue)
 async def test_a_job_claimed_anew_before_its_end_was_told_is_still_held(backend: Backend, queue: Queue) -> None:
     # Q-STREAM-08 Q-INV-01 X-22
     await add(queue, "a")
-    dock = dock_of(backend)
+    registry = registry_of(backend)
     async with queue.stream_jobs("worker-1", max_assigned_jobs=2) as stream:
         assert await receive_ids(stream) == ["a"]
-        before = dock.now()
+        before = registry.now()
         await backend.fail_job("a", "broke")
         assert await receive_ids(stream) == ["a"]
-        dock.freed(["a"], before)  # the verb that failed it comes to tell only now
+        registry.freed(["a"], before)  # the verb that failed it comes to tell only now
         await add(queue, "b", "c")
         assert await receive_ids(stream) == ["b"]
         await others_get(queue, "c")
@@ -339,18 +339,18 @@ async def test_a_job_claimed_anew_before_its_end_was_told_is_still_held(backend:
 async def test_a_job_that_another_stream_got_meanwhile_frees_the_first_one(backend: Backend, queue: Queue) -> None:
     # Q-STREAM-23 X-22
     await add(queue, "a")
-    dock = dock_of(backend)
+    registry = registry_of(backend)
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as first:
         assert await receive_ids(first) == ["a"]
         async with queue.stream_jobs("worker-2", max_assigned_jobs=1) as second:
             while True:
-                before = dock.now()
+                before = registry.now()
                 await backend.release_lease("a", lease_of(await backend.get_job("a")))
                 if (await comes_to(backend, "a", JobStatus.RUNNING)).assignee_id == "worker-2":
                     break
                 assert await receive_ids(first) == ["a"]  # it noticed, and was quicker: once more
             assert await receive_ids(second) == ["a"]
-            dock.freed(["a"], before)
+            registry.freed(["a"], before)
             await add(queue, "b", "c")
             assert await receive_ids(first) == ["b"]
             await others_get(queue, "c")
@@ -361,13 +361,13 @@ async def test_a_job_claimed_anew_while_its_end_is_on_its_way_to_the_stream_is_s
 ) -> None:
     # Q-STREAM-08 Q-INV-01 X-22
     await add(queue, "a")
-    dock = dock_of(backend)
+    registry = registry_of(backend)
     async with queue.stream_jobs("worker-1", max_assigned_jobs=2) as stream:
         [job] = await receive(stream)
-        telling = threading.Thread(target=dock.freed, args=([job.id],))
+        telling = threading.Thread(target=registry.freed, args=([job.id],))
         telling.start()
         telling.join()  # with the loop blocked: the stream has not heard of it yet
-        dock.holds(stream, [job])
+        registry.holds(stream, [job])
         await add(queue, "b", "c")
         assert await receive_ids(stream) == ["b"]
         await others_get(queue, "c")

@@ -14,7 +14,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import Snooze
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.scenarios import history, status_of, story
-from tests.runtime.working import Gate, comes_to, shift_of, until, working
+from tests.runtime.working import Gate, comes_to, until, worker_loop_of, working
 
 S = JobStatus
 
@@ -156,8 +156,8 @@ async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
         if answer[1] and gate.begun:
             # heard of after its task was made and before that has had its turn
             ids = [job.id for job in answer[1]]
-            crew = shift_of(worker).crew
-            asyncio.get_running_loop().call_soon(lambda: crew.call_off(crew.runs_of(ids), "cancelled"))
+            tasks = worker_loop_of(worker).job_tasks
+            asyncio.get_running_loop().call_soon(lambda: tasks.call_off(tasks.runs_of(ids), "cancelled"))
         return answer
 
     monkeypatch.setattr(backend, "settle_and_dequeue", cancelled_at_once)

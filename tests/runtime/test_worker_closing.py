@@ -19,7 +19,7 @@ from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, Le
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from longshore.testing.conformance.scenarios import log_of, nothing_changes, status_of, story
-from tests.runtime.working import Gate, comes_to, happens, shift_of, until, working
+from tests.runtime.working import Gate, comes_to, happens, until, worker_loop_of, working
 
 S = JobStatus
 
@@ -216,7 +216,7 @@ async def test_a_job_that_did_not_notice_that_it_should_stop_has_done_its_work(b
         await queue.add("x", job_id="a")
         assert await asyncio.to_thread(begun.wait, 10)
         closing = asyncio.create_task(worker.close(grace=0))
-        await until(lambda: any(run.called_off for run in shift_of(worker).crew.runs_of(["a"])))
+        await until(lambda: any(run.called_off for run in worker_loop_of(worker).job_tasks.runs_of(["a"])))
         over.set()
         await closing
     assert await status_of(backend, "a") is S.COMPLETED

@@ -17,7 +17,7 @@ from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.scenarios import all_jobs, audit, history, log_of, new_job
 from tests.runtime.conftest import OpenBackend
-from tests.runtime.working import Gate, all_come_to, comes_to, happens, most_at_once, shift_of, until, working
+from tests.runtime.working import Gate, all_come_to, comes_to, happens, most_at_once, until, worker_loop_of, working
 from tests.tcp_proxy import COMMITTED, TcpProxy
 
 S = JobStatus
@@ -35,7 +35,7 @@ async def test_a_worker_outlives_a_sqlite_file_that_somebody_keeps_locked(tmp_pa
             other = backend.new_connection()
             other.execute("BEGIN EXCLUSIVE")
             gate.open.set()
-            await until(lambda: bool(shift_of(worker).trouble))  # it has tried, and could not
+            await until(lambda: bool(worker_loop_of(worker).trouble))  # it has tried, and could not
             assert gate.begun == ["running"]
             other.execute("ROLLBACK")
             other.close()

@@ -20,7 +20,7 @@ from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob, current_job
 from longshore.runtime.worker import Worker
 from longshore.runtime.worker_options import Processor
-from tests.runtime.working import S, comes_to, shift_of, until, working
+from tests.runtime.working import S, comes_to, until, worker_loop_of, working
 
 NAP = threading.Event()
 GRACE = 20.0
@@ -156,7 +156,7 @@ async def test_a_job_that_lost_its_lease_writes_no_outcome(
 
 
 def _called_off(worker: Worker) -> bool:
-    return not worker.running or any(run.called_off for run in shift_of(worker).crew.runs_of(["a"]))
+    return not worker.running or any(run.called_off for run in worker_loop_of(worker).job_tasks.runs_of(["a"]))
 
 
 async def test_a_job_that_read_cancelled_as_false_or_only_after_it_had_returned_is_completed(
@@ -184,7 +184,7 @@ async def test_a_job_that_read_cancelled_as_false_or_only_after_it_had_returned_
     worker = harbor.worker(cancel_grace=GRACE, poll_interval=0.05)
     assert await asyncio.to_thread(begun.wait, 10)
     await handle.cancel()
-    await until(lambda: any(run.called_off for run in shift_of(worker).crew.runs_of([handle.id])))
+    await until(lambda: any(run.called_off for run in worker_loop_of(worker).job_tasks.runs_of([handle.id])))
     over.set()
     assert await handle.result(timeout=20) == "done"
     await worker.close()

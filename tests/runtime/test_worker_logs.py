@@ -12,7 +12,7 @@ import pytest
 
 from longshore import Harbor, Snooze, fixed
 from longshore.core.status import JobStatus as S
-from tests.app.dockyard import harbor as dockyard
+from tests.app.sample_harbor import harbor as sample_harbor
 from tests.runtime.working import comes_to
 
 pytestmark = pytest.mark.usefixtures("info_logged")
@@ -87,8 +87,8 @@ async def test_the_final_failure_of_a_job_in_a_process_shows_the_traceback_from_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # S8
-    handle = await dockyard.tasks["fails_elsewhere"].enqueue()
-    await dockyard.run_until_empty()
+    handle = await sample_harbor.tasks["fails_elsewhere"].enqueue()
+    await sample_harbor.run_until_empty()
     [record] = lines(caplog, handle.id)
     assert record.levelno == logging.ERROR
     assert "fails_elsewhere" in record.getMessage()

@@ -13,7 +13,7 @@ from longshore.backends.base import Backend, SettleReport
 from longshore.core.errors import BackendUnavailable
 from longshore.runtime.running_job import RunningJob
 from longshore.testing.conformance.scenarios import all_jobs, log_of
-from tests.runtime.working import all_come_to, most_at_once, running, shift_of, until, working
+from tests.runtime.working import all_come_to, most_at_once, running, until, worker_loop_of, working
 
 S = JobStatus
 
@@ -125,7 +125,7 @@ async def test_what_two_turns_bring_to_a_worker_that_is_closing_goes_back(
     async with working(queue, nothing, concurrency=100) as worker:
         await store.stuck.wait()
         closing = asyncio.ensure_future(worker.close())
-        await until(lambda: shift_of(worker).closing)
+        await until(lambda: worker_loop_of(worker).closing)
         store.let_go.set()
         await closing
         assert not await running(backend)

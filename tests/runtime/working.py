@@ -15,7 +15,7 @@ from longshore.core.status import JobStatus
 from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
-from longshore.runtime.worker_loop import Shift
+from longshore.runtime.worker_loop import WorkerLoop
 from longshore.runtime.worker_options import Processor
 from longshore.testing.conformance.scenarios import log_of
 
@@ -35,10 +35,10 @@ async def working(queue: Queue, process: Processor, **options: Any) -> AsyncIter
         await worker.close(grace=0)
 
 
-def shift_of(worker: Worker) -> Shift:
+def worker_loop_of(worker: Worker) -> WorkerLoop:
     """What it does inside, for tests of single instants."""
-    assert worker._shift is not None
-    return worker._shift
+    assert worker._loop is not None
+    return worker._loop
 
 
 async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIENCE) -> None:

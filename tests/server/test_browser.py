@@ -14,7 +14,7 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.job import Job
 from longshore.server.app import create_app
 from longshore.server.auth import TokenGate
@@ -208,7 +208,7 @@ def sign_in(secret: str) -> str:
 
 def test_a_person_signs_in_with_a_token_and_out_again(chromium: Browser) -> None:
     with serving(asks=True) as ours, hostile_page("<body>hello</body>") as elsewhere:
-        assert isinstance(ours.backend, KeepsTokens)
+        assert isinstance(ours.backend, SupportsTokens)
         made, secret = ours.ask(ours.backend.issue_token("ada", ["read"]))
         # another name than the hostile page's: cookies do not tell ports apart
         mine = f"http://localhost:{ours.port}"

@@ -166,7 +166,7 @@ async def test_queues_that_cannot_be_meant_are_refused_as_ever(
 
 async def test_of_very_many_queues_the_first_are_forgotten_and_met_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_limits, "_MOST_QUEUES", 2)
-    known = response_limits.Heaviest()
+    known = response_limits.JobSizes()
     assert (known.of(None), known.of(["a"]), known.of([])) == (5_000, 5_000, 5_000)
     for queue in "abc":
         known.saw([], [queue])

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.vocabulary import word_for
@@ -79,7 +79,7 @@ def serving(*, asks: bool) -> Iterator[tuple[str, str]]:
     async def run() -> None:
         backend = connect("memory://")
         await backend.enqueue_jobs([Job(id=job_id, type="echo", queue="mail") for job_id in ("0", "welcome-ada")])
-        assert isinstance(backend, KeepsTokens)
+        assert isinstance(backend, SupportsTokens)
         told.append((await backend.issue_token("root", ["admin"])).secret)
         gate = TokenGate(backend) if asks else None
         server = ApiServer(create_app(backend, options=ServerOptions(longest_wait=0.02), gate=gate))
@@ -142,7 +142,7 @@ def test_every_operation_is_told_in_full() -> None:
 
 def test_where_tokens_are_asked_for_the_document_offers_nothing_else() -> None:
     backend = connect("memory://")
-    assert isinstance(backend, KeepsTokens)
+    assert isinstance(backend, SupportsTokens)
     document = create_app(backend, gate=TokenGate(backend)).openapi()
     asked = [one["security"] for path in document["paths"].values() for one in path.values() if "security" in one]
     assert len(asked) > 30
@@ -152,7 +152,7 @@ def test_where_tokens_are_asked_for_the_document_offers_nothing_else() -> None:
 async def test_the_document_is_also_where_tools_look_for_it_and_for_the_same_callers(
     memory: Backend, serve: Serve
 ) -> None:
-    assert isinstance(memory, KeepsTokens)
+    assert isinstance(memory, SupportsTokens)
     _, reader = await memory.issue_token("ada", ["read"])
     _, sender = await memory.issue_token("bob", ["submit"])
     client = await serve(memory, gate=TokenGate(memory))

@@ -17,7 +17,7 @@ from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
 from longshore.server import http_errors, problems, replays
 from longshore.server.auth import GuardedRoute, needs
-from longshore.server.middleware import Envelope
+from longshore.server.middleware import RequestMiddleware
 from longshore.server.options import ServerOptions
 from longshore.server.request_origin import Hosts
 from tests.server.conftest import Serve, platform_of
@@ -66,7 +66,9 @@ async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    envelope = Envelope(app, ServerOptions(body_patience=0.02), Hosts([], strict=True), lambda *_: None, lambda: False)
+    envelope = RequestMiddleware(
+        app, ServerOptions(body_patience=0.02), Hosts([], strict=True), lambda *_: None, lambda: False
+    )
     scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")], "raw_path": b"/", "path": "/"}
     await envelope(scope, receive, send)
     assert sent[0]["status"] == 408
@@ -90,7 +92,7 @@ async def test_whoever_is_cut_off_when_the_server_stops_is_told_and_counted_and_
     async def send(message: Any) -> None:
         sent.append(message)
 
-    envelope = Envelope(
+    envelope = RequestMiddleware(
         app, ServerOptions(), Hosts([], strict=True), lambda *told: counted.append(told[:3]), lambda: closing
     )
     scope = {"type": "http", "method": "POST", "headers": [(b"host", b"localhost")], "raw_path": b"/", "path": "/"}

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from longshore.app.harbor import Harbor
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.errors import QueueClosed
 from longshore.server.app import create_app
 from longshore.server.auth import TokenGate
@@ -136,7 +136,7 @@ async def test_a_stream_of_events_works_inside_a_mount(mounted: httpx.AsyncClien
 async def test_a_session_belongs_to_the_mount_alone(
     memory: Backend, host: Callable[[ASGIApp, str], ASGIApp], scheme: str
 ) -> None:  # S2
-    assert isinstance(memory, KeepsTokens)
+    assert isinstance(memory, SupportsTokens)
     _, secret = await memory.issue_token("ada", ["read"])
     app = host(create_app(memory, gate=TokenGate(memory)), PLACE)
     async with served(app) as address, httpx.AsyncClient(base_url=address, timeout=10) as browser:

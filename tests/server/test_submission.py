@@ -11,7 +11,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, DuplicateJob
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.server.accept import SubmissionDesk, fingerprint
+from longshore.server.accept import Acceptor, fingerprint
 from longshore.server.app import create_app
 from tests.server.conftest import Serve
 
@@ -124,7 +124,7 @@ async def test_a_job_orphaned_between_the_two_steps_waits_for_the_retry_with_its
 async def test_two_servers_that_accept_the_same_orphan_both_answer(backend: Backend) -> None:
     held = [Job(id=f"j{n}", type="t", status=JobStatus.CREATED, idempotency_key=f"k{n}") for n in range(20)]
     await backend.enqueue_jobs(held)
-    desks = [SubmissionDesk(backend), SubmissionDesk(backend)]
+    desks = [Acceptor(backend), Acceptor(backend)]
     answers = await asyncio.gather(*(desk.submit([job]) for job in held for desk in desks))
     assert {answer.id for (answer,) in answers} == {job.id for job in held}
     assert {job.status for job in await all_jobs(backend)} == {JobStatus.INITIAL_PENDING}
@@ -307,14 +307,14 @@ async def test_a_refused_batch_takes_no_job_away_that_another_server_is_about_to
     await backend.enqueue_jobs([mine])  # one server has stored it, and not accepted it yet
     batch = [mine, Job(id="taken", type="t", payload=b"1", status=JobStatus.CREATED)]
     with pytest.raises(DuplicateJob, match="taken"):
-        await SubmissionDesk(backend).submit(batch)
+        await Acceptor(backend).submit(batch)
     assert (await backend.get_job("mine")).status is JobStatus.CREATED
-    (answer,) = await SubmissionDesk(backend).submit([mine])
+    (answer,) = await Acceptor(backend).submit([mine])
     assert (answer.id, (await backend.get_job("mine")).status) == ("mine", JobStatus.INITIAL_PENDING)
 
 
 async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memory: Backend) -> None:
-    desk = SubmissionDesk(memory)
+    desk = Acceptor(memory)
     accept = memory.accept_jobs
 
     async def called_off_before(job_ids: Sequence[str]) -> None:
@@ -342,7 +342,7 @@ async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
 
 async def test_a_request_that_is_broken_off_spoils_nothing_for_those_that_came_with_it(memory: Backend) -> None:
     await memory.enqueue_job(Job(id="first", type="t"))
-    desk = SubmissionDesk(memory)
+    desk = Acceptor(memory)
     held: list[asyncio.Task[Any]] = []
     really = memory.get_job
 
@@ -371,7 +371,7 @@ async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backen
         return await enqueue_new_jobs(jobs)
 
     memory.enqueue_new_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
-    desk = SubmissionDesk(memory)
+    desk = Acceptor(memory)
     held = [Job(type="t", status=JobStatus.CREATED) for _ in range(50)]
     await asyncio.gather(*(desk.submit([job]) for job in held))
     assert sum(calls) == 50

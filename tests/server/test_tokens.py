@@ -14,7 +14,7 @@ import pytest
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.backends.sqlite import connection as sqlite_connection
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
@@ -28,8 +28,8 @@ from tests.runtime.working import until
 from tests.server.conftest import Serve
 
 
-def keeper(backend: Backend) -> KeepsTokens:
-    assert isinstance(backend, KeepsTokens)
+def keeper(backend: Backend) -> SupportsTokens:
+    assert isinstance(backend, SupportsTokens)
     return backend
 
 

@@ -39,7 +39,6 @@ async def test_an_application_whose_java_dies_goes_on_from_its_checkpoint(provin
     told = [e.detail["progress"]["percent"] for e in await log_of(backend) if e.event == "job.progress"]
     assert told == sorted(told)
     assert told[-1] == 100
-    assert told[-1] == 100
     stalled = [e for e in await log_of(backend) if e.job_id == handle.id and e.to_status is JobStatus.UNKNOWN_RETRY]
     assert "the Java of this Spark application ended with code -9" in str(stalled[0].detail)
     await is_gone(backend, handle.id)

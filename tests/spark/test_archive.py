@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from longshore.backends.archive import Archived, LetsGo
+from longshore.backends.archive import Archived, SupportsArchive
 from longshore.backends.connect import connect
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
@@ -109,7 +109,7 @@ def test_of_a_lake_that_is_not_there_nothing_is_removed(spark: "SparkSession", t
 
 async def test_a_job_that_went_on_after_it_was_archived_stays(store_url: str) -> None:
     async with connect(store_url) as backend:
-        assert isinstance(backend, LetsGo)
+        assert isinstance(backend, SupportsArchive)
         await backend.enqueue_jobs([Job(id=name, type="mail") for name in ("dead", "done", "running")])
         for job in await backend.dequeue_jobs("worker", limit=3):
             if job.id == "dead":
@@ -126,7 +126,7 @@ async def test_a_job_that_went_on_after_it_was_archived_stays(store_url: str) ->
 
 async def test_events_are_pruned_no_further_than_they_are_held(store_url: str) -> None:
     async with connect(store_url) as backend:
-        assert isinstance(backend, LetsGo)
+        assert isinstance(backend, SupportsArchive)
         await backend.enqueue_jobs([Job(id=f"j{n}", type="mail") for n in range(3)])
         with backend.reading_in_bulk() as reader:  # type: ignore[attr-defined]  # every store that has an address can
             held = reader.log_ends().last

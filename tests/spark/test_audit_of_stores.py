@@ -19,7 +19,7 @@ from longshore.core.status import JobStatus
 from longshore.spark.audit.audit import AuditReport, audit, from_store
 from longshore.spark.audit.rules import Kind
 from tests.backends.audit import audit_at
-from tests.processes.crew import Crew, Hand
+from tests.processes.process_group import ProcessGroup, StartedProcess
 from tests.spark.stored import fill
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LEASE = 2.0
 
 
-def hire(crew: Crew, name: str) -> Hand:
-    return crew.hire("loop", name, "4", str(LEASE), "30", program="workhand")
+def hire(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.hire("loop", name, "4", str(LEASE), "30", program="worker_process")
 
 
 def told(report: AuditReport) -> list[str]:
@@ -55,17 +55,17 @@ def test_among_workers_that_are_killed_nothing_is_wrong_while_they_work_and_afte
     kills, jobs = (20, 4_000) if proving else (2, 150)
     chance = Random(seed)
     asyncio.run(add(store_url, jobs, "first"))
-    with Crew(store_url) as crew:
+    with ProcessGroup(store_url) as processes:
         for number in range(3):
-            hire(crew, f"w{number}")
+            hire(processes, f"w{number}")
         audits = []
         for killed in range(kills):
             patience = chance.randint(5, 60)
             while patience > 0:
-                hand, what, _ = crew.next_line()
+                hand, what, _ = processes.next_line()
                 patience -= what == "started" and hand.process.returncode is None
             hand.kill()
-            hire(crew, f"w{3 + killed}")
+            hire(processes, f"w{3 + killed}")
             if killed % 8 == 1:  # jobs are added, started, finished and lost to the kill while it reads
                 audits.append(audit(from_store(spark, store_url)))
                 asyncio.run(add(store_url, jobs // 3, f"after {killed}"))

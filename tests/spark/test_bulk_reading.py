@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from longshore.backends.connect import connect
-from longshore.backends.export import COLUMNS, Condition, Part, ReadsInBulk, Wanted
+from longshore.backends.export import COLUMNS, Condition, Part, SupportsExport, Wanted
 from tests.spark.stored import DONE, JOBS, fill
 
 EVENTS = JOBS + 3 * DONE + 1
@@ -14,7 +14,7 @@ EVENTS = JOBS + 3 * DONE + 1
 
 def rows_of(url: str, table: str, *, parts: int = 1, where: tuple[Condition, ...] = ()) -> list[dict[str, object]]:
     backend = connect(url)
-    assert isinstance(backend, ReadsInBulk)
+    assert isinstance(backend, SupportsExport)
     with backend.reading_in_bulk() as reader:
         cut = reader.parts(table, parts)
         wanted = Wanted(table, list(COLUMNS[table]), where)
@@ -61,7 +61,7 @@ async def test_conditions_are_met_by_the_store(store_url: str) -> None:
 async def test_the_log_is_read_up_to_what_was_there_when_it_was_cut(store_url: str) -> None:
     await fill(store_url)
     backend = connect(store_url)
-    assert isinstance(backend, ReadsInBulk)
+    assert isinstance(backend, SupportsExport)
     with backend.reading_in_bulk() as reader:
         cut = reader.parts("events", 2)
         async with connect(store_url) as other:
@@ -73,7 +73,7 @@ async def test_the_log_is_read_up_to_what_was_there_when_it_was_cut(store_url: s
 async def test_a_position_so_many_events_on_is_where_as_many_are_read(store_url: str) -> None:
     await fill(store_url)
     backend = connect(store_url)
-    assert isinstance(backend, ReadsInBulk)
+    assert isinstance(backend, SupportsExport)
     with backend.reading_in_bulk() as reader:
         last = reader.log_ends().last
         middle = reader.position_after(0, 40, last)
@@ -84,5 +84,5 @@ async def test_a_position_so_many_events_on_is_where_as_many_are_read(store_url:
 
 def test_the_memory_store_is_not_read_from_elsewhere() -> None:
     backend = connect("memory://")
-    assert not isinstance(backend, ReadsInBulk)
+    assert not isinstance(backend, SupportsExport)
     asyncio.run(backend.close())

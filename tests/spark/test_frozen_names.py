@@ -1,6 +1,6 @@
 """The frozen names that only a running Spark tells: fingerprints, the JSON of `pipeline`, and the columns of reports.
 
-The files are those of tests/house/test_frozen_names.py, in tests/house/frozen.
+The files are those of tests/repo/test_frozen_names.py, in tests/repo/frozen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from longshore.cli import pipeline
 from longshore.cli.exit_codes import Exit
 from longshore.spark.lake.error_fingerprints import error_type_of, fingerprint_of, pattern_of
 from tests.cli.terminal import longshore
-from tests.house.frozen_files import check_frozen, keys_of
+from tests.repo.frozen_files import check_frozen, keys_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

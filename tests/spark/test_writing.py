@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from longshore.backends.base import Backend
-from longshore.backends.bulk_insert import KEEP_UNFINISHED, StagesJobs
+from longshore.backends.bulk_insert import KEEP_UNFINISHED, SupportsBulkInsert
 from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
@@ -35,8 +35,8 @@ async def jobs_in(url: str) -> list[Job]:
         return list((await backend.list_jobs(JobFilter(), limit=1000)).items)
 
 
-def staging(backend: Backend) -> StagesJobs:
-    assert isinstance(backend, StagesJobs)
+def staging(backend: Backend) -> SupportsBulkInsert:
+    assert isinstance(backend, SupportsBulkInsert)
     return backend
 
 

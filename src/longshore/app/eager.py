@@ -33,7 +33,7 @@ _log = logger("longshore.app")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Eagerness:
+class EagerMode:
     """Whether jobs are run at once, and how. No store is touched, nothing is retried, and no delay is waited for."""
 
     def __init__(self, layers: Sequence[Middleware]) -> None:
@@ -92,7 +92,7 @@ class Eagerness:
             return [job.id for job in jobs]
 
         await enqueue_within(self._layers, [job], keep, wait)
-        notes = NotePad(results)
+        notes = EagerReporter(results)
         active = RunningJob(passed[0].replace(executions=1), notes)
         ending: dict[str, Any] = {"status": JobStatus.COMPLETED}
         failure: Exception | None = None
@@ -147,7 +147,7 @@ class Finished:
         return False
 
 
-class NotePad:
+class EagerReporter:
     """The notes of a job that is stored nowhere."""
 
     def __init__(self, results: Mapping[str, Any] = _NOTHING) -> None:
@@ -178,7 +178,7 @@ class NotePad:
 Run = Callable[[Task[..., Any], Job, Mapping[str, Any]], Awaitable[Job]]
 
 
-async def run_steps(eagerness: Eagerness, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
+async def run_steps(eagerness: EagerMode, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
     """The steps as they ended; one that waits for another that failed is not run."""
 
     async def run(task: Task[..., Any], job: Job, results: Mapping[str, Any]) -> Job:
@@ -187,7 +187,7 @@ async def run_steps(eagerness: Eagerness, tasks: Mapping[str, Task[..., Any]], j
     return await _run_steps(tasks, jobs, run)
 
 
-def run_steps_sync(eagerness: Eagerness, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
+def run_steps_sync(eagerness: EagerMode, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
     """The same in the calling thread."""
 
     async def run(task: Task[..., Any], job: Job, results: Mapping[str, Any]) -> Job:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from longshore.app.eager import Eagerness
+from longshore.app.eager import EagerMode
 from longshore.app.middleware import Middleware, enqueue_within
-from longshore.app.results import JobHandle, WaitingRoom
+from longshore.app.results import JobHandle, ResultWaiter
 from longshore.app.run_sync import at_once, blocking, on_this_loop
 from longshore.app.task import Call, Task
 from longshore.core.errors import DuplicateJob
@@ -22,16 +22,16 @@ Enqueue = Callable[[list[Job]], Awaitable[list[str]]]
 class Sending:
     """Enqueues calls of tasks, from an event loop or from a thread without one."""
 
-    def __init__(self, queue: Queue, layers: Sequence[Middleware], eagerness: Eagerness) -> None:
+    def __init__(self, queue: Queue, layers: Sequence[Middleware], eagerness: EagerMode) -> None:
         self._queue = queue
         self._layers = layers
         self._eagerness = eagerness
-        self._room = WaitingRoom(queue)
+        self._room = ResultWaiter(queue)
 
     def use(self, queue: Queue) -> None:
         """Replaces the queue after the harbor was opened again."""
         self._queue = queue
-        self._room = WaitingRoom(queue)
+        self._room = ResultWaiter(queue)
 
     async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
         """Stores all of them or none."""

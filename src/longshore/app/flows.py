@@ -8,12 +8,12 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from longshore.app.eager import Eagerness, FinishedFlow, run_steps, run_steps_sync
+from longshore.app.eager import EagerMode, FinishedFlow, run_steps, run_steps_sync
 from longshore.app.enqueue import Sending
 from longshore.app.middleware import Middleware, Wait, enqueue_within
 from longshore.app.results import FlowHandle, JobHandle
 from longshore.app.run_sync import at_once, blocking, on_this_loop
-from longshore.app.step import ResultToCome, Step
+from longshore.app.step import PendingResult, Step
 from longshore.app.task import Call, Task
 from longshore.core.dependencies import (
     INPUTS,
@@ -49,14 +49,14 @@ _CALLED_OFF = frozenset({JobStatus.STOPPED, JobStatus.UNSCHEDULED, JobStatus.UNK
 _ENDED_OTHERWISE = tuple(FINAL - {JobStatus.COMPLETED})
 
 
-class FlowOffice:
+class FlowStore:
     """One for all flows of a harbor."""
 
     def __init__(
         self,
         queue: Queue,
         layers: Sequence[Middleware],
-        eagerness: Eagerness,
+        eagerness: EagerMode,
         sending: Sending,
         tasks: Mapping[str, Task[..., Any]],
     ) -> None:
@@ -282,7 +282,7 @@ class Flow(Generic[R_co]):
     of the caller's is stored once: to enqueue it again answers with the one that is there.
     """
 
-    def __init__(self, office: FlowOffice, name: str, flow_id: str | None, *, listed: bool = False) -> None:
+    def __init__(self, office: FlowStore, name: str, flow_id: str | None, *, listed: bool = False) -> None:
         self.name = check_name("name", name)
         self.id = new_id() if flow_id is None else check_name("id", flow_id)
         if len(self.id) > LONGEST_NAME - _ROOM_FOR_NUMBERS:
@@ -424,7 +424,7 @@ def _with_policies(given: object, usual: str) -> dict[str, str]:
     return {job_id: policies.get(job_id, usual) for job_id in ids}
 
 
-def _numbered(taken: Sequence[tuple[Path, ResultToCome]], waits_for: Mapping[str, str]) -> Iterable[tuple[Path, int]]:
+def _numbered(taken: Sequence[tuple[Path, PendingResult]], waits_for: Mapping[str, str]) -> Iterable[tuple[Path, int]]:
     numbers = {job_id: number for number, job_id in enumerate(waits_for)}
     return [(path, numbers[to_come.step.id]) for path, to_come in taken]
 
@@ -439,7 +439,7 @@ E = TypeVar("E")
 class HarborFlows:
     """What every Harbor can do with flows."""
 
-    _flows: FlowOffice
+    _flows: FlowStore
 
     def flow(self, name: str = "flow", *, id: str | None = None) -> Flow[Any]:
         """A flow to add steps to; `await flow.enqueue()` stores them all at once."""

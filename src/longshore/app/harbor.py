@@ -12,9 +12,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
-from longshore.app.eager import Eagerness
+from longshore.app.eager import EagerMode
 from longshore.app.enqueue import Sending
-from longshore.app.flows import FlowOffice, HarborFlows
+from longshore.app.flows import FlowStore, HarborFlows
 from longshore.app.middleware import Middleware
 from longshore.app.results import JobHandle
 from longshore.app.routing import Router, SparkSettings
@@ -133,9 +133,9 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         self._layers: list[Middleware] = []
         self._spark = SparkSettings()
         self._strategies: dict[str, Strategy] = {}
-        self._eagerness = Eagerness(self._layers)
+        self._eagerness = EagerMode(self._layers)
         self._sending = Sending(self._queue, self._layers, self._eagerness)
-        self._flows = FlowOffice(self._queue, self._layers, self._eagerness, self._sending, self._tasks)
+        self._flows = FlowStore(self._queue, self._layers, self._eagerness, self._sending, self._tasks)
 
     def __repr__(self) -> str:
         return f"<Harbor {self.name} with {len(self._tasks)} tasks>"

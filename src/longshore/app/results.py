@@ -39,7 +39,7 @@ _FIRST_PAUSE = 0.05
 _LOOKED_AT_ONCE = 500
 
 
-class WaitingRoom:
+class ResultWaiter:
     """Who waits for which job of a store. It reads jobs, never the event log, whose end may lag behind."""
 
     def __init__(self, queue: Queue) -> None:

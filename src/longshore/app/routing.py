@@ -21,7 +21,7 @@ from longshore.core.validation import check_number
 from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Target
 from longshore.runtime.executors.event_loop import LoopExecutor
 from longshore.runtime.executors.thread import ThreadExecutor
-from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.runtime.running_job import AsyncReporter, RunningJob
 from longshore.safe_logging import logger
 
 
@@ -107,7 +107,7 @@ class Router(Executor):
         """As the task's executor wants it."""
         self._backend = backend
         task = self._tasks.get(record.type)
-        return RunningJob(record, AwaitedDesk(backend)) if task is None else self._for(task).take(record, backend)
+        return RunningJob(record, AsyncReporter(backend)) if task is None else self._for(task).take(record, backend)
 
     @property
     def left_behind(self) -> int:

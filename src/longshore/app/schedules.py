@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ParamSpec, overload
 
-from longshore.app.eager import Eagerness
+from longshore.app.eager import EagerMode
 from longshore.app.task import Call, Task, TaskWithOptions
 from longshore.core.errors import InvalidArgument
 from longshore.core.repeat import Repeat
@@ -20,7 +20,7 @@ class HarborSchedules:
 
     _queue: Queue
     _tasks: dict[str, Task[..., Any]]
-    _eagerness: Eagerness
+    _eagerness: EagerMode
 
     @overload
     async def schedule(self, schedule_id: str, call: Call[Any], repeat: Repeat, /) -> Schedule: ...

@@ -32,15 +32,15 @@ class Step(Generic[R_co]):
     @property
     def result(self) -> R_co:
         """Its result, as an argument of a later step, which waits for it: `flow.add(load.call(rows.result))`."""
-        return cast(R_co, ResultToCome(self, optional=False))
+        return cast(R_co, PendingResult(self, optional=False))
 
     @property
     def result_or_none(self) -> R_co | None:
         """The same for a step that can do without: if this one fails or is called off, the argument is None."""
-        return cast("R_co | None", ResultToCome(self, optional=True))
+        return cast("R_co | None", PendingResult(self, optional=True))
 
 
-class ResultToCome:
+class PendingResult:
     """Stands for a result in the arguments of a call. It can be passed on whole, and nothing else."""
 
     __slots__ = ("optional", "step")
@@ -48,7 +48,7 @@ class ResultToCome:
     """Whether arguments need to be looked through at all."""
 
     def __init__(self, step: Step[Any], *, optional: bool) -> None:
-        ResultToCome.ever_made = True
+        PendingResult.ever_made = True
         self.step = step
         self.optional = optional
 
@@ -65,7 +65,7 @@ class ResultToCome:
     __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __format__ = _not_yet
 
 
-Taken = list[tuple[Path, ResultToCome]]
+Taken = list[tuple[Path, PendingResult]]
 
 
 def results_in(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Taken]:
@@ -81,7 +81,7 @@ def results_in(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Taken]:
 
 
 def _blank(value: Any, path: Path, taken: Taken) -> Any:
-    if isinstance(value, ResultToCome):
+    if isinstance(value, PendingResult):
         taken.append((path, value))
         return None
     if isinstance(value, list | tuple):

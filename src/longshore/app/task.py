@@ -10,7 +10,7 @@ from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from longshore.app.results import JobHandle
-from longshore.app.step import ResultToCome, results_in
+from longshore.app.step import PendingResult, results_in
 from longshore.core.dependencies import Dependencies, DependencyPolicy, Path
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
@@ -87,7 +87,7 @@ class Call(Generic[R_co]):
     payload: bytes
     concurrency_key: str | None
     options: Mapping[str, Any]
-    taken: Sequence[tuple[Path, ResultToCome]] = ()
+    taken: Sequence[tuple[Path, PendingResult]] = ()
     """Where in its arguments the results of steps of a flow belong; in the payload these places are null."""
 
     def job(self) -> Job:
@@ -181,7 +181,7 @@ class Task(Generic[P, R]):
         """A call with checked arguments and options of its own."""
         arguments = self.signature.arguments
         bound = arguments.bind(args, kwargs)
-        blanks, taken = results_in(bound) if ResultToCome.ever_made else ({}, [])
+        blanks, taken = results_in(bound) if PendingResult.ever_made else ({}, [])
         if taken:
             payload, values = arguments.write_around(bound, blanks)
             values |= {name: bound[name] for name in blanks}

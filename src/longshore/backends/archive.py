@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from longshore.backends.bulk_insert import StagingBackend
+from longshore.backends.bulk_insert import BulkInsertBackend
 from longshore.backends.operations.persist import remove
 from longshore.backends.port import Transaction
 from longshore.core.times import check_datetime
@@ -23,7 +23,7 @@ class Archived(NamedTuple):
 
 
 @runtime_checkable
-class LetsGo(Protocol):
+class SupportsArchive(Protocol):
     """A store that can be told what is archived."""
 
     async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:
@@ -53,7 +53,7 @@ def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
     return removed
 
 
-class ArchivingBackend(StagingBackend):
+class ArchivingBackend(BulkInsertBackend):
     """The verbs of a store that lets go of what is held elsewhere."""
 
     async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:

@@ -150,7 +150,7 @@ class WorkerInfo:
 
 
 @runtime_checkable
-class CopiesItself(Protocol):
+class SupportsBackup(Protocol):
     """A store that can be copied to a file while it is in use."""
 
     async def backup(self, target: str | Path) -> None:
@@ -168,7 +168,7 @@ class HasSchema(Protocol):
 
 
 @runtime_checkable
-class TellsItsCondition(Protocol):
+class ReportsHealth(Protocol):
     """A store that can be looked over: what it runs on, and what it drags along."""
 
     async def condition(self) -> Condition:

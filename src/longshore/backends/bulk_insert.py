@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.operations.enqueue import add_jobs
 from longshore.backends.port import Transaction
-from longshore.backends.process_guard import OneProcessBackend
+from longshore.backends.process_guard import GuardedBackend
 from longshore.core.job import Job
 from longshore.core.job_record import Record
 from longshore.core.times import SECOND, from_micros
@@ -80,7 +80,7 @@ class Staging(Protocol):
 
 
 @runtime_checkable
-class StagesJobs(Protocol):
+class SupportsBulkInsert(Protocol):
     """A store that jobs can be laid aside in."""
 
     async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
@@ -189,7 +189,7 @@ def _staging(tx: Transaction) -> Staging:
     return tx
 
 
-class StagingBackend(OneProcessBackend):
+class BulkInsertBackend(GuardedBackend):
     """The verbs of a store that jobs can be laid aside in."""
 
     async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:

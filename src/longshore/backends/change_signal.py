@@ -1,4 +1,4 @@
-"""A signal that any thread may set and any event loop may wait for."""
+"""A signal that any thread may send and any event loop may wait for."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ import threading
 from collections.abc import Callable
 
 
-class Bell:
-    """Counts its rings, so that one that came between looking and waiting is not missed."""
+class ChangeSignal:
+    """Counts notifications, so that one sent between a read and a wait is not missed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
-        self.rings = 0
+        self.count = 0
         self.on_wait: Callable[[], None] | None = None
-        """Called each time somebody has begun to wait: whoever listens on the bell's behalf may have gone to sleep."""
+        """Called when a wait begins: the thread that sends the notifications may be asleep."""
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody waits now."""
+        """Whether a caller waits now."""
         return bool(self._waiting)
 
-    def ring(self) -> None:
-        """Wakes whoever waits."""
+    def notify(self) -> None:
+        """Wakes all waiting callers."""
         with self._lock:
-            self.rings += 1
+            self.count += 1
             waiting, self._waiting = self._waiting, set()
         for loop, future in waiting:
             try:
                 loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # its loop has closed: nobody is left to wake
+            except RuntimeError:  # the loop has closed
                 continue
 
-    async def wait(self, rings: int, timeout: float) -> bool:
-        """True as soon as there have been more than `rings` rings; False after `timeout` seconds."""
+    async def wait(self, count: int, timeout: float) -> bool:
+        """Returns True as soon as there are more than `count` notifications, False after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiter = (loop, future)
         with self._lock:
-            if self.rings != rings:
+            if self.count != count:
                 return True
             self._waiting.add(waiter)
         if self.on_wait is not None:
@@ -48,7 +48,7 @@ class Bell:
             async with asyncio.timeout(timeout):
                 await future
         except TimeoutError:
-            return self.rings != rings
+            return self.count != count
         finally:
             with self._lock:
                 self._waiting.discard(waiter)

@@ -74,7 +74,7 @@ class Begun(Enum):
     """It was also finished, and the source has not gone on since."""
 
 
-class House(Protocol):
+class CopySide(Protocol):
     """A store that can be compared with another."""
 
     name: str
@@ -93,7 +93,7 @@ class House(Protocol):
         ...
 
 
-class OldHouse(House, Protocol):
+class Source(CopySide, Protocol):
     """A store at one moment: whatever is written to it meanwhile is not seen until it is looked at again.
 
     It is never changed.
@@ -125,10 +125,10 @@ class OldHouse(House, Protocol):
         ...
 
 
-class NewHouse(House, Protocol):
+class Target(CopySide, Protocol):
     """A store that is moved into; nobody else can use it until the move is finished."""
 
-    def begin(self, old: OldHouse) -> Begun:
+    def begin(self, old: Source) -> Begun:
         """Closes the store to others, and refuses one that is in use.
 
         From now on a run that began earlier can write nothing more.
@@ -145,19 +145,19 @@ class NewHouse(House, Protocol):
 
 
 @runtime_checkable
-class MovesOut(Protocol):
+class SupportsCopyOut(Protocol):
     """A store that can be moved to another."""
 
-    def moving_out(self) -> AbstractContextManager[OldHouse]:
+    def copy_out(self) -> AbstractContextManager[Source]:
         """The store as it is now. Whatever is done with it blocks: from a coroutine, use a thread."""
         ...
 
 
 @runtime_checkable
-class MovesIn(Protocol):
+class SupportsCopyIn(Protocol):
     """A store that others can be moved to."""
 
-    def moving_in(self) -> AbstractContextManager[NewHouse]:
+    def copy_in(self) -> AbstractContextManager[Target]:
         """The store, whether or not a move into it was left unfinished."""
         ...
 
@@ -178,8 +178,8 @@ class MoveReport:
 
 
 def move(
-    source: MovesOut,
-    target: MovesIn,
+    source: SupportsCopyOut,
+    target: SupportsCopyIn,
     *,
     while_live: bool = False,
     on_step: Callable[[Step], None] = lambda _step: None,
@@ -191,7 +191,7 @@ def move(
     at any moment, the move can be started again.
     """
     began = perf_counter()
-    with source.moving_out() as old, target.moving_in() as new:
+    with source.copy_out() as old, target.copy_in() as new:
         if not while_live:
             _refuse_life(old)
         begun = new.begin(old)
@@ -218,7 +218,7 @@ def move(
         )
 
 
-def _bring(old: OldHouse, new: NewHouse, on_step: Callable[[Step], None]) -> dict[str, int]:
+def _bring(old: Source, new: Target, on_step: Callable[[Step], None]) -> dict[str, int]:
     counts = old.inventory().tables
     return _Bringing(old, new, on_step, sum(counts[table] for table in TABLES)).all()
 
@@ -226,7 +226,7 @@ def _bring(old: OldHouse, new: NewHouse, on_step: Callable[[Step], None]) -> dic
 class _Bringing:
     """Once through all blocks."""
 
-    def __init__(self, old: OldHouse, new: NewHouse, on_step: Callable[[Step], None], total: int) -> None:
+    def __init__(self, old: Source, new: Target, on_step: Callable[[Step], None], total: int) -> None:
         self._old = old
         self._new = new
         self._on_step = on_step
@@ -256,7 +256,7 @@ class _Bringing:
                 self._on_step(Step(table, self._done + number, self._total))
 
 
-def _blocks(table: str, *houses: House) -> Iterator[range]:
+def _blocks(table: str, *houses: CopySide) -> Iterator[range]:
     """All blocks that have rows in any of them, from the lowest numbers up."""
     spans = [span for house in houses if (span := house.span(table)) is not None]
     if spans:
@@ -265,7 +265,7 @@ def _blocks(table: str, *houses: House) -> Iterator[range]:
             yield range(start, start + BLOCK)
 
 
-def _refuse_life(old: OldHouse) -> None:
+def _refuse_life(old: Source) -> None:
     signs = old.signs_of_life()
     if signs:
         raise MoveRefused(
@@ -274,7 +274,7 @@ def _refuse_life(old: OldHouse) -> None:
         )
 
 
-def _verify(old: OldHouse, new: NewHouse, wanted: Inventory) -> None:
+def _verify(old: Source, new: Target, wanted: Inventory) -> None:
     found = new.inventory()
     odd = [table for table, rows in wanted.tables.items() if found.tables[table] != rows]
     odd += [

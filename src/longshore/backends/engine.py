@@ -24,7 +24,7 @@ from longshore.backends.base import (
     WorkerEvent,
     WorkerInfo,
 )
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.operations import admin, cancel, enqueue, job_updates, maintenance, reads, schedules, settle
 from longshore.backends.operations import claim as claiming
 from longshore.backends.port import Transaction, View
@@ -61,10 +61,10 @@ _CLEANED_AT_ONCE = 1_000
 """Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
 
 
-class StoredBackend(Backend):
-    """Everything but the storing. A store supplies `_write`, `_read`, its bell and `close`."""
+class TransactionalBackend(Backend):
+    """Everything but the storing. A store supplies `_write`, `_read`, its signal and `close`."""
 
-    _bell: Bell
+    _signal: ChangeSignal
     _retention_begins = ""
     """The queue that retention looks at first: the one at which it last stopped."""
 
@@ -349,14 +349,14 @@ class StoredBackend(Backend):
 
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
         micros = check_duration("timeout", timeout, positive=False)
-        rings = self._bell.rings
+        seen = self._signal.count
         await self._listen()
         if after is not None:
             if await self._read(reads.goes_on_after, after):
                 return True
             if micros == 0:  # the log decides; a hint may belong to an event before the cursor
                 return False
-        return await self._bell.wait(rings, micros / SECOND)
+        return await self._signal.wait(seen, micros / SECOND)
 
     async def _listen(self) -> None:
         """Called before a wait: refuses if closed, and begins to listen for other processes where there are any."""

@@ -117,7 +117,7 @@ class BulkReader(Protocol):
 
 
 @runtime_checkable
-class ReadsInBulk(Protocol):
+class SupportsExport(Protocol):
     """A store that other processes can read in bulk."""
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:

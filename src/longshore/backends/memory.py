@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from longshore.backends.base import Capabilities, WorkerInfo
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.port import (
     KEEP_WORKERS,
     KEY_TTL,
+    Candidate,
     Edge,
-    InLine,
     KeyState,
     LogEnds,
     QueueState,
@@ -24,7 +24,7 @@ from longshore.backends.port import (
     Transaction,
     View,
 )
-from longshore.backends.token_store import TokenKeepingBackend
+from longshore.backends.token_store import TokenBackend
 from longshore.core.clock import Clock, ClockStep, micros_of
 from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.explain import Holder
@@ -41,13 +41,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class MemoryBackend(TokenKeepingBackend):
+class MemoryBackend(TokenBackend):
     """Jobs that live as long as this object."""
 
     capabilities = Capabilities()
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._bell = Bell()
+        self._signal = ChangeSignal()
         self._clock = micros_of(clock)
         self._store = MemoryStore(self._clock)
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class MemoryBackend(TokenKeepingBackend):
             answer = verb(self._store, *args, **kwargs)
             changed = self._store.version != before
         if changed:
-            self._bell.ring()
+            self._signal.notify()
         return answer
 
     async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,7 +78,7 @@ class MemoryBackend(TokenKeepingBackend):
 
     async def close(self) -> None:
         self._closed = True
-        self._bell.ring()
+        self._signal.notify()
 
 
 class _Tombstone(NamedTuple):
@@ -341,14 +341,16 @@ class MemoryStore:
 
     def candidates(
         self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None = None
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         def waits(record: Record) -> bool:
             due = record.status in ELIGIBLE and record.eligible_at <= self.now
             known = types is None or record.type in types
             return due and known and record.queue == queue.name and set(tags) <= set(record.tags)
 
         found = self._where(waits)
-        return iter(sorted(InLine(*standing_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found))
+        return iter(
+            sorted(Candidate(*standing_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found)
+        )
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         return {key: dataclasses.replace(self._keys.get((queue, key)) or KeyState(queue, key)) for key in keys}

@@ -131,7 +131,7 @@ def keys_by_queue(pairs: Iterable[tuple[str, str | None]]) -> dict[str, Counter[
     return by_queue
 
 
-class InLine(NamedTuple):
+class Candidate(NamedTuple):
     """A job in line, as a claim looks at it; the first three are its standing order."""
 
     priority: int
@@ -226,7 +226,7 @@ class Transaction(Protocol):
         ...
 
     def claim_at_once(
-        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None, /
+        self, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None, /
     ) -> list[Job] | None:
         """Claims these `candidates`, in the order given, where the store can; there is at least one.
 
@@ -368,7 +368,7 @@ class Transaction(Protocol):
 
     def candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None = None, /
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
         `wanted` tells about how many are wanted yet. Jobs of keys that are full already may be left out. With tags,

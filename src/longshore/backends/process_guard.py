@@ -9,15 +9,15 @@ from abc import abstractmethod
 from concurrent.futures import Future
 
 from longshore.backends.base import Backend
-from longshore.backends.change_signal import Bell
-from longshore.backends.token_store import TokenKeepingBackend
+from longshore.backends.change_signal import ChangeSignal
+from longshore.backends.token_store import TokenBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 
 
-class OfOneProcess(Backend):
+class ProcessGuard(Backend):
     """Refuses whoever comes after its end, or from a process that forked. A backend says what it lets go."""
 
-    _bell: Bell
+    _signal: ChangeSignal
 
     def __init__(self) -> None:
         self._closed = False
@@ -41,7 +41,7 @@ class OfOneProcess(Backend):
         self._closed = True
         if self._process not in (None, os.getpid()):  # threads, locks and connections are of the process that forked
             return
-        self._bell.ring()
+        self._signal.notify()
         released: Future[None] = Future()
         released.set_running_or_notify_cancel()
         # not in the loop's own threads, which may be busy for as long as users like
@@ -67,5 +67,5 @@ class OfOneProcess(Backend):
         """Ends its threads and closes its connections, once what was handed in is done."""
 
 
-class OneProcessBackend(OfOneProcess, TokenKeepingBackend):
+class GuardedBackend(ProcessGuard, TokenBackend):
     """A store that lives so."""

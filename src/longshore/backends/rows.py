@@ -10,7 +10,7 @@ from typing import Any
 
 from longshore.backends.base import WorkerInfo
 from longshore.core.job import Job
-from longshore.core.job_record import Likeness
+from longshore.core.job_record import JobTemplate
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
 from longshore.core.times import check_duration, from_micros, optional_moment, span, to_micros
@@ -117,7 +117,7 @@ def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
     return None if ends is None else (from_micros(ends[0]), from_micros(ends[1]))
 
 
-_BLANK = Likeness(Job(id="", type=""))
+_BLANK = JobTemplate(Job(id="", type=""))
 
 
 @lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this

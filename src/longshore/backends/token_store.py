@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from longshore.backends.engine import StoredBackend
+from longshore.backends.engine import TransactionalBackend
 from longshore.backends.port import Transaction, View
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.times import Duration, check_duration, from_micros, to_micros
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 @runtime_checkable
-class KeepsTokens(Protocol):
+class SupportsTokens(Protocol):
     """A store that tokens are kept in."""
 
     async def issue_token(
@@ -208,7 +208,7 @@ def _view(view: View) -> TokenView:
     return view
 
 
-class TokenKeepingBackend(StoredBackend):
+class TokenBackend(TransactionalBackend):
     """The verbs of a store that tokens are kept in."""
 
     async def issue_token(

@@ -157,11 +157,11 @@ def enqueue(
         if not wait:
             await tell_new_job(found, job, as_json=as_json, quiet=quiet)
             return
-        from longshore.app.results import WaitingRoom
+        from longshore.app.results import ResultWaiter
 
         complain(f"job {job.id} is stored; waiting for its end")
         try:
-            ended = await WaitingRoom(found).ended(job.id, patience)
+            ended = await ResultWaiter(found).ended(job.id, patience)
         except TimeoutError:
             raise TimeoutError(
                 f"job {job.id} has not ended after {patience:g} s; it goes on: longshore explain {job.id}"

@@ -11,7 +11,7 @@ from longshore.runtime.signals import Stoppable, StopSignals
 from longshore.runtime.supervisor import Supervisor
 
 
-class Together:
+class ProcessGroup:
     """Runs all of its parts; as soon as one ends, the others are closed. `after` is awaited when all have ended."""
 
     def __init__(self, *parts: Stoppable, after: Callable[[], Awaitable[None]]) -> None:

@@ -29,7 +29,7 @@ from longshore.core.validation import shown_address
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor
     from longshore.backends.base import Backend
-    from longshore.cli.process_group import Together
+    from longshore.cli.process_group import ProcessGroup
     from longshore.runtime.signals import Stoppable
 
 Auth = Annotated[
@@ -159,11 +159,11 @@ class Serving:
     tls_certificate: str | None
     tls_key: str | None
 
-    def together(self, backend: Backend, *others: Stoppable, store_address: str, announce: Announce) -> Together:
+    def together(self, backend: Backend, *others: Stoppable, store_address: str, announce: Announce) -> ProcessGroup:
         """The API on this backend, together with others; `store_address` is its own, if it can be shown."""
         import asyncio
 
-        from longshore.cli.process_group import Together
+        from longshore.cli.process_group import ProcessGroup
         from longshore.runtime.signals import settle_in
         from longshore.server.app import create_app  # an extra, that other commands do without
         from longshore.server.auth import TokenGate
@@ -201,7 +201,7 @@ class Serving:
             private_key=self.tls_key,
             when_ready=ready,
         )
-        return Together(server, *others, after=backend.close)
+        return ProcessGroup(server, *others, after=backend.close)
 
 
 def from_here(address: str) -> str:
@@ -246,11 +246,11 @@ def how_to_serve(
 async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
     import logging
 
-    from longshore.backends.token_store import KeepsTokens
+    from longshore.backends.token_store import SupportsTokens
 
     log = logging.getLogger("longshore.server")
     try:
-        if isinstance(backend, KeepsTokens) and not await backend.list_tokens():
+        if isinstance(backend, SupportsTokens) and not await backend.list_tokens():
             log.warning("%s", no_token_yet(address))
     except LongshoreError as error:
         log.debug("whether anybody has a token could not be found out: %s", error)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.backends.data_migration import Begun, MoveReport, MovesIn, MovesOut, move
+from longshore.backends.data_migration import Begun, MoveReport, SupportsCopyIn, SupportsCopyOut, move
 from longshore.cli.exit_codes import Exit
 from longshore.cli.open_store import AsJson, Store, a_store
 from longshore.cli.options import gathered
@@ -26,9 +26,9 @@ def backup(target: BackupFile, *, store: Store) -> None:
     """Copies a SQLite store to a file while it is in use."""
 
     async def copy(queue: Queue) -> None:
-        from longshore.backends.base import CopiesItself
+        from longshore.backends.base import SupportsBackup
 
-        if not isinstance(queue.backend, CopiesItself):
+        if not isinstance(queue.backend, SupportsBackup):
             raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
         await queue.backend.backup(target)
         say(f"copied to {target}")
@@ -110,11 +110,11 @@ def _in_schema(url: str, schema: str) -> dict[str, Any]:
 
 
 def _moved(old: Backend, new: Backend, while_live: bool) -> MoveReport:
-    if not isinstance(old, MovesOut):
+    if not isinstance(old, SupportsCopyOut):
         raise InvalidArgument(
             "source", "must be like sqlite:///jobs.db or postgresql://user@host/database; nothing else can be moved"
         )
-    if not isinstance(new, MovesIn):
+    if not isinstance(new, SupportsCopyIn):
         raise InvalidArgument(
             "target",
             "must be like postgresql://user@host/database or sqlite:///jobs.db; nothing else can be moved into",

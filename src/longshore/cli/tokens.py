@@ -16,7 +16,7 @@ from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from longshore.backends.base import Backend
-    from longshore.backends.token_store import KeepsTokens
+    from longshore.backends.token_store import SupportsTokens
     from longshore.core.tokens import Token
     from longshore.runtime.queue import Queue
 
@@ -68,7 +68,7 @@ def create(
     """Makes a token. Its secret is printed once, and can never be shown again."""
     lasts = None if expires_in is None else duration("expires-in", expires_in)
 
-    async def make(backend: KeepsTokens, _: datetime) -> None:
+    async def make(backend: SupportsTokens, _: datetime) -> None:
         made, secret = await backend.issue_token(name, scope, queues=queue or None, expires_in=lasts)
         if as_json:
             from longshore.server.models.tokens import new_token_view
@@ -86,7 +86,7 @@ def create(
 def list_(*, as_json: AsJson = False, store: Store) -> None:
     """Who has one, what for, and when it was last used; never the secrets."""
 
-    async def show(backend: KeepsTokens, now: datetime) -> None:
+    async def show(backend: SupportsTokens, now: datetime) -> None:
         found = await backend.list_tokens()
         if as_json:
             from longshore.server.models.tokens import TokenList, token_view
@@ -114,7 +114,7 @@ def revoke(
 ) -> None:
     """Takes a token back: within a second no server of this store heeds it."""
 
-    async def take_back(backend: KeepsTokens, now: datetime) -> None:
+    async def take_back(backend: SupportsTokens, now: datetime) -> None:
         taken = await backend.revoke_token(token_id)
         if as_json:
             from longshore.server.models.tokens import token_view
@@ -126,17 +126,17 @@ def revoke(
     _within(store, take_back)
 
 
-def _within(store: Store, use: Callable[[KeepsTokens, datetime], Awaitable[None]]) -> None:
+def _within(store: Store, use: Callable[[SupportsTokens, datetime], Awaitable[None]]) -> None:
     async def opened(queue: Queue) -> None:
         await use(_keeper(queue.backend), await queue.backend.now())
 
     store.within(opened)
 
 
-def _keeper(backend: Backend) -> KeepsTokens:
-    from longshore.backends.token_store import KeepsTokens
+def _keeper(backend: Backend) -> SupportsTokens:
+    from longshore.backends.token_store import SupportsTokens
 
-    if not isinstance(backend, KeepsTokens):
+    if not isinstance(backend, SupportsTokens):
         raise InvalidArgument(
             "url", "must be the store itself, SQLite or PostgreSQL; through a server, tokens are made at its /v1/tokens"
         )

@@ -133,7 +133,7 @@ def make_worker(
     tracing: bool = False,
 ) -> Stoppable:
     """In a worker's process."""
-    from longshore.cli.process_group import Together
+    from longshore.cli.process_group import ProcessGroup
     from longshore.runtime import logs
 
     logs.set_up(log_format)
@@ -143,7 +143,7 @@ def make_worker(
 
         found.add_middleware(Tracing())
     made = found.worker(queues, concurrency=concurrency, tags=tags or (), until_empty=until_empty)
-    return Together(made, after=found.close)
+    return ProcessGroup(made, after=found.close)
 
 
 def builtin_at(store: Store) -> Harbor:
@@ -188,7 +188,7 @@ def scheduler(
 ) -> None:
     """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
     warn_of_password(ctx, store.url)
-    from longshore.cli.process_group import Together
+    from longshore.cli.process_group import ProcessGroup
     from longshore.runtime import logs
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve
@@ -197,7 +197,7 @@ def scheduler(
 
     def make() -> Stoppable:
         backend = store.backend(create=True)
-        return Together(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
+        return ProcessGroup(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
 
     complain(f"longshore: the scheduler of {shown_address(store.url)} runs; Ctrl-C stops it in order")
     raise typer.Exit(serve(make, on_asked="asked to stop: the scheduler ends what it has begun"))

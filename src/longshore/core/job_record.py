@@ -278,8 +278,8 @@ def record_like(job: Job, job_id: str, schedule_id: str, now: int) -> Record:
     return record
 
 
-JobInTheMaking = dataclasses.make_dataclass(
-    "JobInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
+MutableJob = dataclasses.make_dataclass(
+    "MutableJob", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
 )
 """A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
 
@@ -288,7 +288,7 @@ _job_fields = attrgetter(*(spec.name for spec in dataclasses.fields(Job)))
 _PLACE_OF = {spec.name: place for place, spec in enumerate(dataclasses.fields(Job))}
 
 
-class Likeness:
+class JobTemplate:
     """Makes jobs like another: as `job.replace` does, at a tenth of the price, for those that come by the thousand."""
 
     def __init__(self, job: Job) -> None:
@@ -299,7 +299,7 @@ class Likeness:
         values = self._values.copy()
         for name, value in changes.items():
             values[_PLACE_OF[name]] = value
-        copy = JobInTheMaking(*values)
+        copy = MutableJob(*values)
         copy.__class__ = Job
         return cast(Job, copy)
 
@@ -315,7 +315,7 @@ def job_of(record: Record) -> Job:
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
         lease = _lease(record.lease_token, record.epoch, record.lease_expires_at, cancelling)
-    job = JobInTheMaking(
+    job = MutableJob(
         id=record.id,
         uid=record.uid,
         queue=record.queue,

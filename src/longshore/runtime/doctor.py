@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from longshore.backends.base import TellsItsCondition, WorkerInfo
+from longshore.backends.base import ReportsHealth, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.errors import JobNotFound
 from longshore.core.explain import HEARD_WITHIN, NO_TASK_NAMED, Reason, ReasonKind, lacks, state_of_worker
@@ -101,7 +101,7 @@ async def check_up(queue: Queue) -> list[Finding]:
     """Everything there is to say, the store itself first."""
     findings: list[Finding] = []
     step = newest = None
-    if isinstance(queue.backend, TellsItsCondition):
+    if isinstance(queue.backend, ReportsHealth):
         condition = await queue.backend.condition()
         step, newest = condition.clock_step, condition.newest
         findings += judge_store(condition)

@@ -315,7 +315,7 @@ _FORCE_SLACK = 3.0
 """Seconds after the grace in which an executor ends by force what did not end by itself."""
 
 
-class Crew:
+class JobTasks:
     """Runs jobs in tasks of the running loop; `ended` is called there with each run and its outcome, if it has one."""
 
     def __init__(

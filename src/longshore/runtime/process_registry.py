@@ -77,7 +77,7 @@ class _Hold(NamedTuple):
     number: int
 
 
-class Dock:
+class ProcessRegistry:
     """One per backend and process. A slot is one entry of the ledger, so that it can never be given back twice.
 
     A job that was ended may be claimed again before whoever ended it has told so here. Therefore a verb notes `now()`
@@ -211,13 +211,13 @@ class Dock:
         return found
 
 
-_docks: WeakKeyDictionary[Backend, Dock] = WeakKeyDictionary()
-_docks_lock = threading.Lock()
+_registries: WeakKeyDictionary[Backend, ProcessRegistry] = WeakKeyDictionary()
+_registries_lock = threading.Lock()
 
 
-def dock_of(backend: Backend) -> Dock:
-    """The dock of this backend."""
-    with _docks_lock:
-        if backend not in _docks:
-            _docks[backend] = Dock()
-        return _docks[backend]
+def registry_of(backend: Backend) -> ProcessRegistry:
+    """The registry of this backend."""
+    with _registries_lock:
+        if backend not in _registries:
+            _registries[backend] = ProcessRegistry()
+        return _registries[backend]

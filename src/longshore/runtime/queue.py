@@ -26,12 +26,12 @@ from longshore.runtime.queue_operations import ScheduleVerbs
 from longshore.runtime.streams import JobStream
 
 if TYPE_CHECKING:
-    from longshore.runtime.sync_queue import BlockingQueue
+    from longshore.runtime.sync_queue import SyncQueue
 
 _CLOSING = "the queue was closed before the job was handed over"
 
 
-class Employed(Protocol):
+class RegisteredWorker(Protocol):
     """A Worker, as its queue sees it."""
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
@@ -50,18 +50,18 @@ class Queue(ScheduleVerbs):
     def __init__(self, backend: Backend, name: str | None = None) -> None:
         super().__init__(backend, name)
         self._streams: WeakSet[JobStream] = WeakSet()
-        self._workers: WeakSet[Employed] = WeakSet()
+        self._workers: WeakSet[RegisteredWorker] = WeakSet()
         self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self.name or 'of all jobs'}{', closed' if self.closed else ''}>"
 
     @cached_property
-    def sync(self) -> BlockingQueue:
+    def sync(self) -> SyncQueue:
         """The same verbs for code without an event loop: each call waits until it is done."""
-        from longshore.runtime.sync_queue import BlockingQueue  # it wraps the verbs of this very class
+        from longshore.runtime.sync_queue import SyncQueue  # it wraps the verbs of this very class
 
-        return BlockingQueue(self)
+        return SyncQueue(self)
 
     # -- a job comes in
 
@@ -182,7 +182,7 @@ class Queue(ScheduleVerbs):
         self._refuse_if_closed()
         stream = JobStream(
             self.backend,
-            self._dock,
+            self._registry,
             assignee_id,
             tags,
             max_assigned_jobs,
@@ -193,7 +193,7 @@ class Queue(ScheduleVerbs):
         self._streams.add(stream)
         return stream
 
-    def employ(self, worker: Employed) -> None:
+    def register_worker(self, worker: RegisteredWorker) -> None:
         """Has a worker closed with this queue; every Worker asks for it."""
         self._refuse_if_closed()
         self._workers.add(worker)
@@ -205,7 +205,7 @@ class Queue(ScheduleVerbs):
     ) -> list[Job]:
         """Jobs in these statuses (JobStatus, or BullMQ's words), from `start` to `end`, both included; -1 is the last.
 
-        Newest first, or with `asc` oldest first.
+        LRU first, or with `asc` oldest first.
         """
         backend = await self._open()
         wanted = job_listing.standings("statuses", statuses)
@@ -315,7 +315,7 @@ class Queue(ScheduleVerbs):
             streams = [stream.end(_CLOSING) for stream in list(self._streams)]
             ends = await asyncio.gather(*workers, *streams, return_exceptions=True)
             await self._drop_listeners()
-            if self._dock.closed(self):
+            if self._registry.closed(self):
                 await self.backend.close()
         except asyncio.CancelledError:  # its loop ends in the midst of it: the next one begins anew
             ended.cancel()

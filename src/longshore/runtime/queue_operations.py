@@ -23,7 +23,7 @@ from longshore.core.times import Duration, Moment, to_micros
 from longshore.core.validation import check_name, check_names, check_number
 from longshore.runtime import job_listing
 from longshore.runtime.events import Follower
-from longshore.runtime.process_registry import dock_of
+from longshore.runtime.process_registry import registry_of
 from longshore.runtime.streams import ALL_WORKERS, disowns, end_in_log
 
 _LOOKED_UP_AT_ONCE = 1_000
@@ -181,8 +181,8 @@ class QueueVerbs:
         self.name = self._scope.name
         self._ended: Future[None] | None = None
         self._followers: list[Follower] = []
-        self._dock = dock_of(backend)
-        self._dock.opened(self)
+        self._registry = registry_of(backend)
+        self._registry.opened(self)
 
     @property
     def closed(self) -> bool:
@@ -250,9 +250,9 @@ class QueueVerbs:
 
     async def release_lease(self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = "") -> None:
         """Gives a RUNNING job back to the queue with nothing counted."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.release_lease(job_id, lease, run_at=run_at, reason=reason)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
         """Keeps how far the job is: any JSON value."""
@@ -270,54 +270,54 @@ class QueueVerbs:
 
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> None:
         """To COMPLETED, with its result."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.complete_job(job_id, result, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def fail_job(
         self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
     ) -> None:
         """To FAILED_RETRY: counted, and eligible again at once or at `retry_at`."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.fail_job(job_id, error, retry_at=retry_at, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
         """To DEAD, the dead-letter queue."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.bury_job(job_id, error, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
         """To STOPPED."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.stop_job(job_id, error, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> None:
         """CANCELLING to STOPPED for a job that failed while being cancelled; the failure is counted."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.stop_job_with_retry(job_id, error, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> None:
         """To UNKNOWN_STOPPED: over, and nobody knows how far it got."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.mark_job_unknown_stopped(job_id, error, lease=lease)
-        self._dock.freed([job_id], since)
+        self._registry.freed([job_id], since)
 
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> None:
         """A move by hand along the table; touches no counter. The same status again is no change and no error."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.update_job_status(job_id, status, result, error)
         if not JobStatus(status).holds_capacity:
-            self._dock.freed([job_id], since)
+            self._registry.freed([job_id], since)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
         """Many endings in one transaction. An outcome that is stale or malformed is refused alone."""
-        backend, since = await self._open(), self._dock.now()
+        backend, since = await self._open(), self._registry.now()
         if self.name is None:
             report = await backend.settle_jobs(outcomes)
         else:
@@ -325,7 +325,7 @@ class QueueVerbs:
             strangers = await self._scope.strangers([outcome.job_id for outcome in batch])
             report = await backend.settle_jobs([outcome for outcome in batch if outcome.job_id not in strangers])
             report.refused.update(strangers)
-        self._dock.freed(report.settled, since)
+        self._registry.freed(report.settled, since)
         return report
 
     # -- somebody calls it off, or its worker vanishes
@@ -347,37 +347,37 @@ class QueueVerbs:
             wanted = self._scope.filter(job_listing.alone(where, tags, job_ids, queue))
             cancelled, unknown = [], []
             async for some, others in job_listing.cancel_where(backend, wanted):
-                self._dock.cancelled(some)
+                self._registry.cancelled(some)
                 cancelled += some
                 unknown += others
             return cancelled, unknown
         job_listing.refuse_filter(tags)
         await self._scope.check_all(job_ids)
         cancelled, unknown = await backend.cancel_jobs(tags, job_ids, queue=self._scope.queue(queue))
-        self._dock.cancelled(cancelled)
+        self._registry.cancelled(cancelled)
         return cancelled, unknown
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
         """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it, which frees no slot."""
-        backend, since = await self._open_for(job_id), self._dock.now()
+        backend, since = await self._open_for(job_id), self._registry.now()
         await backend.acknowledge_cancellation(job_id, was_executing, lease=lease)
         if was_executing:
-            self._dock.freed([job_id], since)
+            self._registry.freed([job_id], since)
         else:
-            self._dock.disowned([job_id])
+            self._registry.disowned([job_id])
 
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
         """All that this worker holds, in whatever queue, is a crash: back to the queue, or over if being cancelled."""
-        backend, since = await self._open(), self._dock.now()
+        backend, since = await self._open(), self._registry.now()
         await backend.mark_worker_unresponsive(assignee_id)
-        self._dock.freed_by_worker(assignee_id, since)
+        self._registry.freed_by_worker(assignee_id, since)
         await self._declare_over(assignee_id, "", "unresponsive")
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
         """The sweep, over all queues: jobs whose lease ran out crash and are returned. Workers do it by themselves."""
-        backend, since = await self._open(), self._dock.now()
+        backend, since = await self._open(), self._registry.now()
         jobs = await backend.reclaim_expired_leases(limit)
-        self._dock.freed([job.id for job in jobs], since)
+        self._registry.freed([job.id for job in jobs], since)
         return jobs
 
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
@@ -385,17 +385,17 @@ class QueueVerbs:
 
         They become UNKNOWN_STOPPED, even with open leases. A Scheduler with a `cancel_timeout` does this by itself.
         """
-        backend, since = await self._open(), self._dock.now()
+        backend, since = await self._open(), self._registry.now()
         jobs = await backend.time_out_cancellations(timeout, limit)
-        self._dock.freed([job.id for job in jobs], since)
+        self._registry.freed([job.id for job in jobs], since)
         return jobs
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
-        backend, since = await self._open(), self._dock.now()
+        backend, since = await self._open(), self._registry.now()
         wanted = self._scope.queue(queue)
         await backend.reset_running_jobs(queue=wanted)
-        self._dock.freed_in_queue(wanted, since)
+        self._registry.freed_in_queue(wanted, since)
         await self._declare_over(ALL_WORKERS, wanted or "", "reset")
 
     async def _declare_over(self, worker_id: str, queue: str, declared: str) -> None:

@@ -99,7 +99,7 @@ else:
 T = TypeVar("T")
 
 
-class Desk(Protocol):
+class JobReporter(Protocol):
     """Where a running job's notes are written; what it answers may be awaited."""
 
     def set_progress(self, record: Job, value: Any) -> Any:
@@ -147,14 +147,14 @@ class RunningJob(_Fields):
     """Whether the processor read `cancelled` as true before it returned."""
     said_complete: bool
     """Whether it called `complete`."""
-    _desk: Desk
+    _desk: JobReporter
     _cancelled: bool
     _begun: Callable[[], None] | None
     _result: Any
     _returned: bool
     _write: Callable[[Any], Any] | None
 
-    def __init__(self, record: Job, desk: Desk) -> None:
+    def __init__(self, record: Job, desk: JobReporter) -> None:
         _set(self, "record", record)
         _set(self, "_desk", desk)
         _set(self, "_cancelled", False)
@@ -294,7 +294,7 @@ class RunningJob(_Fields):
 _set = object.__setattr__
 
 
-class AwaitedDesk:
+class AsyncReporter:
     """For processors on the event loop."""
 
     def __init__(self, backend: Backend) -> None:
@@ -317,12 +317,12 @@ class AwaitedDesk:
         return results_of(self.backend, record)
 
 
-class BlockingDesk:
+class SyncReporter:
     """For processors in threads: every note is written when the call returns."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._desk = AwaitedDesk(backend)
+        self._desk = AsyncReporter(backend)
 
     def set_progress(self, record: Job, value: Any) -> Written:
         """Done when it returns."""
@@ -344,7 +344,7 @@ class BlockingDesk:
         return Results(background.run(self._desk.dependency_results(record)))
 
 
-class ClosedDesk:
+class ClosedReporter:
     """For runs that were left behind: they may not even say how far they are."""
 
     def _refuse(self, record: Job, *_: object) -> Never:
@@ -353,7 +353,7 @@ class ClosedDesk:
     set_progress = append_log = save_checkpoint = dependency_results = _refuse
 
 
-NO_DESK = ClosedDesk()
+NO_DESK = ClosedReporter()
 
 
 class Written:

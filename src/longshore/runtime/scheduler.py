@@ -18,7 +18,7 @@ from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import new_id
 from longshore.runtime.error_text import describe
-from longshore.runtime.worker_status import Voice
+from longshore.runtime.worker_status import StatusReporter
 from longshore.safe_logging import logger
 
 AT_ONCE = 200
@@ -40,7 +40,7 @@ RETENTION_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class SchedulerTask:
     """One thing to do again and again; safe to repeat, and to do by many at once."""
 
     name: str
@@ -81,16 +81,16 @@ def varied(seconds: float) -> float:
     return seconds * (1 + random.uniform(-_JITTER, _JITTER))
 
 
-def sweep(backend: Backend, interval: float) -> Chore:
+def sweep(backend: Backend, interval: float) -> SchedulerTask:
     """Leases that ran out, jobs past their `expires_at`, and dependents that came in while nobody could see."""
 
     async def batch() -> int:
         return len(await backend.reclaim_expired_leases(AT_ONCE))
 
-    return Chore("sweep", batch, AT_ONCE, _every(interval))
+    return SchedulerTask("sweep", batch, AT_ONCE, _every(interval))
 
 
-def schedules(backend: Backend, interval: float) -> Chore:
+def schedules(backend: Backend, interval: float) -> SchedulerTask:
     """Schedules whose time has come. It comes back for the next planned time, not only at every interval."""
 
     async def until_the_next() -> float | None:
@@ -133,34 +133,34 @@ def schedules(backend: Backend, interval: float) -> Chore:
         left = await until_the_next()
         return interval if left is None else min(max(left, _TRY_AGAIN if left <= 0 else 0.0), interval)
 
-    return Chore("firing of schedules", batch, 1, pause)
+    return SchedulerTask("firing of schedules", batch, 1, pause)
 
 
-def announcements(backend: Backend, interval: float) -> Chore:
+def announcements(backend: Backend, interval: float) -> SchedulerTask:
     """Delayed jobs whose time has come. Whom a worker takes first needs no word, so nobody hurries."""
 
     async def batch() -> int:
         return len(await backend.announce_due_jobs(AT_ONCE))
 
-    return Chore("announcement of due jobs", batch, AT_ONCE, _every(interval), rest=1.0)
+    return SchedulerTask("announcement of due jobs", batch, AT_ONCE, _every(interval), rest=1.0)
 
 
-def cancellations(backend: Backend, interval: float, timeout: Duration) -> Chore:
+def cancellations(backend: Backend, interval: float, timeout: Duration) -> SchedulerTask:
     """Cancellations that nobody acknowledges."""
 
     async def batch() -> int:
         return len(await backend.time_out_cancellations(timeout, AT_ONCE))
 
-    return Chore("time-out of cancellations", batch, AT_ONCE, _every(interval))
+    return SchedulerTask("time-out of cancellations", batch, AT_ONCE, _every(interval))
 
 
-def retention(backend: Backend) -> Chore:
+def retention(backend: Backend) -> SchedulerTask:
     """What has been kept long enough."""
 
     async def batch() -> int:
         return await backend.apply_retention(AT_ONCE)
 
-    return Chore("retention", batch, 1, _every(RETENTION_SECONDS), rest=1.0)
+    return SchedulerTask("retention", batch, 1, _every(RETENTION_SECONDS), rest=1.0)
 
 
 def _every(interval: float) -> Callable[[], Awaitable[float]]:
@@ -207,7 +207,7 @@ class Scheduler:
         timeout = None if cancel_timeout is None else check_duration("cancel_timeout", cancel_timeout) / SECOND
         self.id = f"scheduler-{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}"
         self._interval = every
-        self._chores: dict[str, Chore] = {
+        self._chores: dict[str, SchedulerTask] = {
             "reclaimed": sweep(backend, every),
             "fired": schedules(backend, every),
             "announced": announcements(backend, every),
@@ -215,7 +215,7 @@ class Scheduler:
         if timeout is not None:
             self._chores["timed_out"] = cancellations(backend, every, timeout)
         self._chores["removed"] = retention(backend)
-        self._voice = Voice(backend, self.id, "", (), (), 1)
+        self._status = StatusReporter(backend, self.id, "", (), (), 1)
         self._trouble: dict[str, str] = {}
         self._untold: dict[str, str] = {}
         self._stop = asyncio.Event()
@@ -284,7 +284,7 @@ class Scheduler:
         self._at_work = [asyncio.ensure_future(self._keep_at(chore)) for chore in self._chores.values()]
         await asyncio.wait(self._at_work)
 
-    async def _keep_at(self, chore: Chore) -> None:
+    async def _keep_at(self, chore: SchedulerTask) -> None:
         """Each in its own time: a long clean-up makes no schedule late, and one that fails keeps none from its work."""
         pause = self._interval
         while not self._stop.is_set():
@@ -303,7 +303,7 @@ class Scheduler:
                 pause = self._interval
                 await wait(self._stop, ended)
 
-    async def _attempt(self, chore: Chore, *, in_haste: bool = False) -> int | None:
+    async def _attempt(self, chore: SchedulerTask, *, in_haste: bool = False) -> int | None:
         """How much was done, or None if it failed."""
         try:
             done = await chore.do(self._stop, in_haste=in_haste)
@@ -316,7 +316,7 @@ class Scheduler:
             await self._recovered(chore)
         return done
 
-    async def _pause_after(self, chore: Chore) -> float | None:
+    async def _pause_after(self, chore: SchedulerTask) -> float | None:
         try:
             return await chore.pause()
         except QueueClosed:
@@ -325,18 +325,18 @@ class Scheduler:
             await self._tell(chore, error)
             return None
 
-    async def _tell(self, chore: Chore, error: Exception) -> None:
+    async def _tell(self, chore: SchedulerTask, error: Exception) -> None:
         """Logs it, and writes it into the event log once, or as soon as that can be written to."""
         text = f"the {chore.name} failed and will be repeated: {describe(error).partition(chr(10))[0]}"
         _log.warning("%s: %s", self.id, text)
         if self._trouble.get(chore.name) != text:
             self._trouble[chore.name] = text
-            if not await self._voice.has_trouble(text):
+            if not await self._status.has_trouble(text):
                 self._untold[chore.name] = text
 
-    async def _recovered(self, chore: Chore) -> None:
+    async def _recovered(self, chore: SchedulerTask) -> None:
         del self._trouble[chore.name]
         untold = self._untold.pop(chore.name, None)
         if untold is not None:
-            await self._voice.has_trouble(untold)
+            await self._status.has_trouble(untold)
         _log.info("%s: the %s works again", self.id, chore.name)

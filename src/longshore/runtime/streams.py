@@ -19,8 +19,8 @@ from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number, check_tags
 from longshore.runtime import background
 from longshore.runtime.leases import LeaseKeeper, renew_every
-from longshore.runtime.process_registry import Dock
-from longshore.runtime.work_signal import Alarm
+from longshore.runtime.process_registry import ProcessRegistry
+from longshore.runtime.work_signal import WorkSignal
 from longshore.safe_logging import logger
 
 P = ParamSpec("P")
@@ -51,7 +51,7 @@ class JobStream:
     def __init__(
         self,
         backend: Backend,
-        dock: Dock,
+        registry: ProcessRegistry,
         assignee_id: str,
         tags: Sequence[str] = (),
         max_assigned_jobs: int = 10,
@@ -67,7 +67,7 @@ class JobStream:
         self._free_disowned = flag("free_disowned", free_disowned)
         self._queues = queues
         self._backend = backend
-        self._dock = dock
+        self._registry = registry
         self._held: dict[str, int] = {}
         """The jobs that take a slot, each with the epoch of its claim."""
         self._vanished: dict[str, float] = {}
@@ -127,7 +127,7 @@ class JobStream:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._stop = asyncio.Event()
-        self._alarm = Alarm(self._backend, POLL_SECONDS)
+        self._work_signal = WorkSignal(self._backend, POLL_SECONDS)
         self._keeper = LeaseKeeper(
             self._backend,
             self._lease,
@@ -155,9 +155,9 @@ class JobStream:
 
     def _hurry(self) -> None:
         self._stop.set()
-        self._alarm.ring()
+        self._work_signal.notify()
 
-    # -- for the dock and the lease keeper, from any thread
+    # -- for the registry and the lease keeper, from any thread
 
     def jobs_freed(self, job_ids: list[str]) -> None:
         """Their slots are free."""
@@ -191,13 +191,13 @@ class JobStream:
             self._vanished.pop(job.id, None)
             self._disowned.pop(job.id, None)
         self._called_off.difference_update(job.id for job in jobs)
-        self._dock.holds(self, jobs)
+        self._registry.holds(self, jobs)
         self._keeper.keep(jobs, asked_at)
         self._outbox.update((job.id, job) for job in jobs)
         self._news.set()
 
     def _free(self, job_ids: Iterable[str]) -> None:
-        self._forget(self._dock.not_held(self, job_ids))
+        self._forget(self._registry.not_held(self, job_ids))
 
     def _lose(self, job_ids: Iterable[str]) -> None:
         """Their leases vanished: the slots are free unless the log says that the jobs were disowned.
@@ -214,7 +214,7 @@ class JobStream:
             if job_id not in self._disowned:
                 self._vanished.setdefault(job_id, monotonic())
         if lost:
-            self._alarm.ring()
+            self._work_signal.notify()
 
     def _forget(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
@@ -227,8 +227,8 @@ class JobStream:
             self._outbox.pop(job_id, None)
             self._recalled.pop(job_id, None)
         self._keeper.drop(job_ids)
-        self._dock.let_go(self, job_ids)
-        self._alarm.ring()
+        self._registry.let_go(self, job_ids)
+        self._work_signal.notify()
 
     def _disown(self, job_ids: Iterable[str]) -> None:
         self._keeper.drop(job_ids)
@@ -238,7 +238,7 @@ class JobStream:
         for job_id in job_ids:
             if job_id in self._outbox:
                 self._recalled[job_id] = self._outbox.pop(job_id)
-                self._alarm.ring()
+                self._work_signal.notify()
             elif job_id in self._held and job_id not in self._called_off and job_id not in self._recalled:
                 self._called_off.add(job_id)
                 for listener in list(self._listeners):
@@ -253,8 +253,8 @@ class JobStream:
     # -- the work
 
     async def _run(self) -> None:
-        self._dock.joined(self, self._backend, sweep=True)
-        self._alarm.start()
+        self._registry.joined(self, self._backend, sweep=True)
+        self._work_signal.start()
         self._keeper.start()
         try:
             await self._claim_until_the_end()
@@ -267,22 +267,22 @@ class JobStream:
         await self._clean_up()
 
     async def _clean_up(self) -> None:
-        await self._alarm.stop()
+        await self._work_signal.stop()
         await self._give_back()
 
     def _leave(self) -> None:
         self._over = True
         self._keeper.abandon()
-        self._dock.left(self)
+        self._registry.left(self)
         self._news.set()
         if not self._done.done():
             self._done.set_result(None)
 
     async def _claim_until_the_end(self) -> None:
         while not self._ending:
-            await self._alarm.wait()
-            if self._alarm.changed:
-                self._alarm.changed = False
+            await self._work_signal.wait()
+            if self._work_signal.changed:
+                self._work_signal.changed = False
                 self._keeper.look_now()
             await self._decide_on_vanished()
             await self._look_at_disowned()
@@ -292,9 +292,9 @@ class JobStream:
     async def _claim_while_there_is_room(self) -> None:
         while not self._ending and (room := self._capacity - len(self._held)) > 0:
             jobs = await self._insist(self._claim, room)
-            self._alarm.found(len(jobs))
+            self._work_signal.found(len(jobs))
             if not jobs:
-                self._alarm.look_ahead(self._queues)
+                self._work_signal.look_ahead(self._queues)
                 return
 
     async def _claim(self, room: int) -> list[Job]:
@@ -372,7 +372,7 @@ class JobStream:
             elif events:
                 self._disowned[job_id] = queue, events[-1].cursor
             if len(events) == _EVENTS_AT_ONCE:
-                self._alarm.ring()
+                self._work_signal.notify()
 
     def _declares_over(self, event: JobEvent, queue: str) -> bool:
         if event.event != "worker.error" or "declared" not in event.detail:

@@ -30,17 +30,17 @@ R = TypeVar("R")
 
 def _blocking(
     verb: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[BlockingQueue, P], R]:
+) -> Callable[Concatenate[SyncQueue, P], R]:
     """The same verb, with the same arguments, done when it returns."""
 
     @wraps(verb)
-    def waiting(self: BlockingQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def waiting(self: SyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return background.run(verb(self.queue, *args, **kwargs))
 
     return waiting
 
 
-class BlockingQueue:
+class SyncQueue:
     """The verbs of a Queue, blocking: for Django, Flask and scripts. Inside an event loop use the Queue itself."""
 
     def __init__(self, queue: Queue) -> None:
@@ -98,10 +98,10 @@ class BlockingQueue:
         *,
         lease: Duration | None = 30,
         free_disowned: bool = False,
-    ) -> BlockingStream:
+    ) -> SyncStream:
         """Batches of jobs, pushed as they come: use it in a `with`, then in a `for`."""
         stream = self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease, free_disowned=free_disowned)
-        return BlockingStream(stream, self.queue.backend)
+        return SyncStream(stream, self.queue.backend)
 
     dequeue_jobs = _blocking(Queue.dequeue_jobs)
     extend_leases = _blocking(Queue.extend_leases)
@@ -245,7 +245,7 @@ def _settle(heard: asyncio.Future[None], error: Exception | None) -> None:
         heard.set_exception(error)
 
 
-class BlockingStream:
+class SyncStream:
     """A JobStream for code without an event loop; it claims and renews in the background."""
 
     def __init__(self, stream: JobStream, backend: Backend) -> None:

@@ -27,7 +27,7 @@ _SLACK = 0.002
 _log = logger("longshore.stream")
 
 
-class Alarm:
+class WorkSignal:
     """A flag that many reasons may raise and one look lowers; it belongs to the loop it is started in.
 
     Others may keep the store busy without leaving anything for us: looks that find nothing are spaced out, up to
@@ -66,7 +66,7 @@ class Alarm:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """There may be something to do."""
         self._raised.set()
 
@@ -133,7 +133,7 @@ class Alarm:
                 changed = await self._something_to_see()
             except QueueClosed as closed:
                 self._closed = closed
-                self.ring()
+                self.notify()
                 return
             except Exception as error:  # whatever it is, whoever looks next meets it, too; and the watch goes on
                 _log.debug("cannot watch the store, trying again: %r", error)
@@ -141,7 +141,7 @@ class Alarm:
                 changed = True
             # with no await between these and the next wait, so that no change falls in between
             self.changed = self.changed or changed
-            self.ring()
+            self.notify()
 
     async def _something_to_see(self) -> bool:
         """Waits; tells whether the store has changed, or may have."""

@@ -16,7 +16,7 @@ from longshore.core.validation import check_name, check_number, check_tags, new_
 from longshore.runtime.executors.base import CANCEL_GRACE
 from longshore.runtime.queue import Queue
 from longshore.runtime.retry_strategy import Strategy
-from longshore.runtime.worker_loop import Shift
+from longshore.runtime.worker_loop import WorkerLoop
 from longshore.runtime.worker_options import Processor, WorkerOptions, checked, executor_for, queues_of, renewal
 
 _LAST_WORDS = 10.0
@@ -93,8 +93,8 @@ class Worker:
         )
         self._executor = executor_for(process, self._options.cancel_grace)
         self._queue = queue
-        queue.employ(self)
-        self._shift: Shift | None = None
+        queue.register_worker(self)
+        self._loop: WorkerLoop | None = None
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         if autorun:
@@ -104,7 +104,7 @@ class Worker:
     @property
     def running(self) -> int:
         """How many jobs it runs now."""
-        return 0 if self._shift is None else len(self._shift.crew)
+        return 0 if self._loop is None else len(self._loop.job_tasks)
 
     async def run(self) -> None:
         """Works until it is closed; a second call waits for the same end, and one after the end returns at once.
@@ -112,9 +112,9 @@ class Worker:
         Cancelled, it closes the worker: running jobs are called off and handed back.
         """
         self._begin()
-        if self._shift is not None:
+        if self._loop is not None:
             try:
-                await asyncio.shield(self._shift.work)
+                await asyncio.shield(self._loop.work)
             except asyncio.CancelledError:  # whoever no longer waits for it wants no worker that nobody waits for
                 await self.close(grace=0)
                 raise
@@ -128,10 +128,10 @@ class Worker:
 
     def _begin(self) -> None:
         """On the loop that runs here, unless it has begun or was closed."""
-        if self._shift is None and not self._closed:
-            self._shift = Shift(self._queue.backend, self._executor, self._options)
+        if self._loop is None and not self._closed:
+            self._loop = WorkerLoop(self._queue.backend, self._executor, self._options)
             # by this, too, the work holds on to its worker, and to the queue that closes it, if nobody else does
-            self._shift.work.add_done_callback(self._is_over)
+            self._loop.work.add_done_callback(self._is_over)
 
     def _is_over(self, _: asyncio.Task[None]) -> None:
         self._closed = True
@@ -146,29 +146,29 @@ class Worker:
         """
         patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closed = True
-        shift = self._shift
-        if shift is None or shift.over:
+        worker_loop = self._loop
+        if worker_loop is None or worker_loop.over:
             return
-        shift.closing = True
-        if not shift.loop.is_running():
-            shift.forget()
-        elif asyncio.get_running_loop() is not shift.loop:
-            there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), shift.loop)
+        worker_loop.closing = True
+        if not worker_loop.loop.is_running():
+            worker_loop.forget()
+        elif asyncio.get_running_loop() is not worker_loop.loop:
+            there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), worker_loop.loop)
             await asyncio.wrap_future(there)
-        elif shift.crew.runs_the_caller():  # which ends before we do: it must not wait for us
-            self._ending = shift.loop.create_task(self._end(shift, force, patience), context=Context())
+        elif worker_loop.job_tasks.runs_the_caller():  # which ends before we do: it must not wait for us
+            self._ending = worker_loop.loop.create_task(self._end(worker_loop, force, patience), context=Context())
         else:
-            await self._end(shift, force, patience)
+            await self._end(worker_loop, force, patience)
 
-    async def _end(self, shift: Shift, force: bool, patience: float | None) -> None:
+    async def _end(self, worker_loop: WorkerLoop, force: bool, patience: float | None) -> None:
         if force:
-            await shift.abandon()
+            await worker_loop.abandon()
             return
-        shift.ring()
+        worker_loop.wake()
         if patience is not None:
-            await asyncio.wait([shift.work], timeout=patience)
-            shift.crew.call_off(shift.crew.runs_where(lambda _: True), "stopping")
-            await asyncio.wait([shift.work], timeout=self._options.cancel_grace + _LAST_WORDS)
-            if not shift.work.done():  # it cannot even say that it gives them back: their leases run out
-                await shift.abandon()
-        await asyncio.wait([shift.work])
+            await asyncio.wait([worker_loop.work], timeout=patience)
+            worker_loop.job_tasks.call_off(worker_loop.job_tasks.runs_where(lambda _: True), "stopping")
+            await asyncio.wait([worker_loop.work], timeout=self._options.cancel_grace + _LAST_WORDS)
+            if not worker_loop.work.done():  # it cannot even say that it gives them back: their leases run out
+                await worker_loop.abandon()
+        await asyncio.wait([worker_loop.work])

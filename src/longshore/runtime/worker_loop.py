@@ -17,26 +17,26 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.runtime.error_text import describe
 from longshore.runtime.executors.base import Executor
-from longshore.runtime.job_tasks import Crew, OneByOne, Run
+from longshore.runtime.job_tasks import JobTasks, OneByOne, Run
 from longshore.runtime.leases import LeaseKeeper
-from longshore.runtime.process_registry import dock_of
-from longshore.runtime.work_signal import Alarm
+from longshore.runtime.process_registry import registry_of
+from longshore.runtime.work_signal import WorkSignal
 from longshore.runtime.worker_options import WorkerOptions
-from longshore.runtime.worker_status import Voice, log_endings
+from longshore.runtime.worker_status import StatusReporter, log_endings
 from longshore.safe_logging import logger
 
 
-class Holding:
-    """A worker as its dock and its lease keeper see it; `beat` is called with every heartbeat."""
+class HeldJobs:
+    """A worker as its registry and its lease keeper see it; `beat` is called with every heartbeat."""
 
     def __init__(
-        self, backend: Backend, worker: WorkerOptions, crew: Crew, beat: Callable[[], Awaitable[None]]
+        self, backend: Backend, worker: WorkerOptions, job_tasks: JobTasks, beat: Callable[[], Awaitable[None]]
     ) -> None:
         self.assignee_id = worker.id
         self._backend = backend
         self._worker = worker
-        self._crew = crew
-        self._dock = dock_of(backend)
+        self._job_tasks = job_tasks
+        self._registry = registry_of(backend)
         self._keeper = LeaseKeeper(
             backend,
             worker.lock_seconds,
@@ -48,12 +48,12 @@ class Holding:
 
     def begin(self) -> None:
         """From now on leases are kept, and swept if the worker wants it."""
-        self._dock.joined(self, self._backend, sweep=self._worker.sweep)
+        self._registry.joined(self, self._backend, sweep=self._worker.sweep)
         self._keeper.start()
 
     def leave(self) -> None:
         """Whatever is still held is nothing to others in this process any more."""
-        self._dock.left(self)
+        self._registry.left(self)
 
     def abandon(self) -> None:
         """Keeps no lease any longer; waits for nothing."""
@@ -69,7 +69,7 @@ class Holding:
 
     def take(self, jobs: Sequence[Job], asked_at: float) -> bool:
         """Holds jobs that were claimed by a call that began at `asked_at`; False if its answer came too late."""
-        self._dock.holds(self, jobs)
+        self._registry.holds(self, jobs)
         in_time = monotonic() - asked_at < self._worker.lock_seconds
         if in_time:
             self._keeper.keep(jobs, asked_at)
@@ -78,17 +78,17 @@ class Holding:
     def let_go(self, job_ids: Sequence[str]) -> None:
         """They have ended, or are lost."""
         self._keeper.drop(job_ids)
-        self._dock.let_go(self, job_ids)
+        self._registry.let_go(self, job_ids)
 
     def not_held(self, job_ids: Iterable[str]) -> set[str]:
         """Which of these jobs it does not hold."""
-        return set(self._dock.not_held(self, job_ids))
+        return set(self._registry.not_held(self, job_ids))
 
-    # -- for the dock and the lease keeper, from any thread
+    # -- for the registry and the lease keeper, from any thread
 
     def jobs_freed(self, job_ids: list[str]) -> None:
         """Somebody else ended them: their runs end without an outcome."""
-        self._crew.call_off_soon(self._crew.runs_of(job_ids), "lost")
+        self._job_tasks.call_off_soon(self._job_tasks.runs_of(job_ids), "lost")
 
     def jobs_disowned(self, job_ids: list[str]) -> None:
         """As above."""
@@ -96,13 +96,13 @@ class Holding:
 
     def jobs_cancelled(self, job_ids: list[str]) -> None:
         """Their runs are called off."""
-        self._crew.call_off_soon(self._crew.runs_of(job_ids), "cancelled")
+        self._job_tasks.call_off_soon(self._job_tasks.runs_of(job_ids), "cancelled")
 
     def _leases_lost(self, job_ids: list[str]) -> None:
-        runs = self._crew.runs_of(job_ids)  # what has ended by itself meanwhile is no loss
+        runs = self._job_tasks.runs_of(job_ids)  # what has ended by itself meanwhile is no loss
         if runs:
             _log.warning("leases lost, their jobs are dropped: %s", ", ".join(run.record.id for run in runs[:10]))
-            self._crew.call_off_soon(runs, "lost")
+            self._job_tasks.call_off_soon(runs, "lost")
 
 
 class Turns:
@@ -178,11 +178,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _log = logger("longshore.worker")
 
 
-class Trouble:
+class StoreBackoff:
     """What has gone wrong and was not told yet; true while there is something to tell."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, status: StatusReporter) -> None:
+        self._status = status
         self._text = ""
         self._pause = _FIRST_PAUSE
 
@@ -197,7 +197,10 @@ class Trouble:
         """Leaves the store alone for a while, longer each time until it answers."""
         self.note(error)
         _log.error(
-            "worker %s cannot use its store, trying again in %.1f s: %s", self._voice.worker_id, self._pause, self._text
+            "worker %s cannot use its store, trying again in %.1f s: %s",
+            self._status.worker_id,
+            self._pause,
+            self._text,
         )
         await asyncio.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
@@ -209,11 +212,11 @@ class Trouble:
 
     async def tell(self) -> None:
         """Writes worker.error; what cannot be written now is told later."""
-        if self and await self._voice.has_trouble(self._text):
+        if self and await self._status.has_trouble(self._text):
             self._text = ""
 
 
-class UnheardClaim(NamedTuple):
+class OrphanedClaim(NamedTuple):
     """A job to be run as if the answer had come."""
 
     job: Job
@@ -221,17 +224,17 @@ class UnheardClaim(NamedTuple):
     """Until its lease ends."""
 
 
-def still_leased(jobs: Iterable[Job], now: datetime) -> list[UnheardClaim]:
+def still_leased(jobs: Iterable[Job], now: datetime) -> list[OrphanedClaim]:
     """Those that may be run: a lease that is over is somebody else's, or nobody's."""
     return [
-        UnheardClaim(job, (job.lease.expires_at - now).total_seconds())
+        OrphanedClaim(job, (job.lease.expires_at - now).total_seconds())
         for job in jobs
         if job.lease is not None and job.lease.expires_at is not None and job.lease.expires_at > now
     ]
 
 
-async def unheard_claims(
-    backend: Backend, holding: Holding, given_up: set[str], lock_seconds: float
+async def orphaned_claims(
+    backend: Backend, holding: HeldJobs, given_up: set[str], lock_seconds: float
 ) -> list[tuple[Job, float]]:
     """The jobs, each with when its claim must have been asked for at the latest; none that was `given_up` here."""
     ours = JobFilter(assignee_id=holding.assignee_id, statuses=[JobStatus.RUNNING])
@@ -247,24 +250,24 @@ _SLACK = 0.002
 """Seconds by which the store's clock may be behind ours when a retry's time has come."""
 
 
-class Shift:
+class WorkerLoop:
     """Works on the loop it is made in, as a task, until it is `closing` and everything it holds is settled."""
 
     def __init__(self, backend: Backend, executor: Executor, worker: WorkerOptions) -> None:
         self.loop = asyncio.get_running_loop()
         self.closing = False
         """Whether it claims no more; may be set from any thread, by whoever rings afterwards."""
-        self.crew = Crew(executor, backend, worker.strategies, worker.cancel_grace, self._ended)
+        self.job_tasks = JobTasks(executor, backend, worker.strategies, worker.cancel_grace, self._ended)
         self._backend = backend
         self._executor = executor
         self._worker = worker
-        self._voice = Voice(
+        self._status = StatusReporter(
             backend, worker.id, worker.queue, worker.queues or (), worker.tags, worker.concurrency, executor
         )
-        self.trouble = Trouble(self._voice)
-        self._alarm = Alarm(backend, worker.poll_seconds)
+        self.trouble = StoreBackoff(self._status)
+        self._work_signal = WorkSignal(backend, worker.poll_seconds)
         self._turns = Turns(self._turn_ended)
-        self._holding = Holding(backend, worker, self.crew, self._tell_of_us)
+        self._holding = HeldJobs(backend, worker, self.job_tasks, self._tell_of_us)
         self._outcomes: list[Outcome] = []
         self._to_be_logged: dict[str, Run] = {}
         """Runs whose outcome is not settled yet, by job id."""
@@ -285,9 +288,9 @@ class Shift:
 
     # -- its end
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """There may be something to do, or nothing any more."""
-        self._alarm.ring()
+        self._work_signal.notify()
 
     async def abandon(self) -> None:
         """Ends at once and writes nothing any more."""
@@ -308,12 +311,12 @@ class Shift:
         queues = ", ".join(worker.queues or ["all queues"])
         _log.info("worker %s begins: %s, %d jobs at a time", worker.id, queues, worker.concurrency)
         self._holding.begin()
-        self._alarm.start()
+        self._work_signal.start()
         try:
-            while not self.closing or self.crew or self._outcomes or self._turns:
-                await self._alarm.wait()
-                if self._alarm.changed:
-                    self._alarm.changed = False
+            while not self.closing or self.job_tasks or self._outcomes or self._turns:
+                await self._work_signal.wait()
+                if self._work_signal.changed:
+                    self._work_signal.changed = False
                     self._holding.look_for_cancellations()
                 self._take_turns()
         except QueueClosed:
@@ -327,13 +330,15 @@ class Shift:
         finally:
             self.closing = True
             self._holding.leave()
-            await asyncio.gather(self._turns.ended(), self._alarm.stop(), self._holding.stop(), self._executor.close())
+            await asyncio.gather(
+                self._turns.ended(), self._work_signal.stop(), self._holding.stop(), self._executor.close()
+            )
             if not self._silent:
                 await self._say_goodbye()
 
     def _drop_everything(self) -> None:
         self._turns.cancel()
-        self.crew.drop_everything()
+        self.job_tasks.drop_everything()
 
     def _take_turns(self) -> None:
         """Begins a turn; beside another one only if it is well filled, and the store is known to answer."""
@@ -348,25 +353,25 @@ class Shift:
     def _another_pays(self) -> bool:
         if len(self._turns) != 1 or self._in_doubt or self.trouble:
             return False
-        claimable = self._room() if self._alarm.plenty else 0
+        claimable = self._room() if self._work_signal.plenty else 0
         return a_second_turn_pays(self._worker.concurrency, ended=len(self._outcomes), claimable=claimable)
 
     def _turn_ended(self) -> None:
         """Rings if there was a reason to take a turn while none could begin, or there is one still."""
-        more = self._outcomes or (self._alarm.plenty and self._room())
+        more = self._outcomes or (self._work_signal.plenty and self._room())
         if self._knocked or more or self.closing or self._turns.failure is not None:
-            self._alarm.ring()
+            self._work_signal.notify()
 
     def _room(self) -> int:
         """How many more jobs may be claimed now."""
         if self.closing or self._too_much_goes_on():
             return 0
-        return room(self._worker.concurrency, len(self.crew) + len(self._outcomes) + self._turns.spoken_for)
+        return room(self._worker.concurrency, len(self.job_tasks) + len(self._outcomes) + self._turns.spoken_for)
 
     def _too_much_goes_on(self) -> bool:
-        too_much = too_much_goes_on(self._worker.concurrency, self.crew.left_behind)
+        too_much = too_much_goes_on(self._worker.concurrency, self.job_tasks.left_behind)
         if too_much and not self._choked:
-            what = f"{self.crew.left_behind} runs go on although they were called off; claiming no more"
+            what = f"{self.job_tasks.left_behind} runs go on although they were called off; claiming no more"
             self.trouble.note(what)
             _log.error("worker %s: %s until some have ended", self._worker.id, what)
         self._choked = too_much
@@ -414,12 +419,12 @@ class Shift:
         await self.trouble.tell()
 
     async def _looked(self, jobs: Sequence[Job], limit: int, asked_at: float) -> None:
-        self._alarm.found(len(jobs), plenty=len(jobs) == limit)
+        self._work_signal.found(len(jobs), plenty=len(jobs) == limit)
         if jobs:
             self._claimed(jobs, asked_at)
             return
-        self._alarm.look_ahead(self._worker.queues)
-        if not self.crew and len(self._turns) == 1:
+        self._work_signal.look_ahead(self._worker.queues)
+        if not self.job_tasks and len(self._turns) == 1:
             await self._has_nothing_to_do()
 
     def _not_settled(self, outcomes: list[Outcome], error: Exception) -> list[Outcome]:
@@ -444,13 +449,13 @@ class Shift:
             await self.trouble.wait_for_better_times(error)
         else:
             self.trouble.note(error)
-        self._alarm.ring()
+        self._work_signal.notify()
 
     async def _take_up_what_was_claimed(self) -> None:
         """Runs what a claim has got us whose answer was lost."""
         lock_seconds = self._worker.lock_seconds
         try:
-            unheard = await unheard_claims(self._backend, self._holding, self._one_by_one.given_up, lock_seconds)
+            unheard = await orphaned_claims(self._backend, self._holding, self._one_by_one.given_up, lock_seconds)
         except QueueClosed:
             raise
         except Exception as error:  # as in a turn
@@ -459,20 +464,20 @@ class Shift:
             for job, asked_at in unheard:
                 self._claimed([job], asked_at)
             self._in_doubt = False
-        self._alarm.ring()
+        self._work_signal.notify()
 
     # -- its jobs
 
     def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
-        self._voice.is_busy()
+        self._status.is_busy()
         in_time = self._holding.take(jobs, asked_at)
         if not in_time or self.closing:  # they go back as if nothing had been
             reason = "the worker is closing" if in_time else "the answer to its claim came too late"
             self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
-            self._alarm.ring()
+            self._work_signal.notify()
             return
         for job in jobs:
-            if not self.crew.start(job):
+            if not self.job_tasks.start(job):
                 self._hand_back(job)
 
     def _hand_back(self, job: Job) -> None:
@@ -480,11 +485,11 @@ class Shift:
 
         The lease keeper may not know of the loss yet: the new claim tells it.
         """
-        self.crew.call_off(self.crew.runs_of([job.id]), "lost")
+        self.job_tasks.call_off(self.job_tasks.runs_of([job.id]), "lost")
         reason = "an earlier run of this job has not ended yet in the worker that claimed it"
         later = max(self._worker.cancel_grace, 1.0)
         self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))
-        self._alarm.ring()
+        self._work_signal.notify()
 
     def _ended(self, run: Run, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -493,16 +498,16 @@ class Shift:
             self._outcomes.append(outcome)
             if outcome.verb != "complete" or _log.isEnabledFor(logging.INFO):
                 self._to_be_logged[outcome.job_id] = run
-        self._alarm.ring()
+        self._work_signal.notify()
 
     def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
-        self._voice.is_busy()
+        self._status.is_busy()
         self._holding.let_go([outcome.job_id for outcome in outcomes])
         log_endings(outcomes, report, self._to_be_logged)
         later = [outcome.retry_at for outcome in outcomes if outcome.retry_at is not None]
         delays = [delay for delay in later if isinstance(delay, int | float)]
         if delays:
-            self._alarm.ring_in(min(delays) + _SLACK)
+            self._work_signal.ring_in(min(delays) + _SLACK)
 
     # -- what it tells
 
@@ -512,12 +517,12 @@ class Shift:
             # what ended during this look may have enqueued more after it
             self.closing = self.closing or not self._outcomes
         else:
-            await self._voice.is_idle()
+            await self._status.is_idle()
 
     async def _tell_of_us(self, state: str = "") -> None:
         if self._silent:  # dropped by force: not another word
             return
-        await self._voice.is_here(len(self.crew), state or ("draining" if self.closing else "running"))
+        await self._status.is_here(len(self.job_tasks), state or ("draining" if self.closing else "running"))
 
     async def _say_goodbye(self) -> None:
         with suppress(Exception):  # for people only

@@ -28,7 +28,7 @@ _log = logger("longshore.worker")
 
 
 @dataclass(slots=True)
-class Voice:
+class StatusReporter:
     """Writes for people only: no job depends on it."""
 
     backend: Backend

@@ -20,7 +20,7 @@ from longshore.core.errors import (
     KeyReused,
 )
 from longshore.core.job import Job
-from longshore.core.job_record import REQUEST, Likeness, record_of
+from longshore.core.job_record import REQUEST, JobTemplate, record_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_name, compact, new_id, written_json
 from longshore.runtime.job_options import job_from
@@ -31,7 +31,7 @@ _ITS_OWN = frozenset({"data", "id", "idempotency_key"})
 
 
 class _Pattern(NamedTuple):
-    likeness: Likeness
+    likeness: JobTemplate
     options: Mapping[str, Any]
 
 
@@ -52,7 +52,7 @@ class Patterns:
             for name in ("data", "job_id", "idempotency_key"):
                 options.pop(name, None)
             made = job_from(**options, hold=True)
-            pattern = self._known[shared] = _Pattern(Likeness(made), made.options)
+            pattern = self._known[shared] = _Pattern(JobTemplate(made), made.options)
         return pattern.likeness.job(
             id=new_id() if said.id is None else check_name("id", said.id),
             payload=written_json("data", said.data, write=self._write),
@@ -102,7 +102,7 @@ class _Submission:
         return len(self.jobs) > 1
 
 
-class SubmissionDesk:
+class Acceptor:
     """Takes jobs from many requests, and brings those that come at the same time to the store together."""
 
     def __init__(self, backend: Backend) -> None:

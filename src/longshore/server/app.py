@@ -22,7 +22,7 @@ from longshore.core.errors import Unauthenticated
 from longshore.server import problems
 from longshore.server.auth import Gate, GuardedRoute, OpenGate
 from longshore.server.body_limits import BodyMemory
-from longshore.server.middleware import Envelope
+from longshore.server.middleware import RequestMiddleware
 from longshore.server.openapi import DESCRIPTION, serve_document
 from longshore.server.options import ServerOptions
 from longshore.server.platform import Platform
@@ -110,7 +110,7 @@ def create_app(
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_middleware(
-        Envelope,
+        RequestMiddleware,
         options=chosen,
         hosts=app.state.hosts,
         observe=platform.figures.served,

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from longshore.backends.base import Backend
 from longshore.backends.remote.protocol import ACTOR_SAID
-from longshore.backends.token_store import Found, KeepsTokens
+from longshore.backends.token_store import Found, SupportsTokens
 from longshore.core.actor import acting
 from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, Unauthenticated
 from longshore.core.job import Job
@@ -31,7 +31,7 @@ from longshore.core.validation import check_name
 from longshore.safe_logging import logger
 from longshore.server.body_limits import StrictRequest
 from longshore.server.http_errors import TooMany
-from longshore.server.lru import Newest
+from longshore.server.lru import LRU
 from longshore.server.parameters import check_parameters, parameters_of, root_of
 from longshore.server.request_origin import SAFE, check_media_type, check_origin
 
@@ -257,7 +257,7 @@ class Failures:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._counts: Newest[str, tuple[float, int]] = Newest(_MOST_REMEMBERED)
+        self._counts: LRU[str, tuple[float, int]] = LRU(_MOST_REMEMBERED)
 
     def note(self, address: str) -> None:
         """One more from there; TooMany when they are too many."""
@@ -309,7 +309,7 @@ class Sessions:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
-        self._ended: Newest[str, None] = Newest(_MOST_ENDED)
+        self._ended: LRU[str, None] = LRU(_MOST_ENDED)
 
     def begin(self, token_id: str, now: datetime) -> str:
         """A new cookie's value."""
@@ -355,15 +355,15 @@ class TokenGate:
         self, backend: Backend, *, session_key: bytes | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         """Without a `session_key` browsers sign in to this process alone, and anew when it was restarted."""
-        if not isinstance(backend, KeepsTokens):
+        if not isinstance(backend, SupportsTokens):
             raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
-        self._tokens: KeepsTokens = backend
+        self._tokens: SupportsTokens = backend
         self._clock = clock
         self._failures = Failures(clock)
         self._sessions = Sessions(session_key)
-        self._known: Newest[str, tuple[float, Found]] = Newest(_MOST_KNOWN)
+        self._known: LRU[str, tuple[float, Found]] = LRU(_MOST_KNOWN)
         self._looking: dict[str, tuple[float, asyncio.Task[Found]]] = {}
-        self._noted: Newest[str, float] = Newest(_MOST_KNOWN)
+        self._noted: LRU[str, float] = LRU(_MOST_KNOWN)
         self._notes: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request) -> Caller:

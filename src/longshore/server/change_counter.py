@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from longshore.backends.base import Backend
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.core.errors import QueueClosed
 from longshore.core.validation import new_id
 from longshore.safe_logging import logger
@@ -43,7 +43,7 @@ class Changes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._bell = Bell()
+        self._signal = ChangeSignal()
         self._asked_at = 0.0
         self._work: asyncio.Task[None] | None = None
         self.server = new_id()
@@ -52,7 +52,7 @@ class Changes:
         """Where it stands now: every change from here on makes it another one."""
         self._asked_at = monotonic()
         if self._work is None or self._work.done():
-            self._bell.ring()  # nobody looked, so that it may have changed
+            self._signal.notify()  # nobody looked, so that it may have changed
             self._work = asyncio.create_task(self._follow())
             for _ in range(2):  # it begins, and then its first wait does
                 await asyncio.sleep(0)
@@ -62,7 +62,7 @@ class Changes:
         """Waits until the mark is another one, or the time is over; returns what it is then."""
         if await self.mark() == mark:
             try:
-                await self._bell.wait(self._bell.rings, timeout)
+                await self._signal.wait(self._signal.count, timeout)
             finally:
                 self._asked_at = monotonic()
         return self._told()
@@ -74,12 +74,12 @@ class Changes:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def _told(self) -> str:
-        return f"{self.server}.{self._bell.rings}"
+        return f"{self.server}.{self._signal.count}"
 
     async def _follow(self) -> None:
         waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
         try:
-            while self._bell.awaited or monotonic() - self._asked_at < _UNASKED:
+            while self._signal.awaited or monotonic() - self._asked_at < _UNASKED:
                 try:
                     changed = await waiting
                 except QueueClosed:
@@ -91,7 +91,7 @@ class Changes:
                 # the next wait begins before anybody is told, so that no change falls in between
                 waiting = asyncio.ensure_future(self._backend.wait_for_change(_PATIENCE))
                 if changed:
-                    self._bell.ring()
+                    self._signal.notify()
         finally:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)

@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Newest(OrderedDict[K, V]):
+class LRU(OrderedDict[K, V]):
     """A dict that is filled with `put`."""
 
     def __init__(self, most: int) -> None:

@@ -16,7 +16,7 @@ from longshore.core.job import JobEvent
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros
 from longshore.core.transitions import LEASE_RAN_OUT
-from longshore.server.lru import Newest
+from longshore.server.lru import LRU
 
 MOST_QUEUES = 100
 OTHERS = "(others)"
@@ -63,8 +63,8 @@ class Figures:
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
         self._labels: set[str] = set()
-        self._since: Newest[int, datetime] = Newest(_MOST_REMEMBERED)
-        self._active: Newest[int, datetime] = Newest(_MOST_REMEMBERED)
+        self._since: LRU[int, datetime] = LRU(_MOST_REMEMBERED)
+        self._active: LRU[int, datetime] = LRU(_MOST_REMEMBERED)
         self._events = self._counter("longshore_events", "Events in the log", "event")
         self._added = self._counter("longshore_jobs_added", "Jobs stored", "queue")
         self._runs = self._counter("longshore_runs", "Executions that ended, by how", "queue", "outcome")

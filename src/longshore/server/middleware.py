@@ -67,7 +67,7 @@ BREAK_OFF = "break_off"
 _log = logger("longshore.http")
 
 
-class Envelope:
+class RequestMiddleware:
     """The outermost layer that is ours."""
 
     def __init__(

@@ -12,9 +12,9 @@ from fastapi import Depends, Request
 from longshore.app.harbor import Harbor
 from longshore.backends.base import Backend
 from longshore.core.job import Job
-from longshore.runtime.process_registry import dock_of
+from longshore.runtime.process_registry import registry_of
 from longshore.runtime.queue import Queue
-from longshore.server.accept import SubmissionDesk
+from longshore.server.accept import Acceptor
 from longshore.server.auth import Caller
 from longshore.server.change_counter import Changes
 from longshore.server.event_tail import Tail
@@ -23,7 +23,7 @@ from longshore.server.metrics import Figures
 from longshore.server.options import ServerOptions
 from longshore.server.rate_limit import Notes
 from longshore.server.replays import Replays
-from longshore.server.response_limits import Heaviest
+from longshore.server.response_limits import JobSizes
 
 
 class Platform:
@@ -39,7 +39,7 @@ class Platform:
         self.options = options
         self.figures = Figures()
         self.notes = Notes()
-        self.heaviest = Heaviest()
+        self.heaviest = JobSizes()
         self._streams = 0
         self._closing: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -48,7 +48,7 @@ class Platform:
     def _make(self) -> None:
         """All that belongs to one event loop, and to one opening of a harbor."""
         self.backend = self._present_backend()
-        self.desk = SubmissionDesk(self.backend)
+        self.desk = Acceptor(self.backend)
         self.tail = Tail(self.backend, self.figures.heard)
         self.changes = Changes(self.backend)
         self.replays = Replays(self.changes.server)
@@ -73,7 +73,7 @@ class Platform:
             return
         await self._start()
         for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, even if these are open
-            dock_of(self.backend).closed(queue)
+            registry_of(self.backend).closed(queue)
 
     @asynccontextmanager
     async def within(self) -> AsyncIterator[None]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 from longshore.server.http_errors import TooMany
-from longshore.server.lru import Newest
+from longshore.server.lru import LRU
 
 _PER_SECOND = 200.0
 _AT_ONCE = 1_000.0
@@ -21,7 +21,7 @@ class Notes:
     """Counts what is written about each; what was quiet for long is forgotten."""
 
     def __init__(self) -> None:
-        self._left: Newest[tuple[str, str], tuple[float, float]] = Newest(_MOST_KNOWN)
+        self._left: LRU[tuple[str, str], tuple[float, float]] = LRU(_MOST_KNOWN)
 
     def count(self, caller: str, about: str) -> None:
         """One more, or TooMany; whoever writes about what is not theirs uses up nothing of whose it is."""

@@ -83,7 +83,7 @@ _MOST_QUEUES = 10_000
 """Names that are kept; a queue that was forgotten is met with care again."""
 
 
-class Heaviest:
+class JobSizes:
     """The heaviest job of each queue that came in here or was claimed. Of a queue that nobody knows, the worst."""
 
     def __init__(self) -> None:

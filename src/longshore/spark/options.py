@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
-from longshore.backends.export import COLUMNS, BulkReader, ReadsInBulk
+from longshore.backends.export import COLUMNS, BulkReader, SupportsExport
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
 
@@ -47,7 +47,7 @@ class Address(NamedTuple):
     def reading(self) -> Iterator[BulkReader]:
         """The store, to be read in bulk."""
         with self.opened() as backend:
-            assert isinstance(backend, ReadsInBulk)  # as every store that has an address
+            assert isinstance(backend, SupportsExport)  # as every store that has an address
             with backend.reading_in_bulk() as reader:
                 yield reader
 

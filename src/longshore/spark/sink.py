@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from longshore.backends.bulk_insert import RunReport, StagesJobs, text_of
+from longshore.backends.bulk_insert import RunReport, SupportsBulkInsert, text_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.job_record import Record, record_of
 from longshore.core.validation import check_json, check_name, new_id
@@ -278,9 +278,9 @@ def _run_of_this_batch() -> str:
 
 
 @contextmanager
-def _staging(address: Address) -> Iterator[StagesJobs]:
+def _staging(address: Address) -> Iterator[SupportsBulkInsert]:
     with address.opened() as backend:
-        assert isinstance(backend, StagesJobs)  # as every store that has an address
+        assert isinstance(backend, SupportsBulkInsert)  # as every store that has an address
         yield backend
 
 

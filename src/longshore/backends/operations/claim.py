@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.operations.persist import expired, refill, write
-from longshore.backends.port import InLine, KeyState, QueueState, Transaction
+from longshore.backends.port import Candidate, KeyState, QueueState, Transaction
 from longshore.core import transitions
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.job import Job, Lease
@@ -124,7 +124,7 @@ def _park_crowd(tx: Transaction, queue: QueueState) -> int:
 
 
 def _claimed(
-    tx: Transaction, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+    tx: Transaction, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None
 ) -> list[Job]:
     if not chosen:
         return []
@@ -155,7 +155,7 @@ class _Line:
         self.tx = tx
         self.tags = tags
         self.types = types
-        self.chosen: list[InLine] = []
+        self.chosen: list[Candidate] = []
         """The first `limit` jobs that may start."""
         self.blocked: list[int] = []
         """Those met before them whose key has no room, and who are not parked yet."""
@@ -202,7 +202,7 @@ class _Line:
     def _wanted(self) -> int:
         return self.limit - len(self.chosen)
 
-    def _merged(self) -> Iterator[InLine]:
+    def _merged(self) -> Iterator[Candidate]:
         sources = [self.tx.candidates(queue, self.tags, self._wanted, self.types) for queue in self.queues.values()]
         if len(sources) == 1:
             queue = next(iter(self.queues))
@@ -225,7 +225,7 @@ class _Line:
             else:
                 heapq.heapreplace(heads, (following, number))
 
-    def _key_has_room(self, entry: InLine) -> bool:
+    def _key_has_room(self, entry: Candidate) -> bool:
         name, key = entry.queue, entry.key
         met = self.met[name] = self.met[name] + 1
         if key is None:
@@ -242,7 +242,7 @@ class _Line:
         self.starts[pair] = self.starts.get(pair, 0) + 1
         return True
 
-    def _look_up(self, pair: tuple[str, str], entry: InLine) -> int:
+    def _look_up(self, pair: tuple[str, str], entry: Candidate) -> int:
         """How many more of this key may start."""
         name, key = pair
         if entry.holding is None:

@@ -16,7 +16,7 @@ import psycopg
 from longshore.backends.archive import ArchivingBackend
 from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.base import Capabilities, Outcome, SettleReport
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.export import BulkReader
 from longshore.backends.operations import reads
 from longshore.backends.operations.claim import Claim, dequeue_jobs
@@ -25,7 +25,7 @@ from longshore.backends.port import Transaction, View
 from longshore.backends.postgres.caller_transaction import JoinedEnqueue, join
 from longshore.backends.postgres.change_notifier import Hints, Listener
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, is_busy
-from longshore.backends.postgres.data_migration import EnteredSchema, LeftSchema, enter, leave
+from longshore.backends.postgres.data_migration import SchemaSource, SchemaTarget, enter, leave
 from longshore.backends.postgres.locks import lock_number
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import array_text
@@ -108,7 +108,7 @@ class PostgresBackend(ArchivingBackend):
         threads = check_number("pool_size", pool_size, least=1)
         self._sql = Statements("longshore.backends.postgres", schema=quoted(schema))
         self._channel = f"longshore {lock_number(schema)}"
-        self._bell = Bell()
+        self._signal = ChangeSignal()
         self._counted = 0
         self._preparing = threading.Lock()
         self._found: Schema | None = None
@@ -127,7 +127,7 @@ class PostgresBackend(ArchivingBackend):
         # a renewal must not wait behind verbs that wait for locks
         self._urgent_threads = ThreadPoolExecutor(1, thread_name_prefix="longshore-postgres-urgent")
         poll = check_duration("poll_seconds", poll_seconds) / SECOND
-        self._listener = Listener(self._server, self._watchdog, self._sql, self._channel, self._bell, poll)
+        self._listener = Listener(self._server, self._watchdog, self._sql, self._channel, self._signal, poll)
         self._hints = Hints(self._send_hints)
 
     # -- verbs and looks, each in a thread of ours
@@ -220,7 +220,7 @@ class PostgresBackend(ArchivingBackend):
 
     def _committed(self, transaction: PostgresTransaction) -> None:
         if transaction.news:
-            self._bell.ring()
+            self._signal.notify()
             self._hints.tell(transaction.queues)
         self._counted += transaction.counted
         if self._counted >= _GATHERED_AFTER and not self._closed:
@@ -287,12 +287,12 @@ class PostgresBackend(ArchivingBackend):
 
     # -- moving house
 
-    def moving_in(self) -> contextlib.AbstractContextManager[EnteredSchema]:
+    def copy_in(self) -> contextlib.AbstractContextManager[SchemaTarget]:
         """The schema, to be moved into by `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)
 
-    def moving_out(self) -> contextlib.AbstractContextManager[LeftSchema]:
+    def copy_out(self) -> contextlib.AbstractContextManager[SchemaSource]:
         """A snapshot of the schema, as the source of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return leave(self._server, self.schema, self._sql, self._clock)

@@ -8,7 +8,7 @@ from time import monotonic
 
 import psycopg
 
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.postgres.connection import Connection, OwnSession, Server, Watchdog
 from longshore.backends.postgres.reads import find_horizon
 from longshore.backends.sql.statements import Statements
@@ -24,16 +24,22 @@ _log = logger("longshore.postgres")
 
 
 class Listener:
-    """Rings the bell when another process has committed something that whoever waits would want to know of."""
+    """Rings the signal when another process has committed something that whoever waits would want to know of."""
 
     def __init__(
-        self, server: Server, watchdog: Watchdog, sql: Statements, channel: str, bell: Bell, poll_seconds: float
+        self,
+        server: Server,
+        watchdog: Watchdog,
+        sql: Statements,
+        channel: str,
+        signal: ChangeSignal,
+        poll_seconds: float,
     ) -> None:
         self._server = server
         self._watchdog = watchdog
         self._sql = sql
         self._channel = channel
-        self._bell = bell
+        self._signal = signal
         self._poll_seconds = poll_seconds
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -86,7 +92,7 @@ class Listener:
                 if pause == _FIRST_PAUSE:
                     _log.warning("%s", self._server.explain(error))
                 self._disconnect()
-                self._bell.ring()  # whoever waits is woken, to meet the error or to find that all is well
+                self._signal.notify()  # whoever waits is woken, to meet the error or to find that all is well
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self._disconnect()
@@ -96,7 +102,7 @@ class Listener:
         until = monotonic() + self._poll_seconds
         while (left := until - monotonic()) > 0 and not self._closed.is_set():
             if list(connection.notifies(timeout=min(left, _CLOSE_IS_HEARD_WITHIN), stop_after=1)):
-                self._bell.ring()
+                self._signal.notify()
 
     def _look(self, connection: Connection) -> None:
         """Rings if there is anything new since the last look, hinted at or not."""
@@ -104,7 +110,7 @@ class Listener:
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
         before, self._last = self._last, self._last_event(session)
         if changed or self._last != before:
-            self._bell.ring()
+            self._signal.notify()
 
     def _last_event(self, session: OwnSession) -> object:
         """How far a follower may read: what others wrote long since may have become certain only now."""

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from longshore.backends.port import InLine, KeyState, QueueState
+from longshore.backends.port import Candidate, KeyState, QueueState
 from longshore.backends.postgres.claim_low_water import Marks
 from longshore.backends.postgres.connection import OwnSession, Session
 from longshore.backends.postgres.locks import Hold, HoldFirst, LockSpaces, Wanted, in_order
 from longshore.backends.postgres.reads import PostgresView
-from longshore.backends.sql.claim_queries import SQLLine
+from longshore.backends.sql.claim_queries import SQLClaimQueries
 from longshore.backends.sql.reads import BEFORE_ALL
 from longshore.backends.sql.rows import MOVES, Claimant, Row, in_standing_order, queue_of_row
 from longshore.backends.sql.statements import Statements
@@ -22,7 +22,7 @@ from longshore.core.limits import window_of
 _LEAST_AT_ONCE = 20
 
 
-class PostgresLine(PostgresView, SQLLine):
+class PostgresClaimQueries(PostgresView, SQLClaimQueries):
     """The part of a write transaction that claims lean on."""
 
     counted: int
@@ -260,7 +260,7 @@ class PostgresLine(PostgresView, SQLLine):
     # -- the claim job by job, where limits or tags have a say
 
     def claim_at_once(
-        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+        self, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None
     ) -> list[Job]:
         by_queue: dict[str, list[int]] = defaultdict(list)
         for entry in chosen:
@@ -274,17 +274,17 @@ class PostgresLine(PostgresView, SQLLine):
         rows.sort(key=in_standing_order)
         return self._as_claimed(rows, len(by_queue), Claimant(assignee_id, token, expires_at, self.now))
 
-    def _head_of_line(self, queue: QueueState, at_once: int) -> list[InLine] | None:
-        return list(map(InLine._make, self._rows(self._sql.head_of_line, queue.name, self.now, at_once)))
+    def _head_of_line(self, queue: QueueState, at_once: int) -> list[Candidate] | None:
+        return list(map(Candidate._make, self._rows(self._sql.head_of_line, queue.name, self.now, at_once)))
 
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         last = (BEFORE_ALL, BEFORE_ALL, 0)
         while True:
             at_once = max(wanted() * 5 // 4, _LEAST_AT_ONCE)
             values = (queue.name, self.now, at_once, *last, self._listed(types))
-            found = [InLine._make(row) for row in self._rows(self._sql.candidates_of_types, *values)]
+            found = [Candidate._make(row) for row in self._rows(self._sql.candidates_of_types, *values)]
             yield from found
             if len(found) < at_once:
                 break
@@ -292,7 +292,7 @@ class PostgresLine(PostgresView, SQLLine):
 
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         rarest, *others = self._rarest_first(tags)
         known = None if types is None else self._listed(types)
         statement = self._sql.tagged_with_room if queue.limits_keys else self._sql.tagged_claimable
@@ -302,7 +302,7 @@ class PostgresLine(PostgresView, SQLLine):
             while True:
                 at_once = max(wanted(), _LEAST_AT_ONCE)
                 values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, known, *limits)
-                found = [InLine._make((*row, None, 0, 0)) for row in self._rows(statement, *values)]
+                found = [Candidate._make((*row, None, 0, 0)) for row in self._rows(statement, *values)]
                 yield from found
                 if len(found) < at_once:
                     break
@@ -327,7 +327,7 @@ class PostgresLine(PostgresView, SQLLine):
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         """As they are stored: what was left since they were held is taken back by whoever holds them next."""
-        return SQLLine.key_states(self, queue, keys)
+        return SQLClaimQueries.key_states(self, queue, keys)
 
     def unpark(self, queue: str, room: Mapping[str, int]) -> None:
         if room and self._run(self._sql.unpark_first, queue, self._listed(room), self._listed(room.values())):

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 
-from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
+from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, Settings, Source, signs_of
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog
 from longshore.backends.postgres.schema import prepare
 from longshore.backends.sql.rows import Row
 from longshore.backends.sql.statements import Statements
-from longshore.backends.sql.writes import SQLHouse
+from longshore.backends.sql.writes import SQLCopySide
 from longshore.core.clock import Clock
 from longshore.core.errors import MoveRefused
 from longshore.core.times import to_micros
@@ -26,7 +26,7 @@ _MOVED_XID = "3"
 
 
 @contextmanager
-def enter(server: Server, schema: str, sql: Statements) -> Iterator[EnteredSchema]:
+def enter(server: Server, schema: str, sql: Statements) -> Iterator[SchemaTarget]:
     """The schema, made if there is none; a connection of its own, closed when done with."""
     watchdog = Watchdog(_PATIENCE)
     try:
@@ -34,12 +34,12 @@ def enter(server: Server, schema: str, sql: Statements) -> Iterator[EnteredSchem
             prepare(server, schema, even_half_moved=True)
             with server.connect() as connection:
                 connection.prepare_threshold = None  # a plan made while a table was empty would be kept as it fills
-                yield EnteredSchema(f"{server.name}, schema {schema}", OwnSession(connection, watchdog), sql)
+                yield SchemaTarget(f"{server.name}, schema {schema}", OwnSession(connection, watchdog), sql)
     finally:
         watchdog.close()
 
 
-class EnteredSchema(SQLHouse):
+class SchemaTarget(SQLCopySide):
     """A schema that is moved into. Every transaction makes sure that no later run has taken the move over."""
 
     def __init__(self, name: str, session: OwnSession, sql: Statements) -> None:
@@ -70,7 +70,7 @@ class EnteredSchema(SQLHouse):
         self._move = {**self._move, **facts}
         self._session.run(self._sql.put_moving, (json.dumps(self._move),))
 
-    def begin(self, old: OldHouse) -> Begun:
+    def begin(self, old: Source) -> Begun:
         with self._transaction() as known:
             if known is None:
                 self._session.connection.execute(self._sql.close_house)
@@ -126,19 +126,19 @@ class EnteredSchema(SQLHouse):
 
 
 @contextmanager
-def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[LeftSchema]:
+def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[SchemaSource]:
     """Opens a snapshot of the schema on two connections, and closes them at the end."""
     watchdog = Watchdog(_PATIENCE)
     try:
         with server.explained(), ExitStack() as stack:
             prepare(server, schema, create=False)
             ours, glance = (OwnSession(stack.enter_context(server.connect()), watchdog) for _ in range(2))
-            yield LeftSchema(f"{server.name}, schema {schema}", ours, glance, sql, clock)
+            yield SchemaSource(f"{server.name}, schema {schema}", ours, glance, sql, clock)
     finally:
         watchdog.close()
 
 
-class LeftSchema(SQLHouse):
+class SchemaSource(SQLCopySide):
     """The schema to move from: one transaction reads everything, and a second connection sees new events."""
 
     def __init__(

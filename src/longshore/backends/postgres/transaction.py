@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, QueueState, View, keys_by_queue
-from longshore.backends.postgres.claim import PostgresLine
+from longshore.backends.postgres.claim import PostgresClaimQueries
 from longshore.backends.postgres.locks import BeginAnew, lock_number
 from longshore.backends.postgres.reads import position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
@@ -33,7 +33,7 @@ _SAVED_FIELDS = (
 _RESULT = _SAVED_FIELDS.index("result")
 
 
-class PostgresTransaction(PostgresLine):
+class PostgresTransaction(PostgresClaimQueries):
     """One write transaction. `now` is set when it begins.
 
     `careful` inserts in such a way that a conflict shows without ending the transaction: for the caller's own one, and

@@ -23,8 +23,8 @@ from longshore.backends.base import (
     WorkerEvent,
     WorkerInfo,
 )
-from longshore.backends.change_signal import Bell
-from longshore.backends.process_guard import OfOneProcess
+from longshore.backends.change_signal import ChangeSignal
+from longshore.backends.process_guard import ProcessGuard
 from longshore.backends.remote import protocol as wire
 from longshore.backends.remote.change_poller import Ear
 from longshore.backends.remote.client import AnswerLost, Caller, Server, understood
@@ -60,16 +60,16 @@ class Written(list[Any]):
     """Arguments that were checked and written already."""
 
 
-class Asking(OfOneProcess):
+class Asking(ProcessGuard):
     """A store behind a server, asked verb by verb; with a thread and connections of its own, and of no event loop."""
 
     capabilities = Capabilities(durable=True, shared=True)
 
     def __init__(self, server: Server) -> None:
         super().__init__()
-        self._bell = Bell()
+        self._signal = ChangeSignal()
         self._caller = Caller(server)
-        self._ear = Ear(self._caller, self._bell)
+        self._ear = Ear(self._caller, self._signal)
         self._address = server.address
 
     def __repr__(self) -> str:
@@ -100,13 +100,13 @@ class Asking(OfOneProcess):
         if not answer.durable:
             self.capabilities = _FORGETFUL
         if verb.says_nothing:
-            self._bell.ring()
+            self._signal.notify()
             return verb.returns.read("", None)
         with understood(self._address):
             came = json.loads(answer.body)
             returned = verb.returns.read(verb.answer, came[verb.answer] if verb.answer else came)
         if not verb.looks and _has_news(returned):
-            self._bell.ring()
+            self._signal.notify()
         return returned
 
     async def _there(self, work: Coroutine[Any, Any, R]) -> R:
@@ -512,7 +512,7 @@ class RemoteBackend(Asking):
 
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
         micros = check_duration("timeout", timeout, positive=False)
-        rings = self._bell.rings
+        seen = self._signal.count
         self._refuse_if_closed()
         if after is not None and micros == 0:  # a look, for which nobody needs to listen
             return await self._call(wire.WAIT_FOR_CHANGE, timeout=0, after=after)
@@ -521,7 +521,7 @@ class RemoteBackend(Asking):
             await self._awaited(self._ear.begin(sure=after is not None))
         if after is not None and await self._call(wire.WAIT_FOR_CHANGE, timeout=0, after=after):
             return True
-        changed = await self._bell.wait(rings, micros / SECOND)
+        changed = await self._signal.wait(seen, micros / SECOND)
         self._ear.still_wanted()
         return changed
 

@@ -7,7 +7,7 @@ import json
 from concurrent.futures import Future
 from time import monotonic
 
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.remote.client import Caller, understood
 from longshore.backends.remote.codecs import answered
 from longshore.backends.remote.protocol import CHANGES
@@ -24,15 +24,15 @@ _MARK = answered(str, {"type": "string"})
 
 
 class Ear:
-    """Rings the bell when the server tells of a change. `listen` and what it starts run on the caller's loop.
+    """Rings the signal when the server tells of a change. `listen` and what it starts run on the caller's loop.
 
     A mark means something to the server that told it, and to no other: one that is asked with another's mark answers
     at once. So each one's last mark is remembered, and where answers come from now this one and now that, it pauses.
     """
 
-    def __init__(self, caller: Caller, bell: Bell) -> None:
+    def __init__(self, caller: Caller, signal: ChangeSignal) -> None:
         self._caller = caller
-        self._bell = bell
+        self._signal = signal
         self._mark = ""
         self._beginning: asyncio.Task[None] | None = None
         self._work: asyncio.Task[None] | None = None
@@ -55,8 +55,7 @@ class Ear:
         self._wanted_at = monotonic()
 
     def begin(self, *, sure: bool) -> Future[None]:
-        """Listens from now on. Unless the caller is `sure` by other means, the bell rings if anything has changed since
-        it last listened, or was first told of the store."""
+        """Starts to poll. Unless the caller is `sure`, notifies at once if the store changed since the last poll."""
         return self._caller.submit(self._begin(sure))
 
     async def _begin(self, sure: bool) -> None:
@@ -71,21 +70,21 @@ class Ear:
         self._mark = await self._ask("", 0)
         self._is_news(self._mark)
         if before and before != self._mark and not sure:
-            self._bell.ring()
+            self._signal.notify()
         self._work = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
         pause = _FIRST_PAUSE
-        while self._bell.awaited or monotonic() - self._wanted_at < _LINGERS:
+        while self._signal.awaited or monotonic() - self._wanted_at < _LINGERS:
             sent = self._mark
             try:
                 self._mark = await self._ask(sent, _PATIENCE)
             except LongshoreError:  # whoever waits had better look: the server may be back, and much may have changed
-                self._bell.ring()
+                self._signal.notify()
                 await asyncio.sleep(_PAUSE)
                 continue
             if self._is_news(self._mark):
-                self._bell.ring()
+                self._signal.notify()
             if _server_of(self._mark) == _server_of(sent):
                 pause = _FIRST_PAUSE
             else:

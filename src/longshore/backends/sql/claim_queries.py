@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
-from longshore.backends.port import InLine, KeyState, QueueState
+from longshore.backends.port import Candidate, KeyState, QueueState
 from longshore.backends.sql.reads import BEFORE_ALL
 from longshore.backends.sql.rows import Row, key_of_row, row_of_queue
 from longshore.backends.sql.writes import SQLTransaction
@@ -16,7 +16,7 @@ _ENOUGH_TO_TELL = (16, 128, 1024, 8192)
 _LEAST_AT_ONCE = 20
 
 
-class SQLLine(SQLTransaction):
+class SQLClaimQueries(SQLTransaction):
     """The part of a write transaction that claims lean on."""
 
     def put_queue(self, state: QueueState) -> None:
@@ -110,7 +110,7 @@ class SQLLine(SQLTransaction):
 
     def candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None = None
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         if tags:
             yield from self._tagged_candidates(queue, tags, wanted, types)
             return
@@ -119,7 +119,7 @@ class SQLLine(SQLTransaction):
             return
         at_head = wanted()
         at_once = max(at_head * 5 // 4, _LEAST_AT_ONCE)  # some will be in the way
-        begun: InLine | None = None
+        begun: Candidate | None = None
         head = self._head_of_line(queue, at_once)
         if head is not None:
             yield from head
@@ -138,31 +138,31 @@ class SQLLine(SQLTransaction):
                     break
                 last = (page[-1].place, page[-1].uid)
 
-    def _head_of_line(self, _queue: QueueState, _at_once: int) -> list[InLine] | None:
+    def _head_of_line(self, _queue: QueueState, _at_once: int) -> list[Candidate] | None:
         """The first ones of all priorities, where the store reads them in one go."""
         return None
 
     def _page_of_line(
         self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int, *, all_keys: bool
-    ) -> list[InLine]:
+    ) -> list[Candidate]:
         """The first ones whatever their key, so that those of full keys are seen and parked; then none of those."""
         if all_keys or not queue.limits_keys:
             found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
         else:
             limits = self._limits(queue)
             found = self._rows(self._sql.claimable_with_room, queue.name, priority, self.now, *limits, *after, at_once)
-        return list(map(InLine._make, found))
+        return list(map(Candidate._make, found))
 
     @abstractmethod
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         """Those who carry all these tags, parked ones included."""
 
     @abstractmethod
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         """Jobs of these types, from the index of types: jobs of other types are never read."""
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from longshore.backends.port import KeyState, QueueState
 from longshore.core.job import Job, Lease
-from longshore.core.job_record import JobInTheMaking, Record, Tombstone
+from longshore.core.job_record import MutableJob, Record, Tombstone
 from longshore.core.limits import Window, rate_of, window_of
 from longshore.core.status import ELIGIBLE, JobStatus
 from longshore.core.times import from_micros, optional_moment, optional_span
@@ -293,7 +293,7 @@ class Claimant:
         jobs = []
         dependent = []
         for row in rows:
-            job = JobInTheMaking(*row)
+            job = MutableJob(*row)
             job.status = JobStatus.RUNNING
             job.tags = tuple(json.loads(job.tags)) if job.tags else ()
             job.lifo = job.lifo == 1

@@ -260,7 +260,7 @@ _COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules", "api
 """In the order of the columns of `row_counts`."""
 
 
-class SQLHouse(ABC):
+class SQLCopySide(ABC):
     """A store that can be compared with another."""
 
     name: str

@@ -18,7 +18,7 @@ import apsw
 
 from longshore.backends.archive import ArchivingBackend
 from longshore.backends.base import Capabilities
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.export import BulkReader
 from longshore.backends.port import Transaction, View
 from longshore.backends.sqlite import SQL
@@ -31,7 +31,7 @@ from longshore.backends.sqlite.connection import (
     open_read_only,
     prepare,
 )
-from longshore.backends.sqlite.data_migration import EnteredFile, LeftFile, enter, leave
+from longshore.backends.sqlite.data_migration import FileSource, FileTarget, enter, leave
 from longshore.backends.sqlite.files import (
     InPlace,
     beside,
@@ -128,7 +128,7 @@ class SQLiteBackend(ArchivingBackend):
         self._clock = micros_of(clock, on_step=None if self._boot_id else _log_step)
         self._since_boot = SteadyClock(self._time_since_boot)
         self._started_at = 0
-        self._bell = Bell()
+        self._signal = ChangeSignal()
         self._prepared = False
         self._read_only = False
         self._preparing = threading.Lock()
@@ -137,7 +137,7 @@ class SQLiteBackend(ArchivingBackend):
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
-        self._notice = Notice(self.path, self._bell, self._open)
+        self._notice = Notice(self.path, self._signal, self._open)
         self._writer = Writer(
             self.path,
             partial(self._open_writing, of_one_thread=True),
@@ -237,7 +237,7 @@ class SQLiteBackend(ArchivingBackend):
         return clocks.MACHINE.since_boot() + self._started_at
 
     def _committed(self) -> None:
-        self._bell.ring()
+        self._signal.notify()
         self._notice.tell()
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -393,12 +393,12 @@ class SQLiteBackend(ArchivingBackend):
             finally:
                 close_quietly(connection)
 
-    def moving_out(self) -> AbstractContextManager[LeftFile]:
+    def copy_out(self) -> AbstractContextManager[FileSource]:
         """The file as it is now, for `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock)
 
-    def moving_in(self) -> AbstractContextManager[EnteredFile]:
+    def copy_in(self) -> AbstractContextManager[FileTarget]:
         """A new file at this path, as the target of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return enter(self.path)

@@ -12,7 +12,7 @@ from time import monotonic
 
 import apsw
 
-from longshore.backends.change_signal import Bell
+from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.sqlite.connection import Opener, close_quietly
 from longshore.backends.sqlite.files import UntrustedFolder, make_folder, open_folder, remove_socket, sockets_in
 from longshore.safe_logging import logger
@@ -25,16 +25,16 @@ _log = logger("longshore.sqlite")
 
 
 class Notice:
-    """Rings the bell when another process has committed, and tells other processes of our commits.
+    """Rings the signal when another process has committed, and tells other processes of our commits.
 
     Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to
     each. A hint may be lost: whoever waits also polls. A folder that is a symlink, belongs to another user or can be
     written by others is not used.
     """
 
-    def __init__(self, path: Path, bell: Bell, open_reading: Opener) -> None:
+    def __init__(self, path: Path, signal: ChangeSignal, open_reading: Opener) -> None:
         self._folder = Path(f"{path}-wake")
-        self._bell = bell
+        self._signal = signal
         self._open = open_reading
         self._awaited = threading.Event()
         self._closed = False
@@ -45,7 +45,7 @@ class Notice:
         self._peers_until = 0.0
         self._lock = threading.Lock()
         self._warned = False
-        bell.on_wait = self._awaited.set
+        signal.on_wait = self._awaited.set
 
     @property
     def listening(self) -> bool:
@@ -141,11 +141,11 @@ class Notice:
     def _watch(self, watch: _Watch) -> None:
         try:
             while not self._closed:
-                if not self._bell.awaited:
+                if not self._signal.awaited:
                     self._awaited.wait()
                     self._awaited.clear()
                 if watch.anything_new():
-                    self._bell.ring()
+                    self._signal.notify()
         finally:
             watch.close()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import apsw
 
-from longshore.backends.data_migration import LONGEST_SILENCE, Begun, OldHouse, Settings, signs_of
+from longshore.backends.data_migration import LONGEST_SILENCE, Begun, Settings, Source, signs_of
 from longshore.backends.sql.rows import Row
-from longshore.backends.sql.writes import SQLHouse
+from longshore.backends.sql.writes import SQLCopySide
 from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.connection import Opener, close_quietly, explained, open_connection, prepare
 from longshore.backends.sqlite.files import beside
@@ -22,13 +22,13 @@ from longshore.core.errors import MoveRefused
 
 
 @contextmanager
-def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[LeftFile]:
+def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[FileSource]:
     """The file at this moment; closed when done with."""
     with ExitStack() as stack:
         connection, glance = (_opened(stack, open_reading) for _ in range(2))
         stack.enter_context(explained(path, connection))
         connection.pragma("query_only", True)
-        yield LeftFile(path, connection, glance, clock)
+        yield FileSource(path, connection, glance, clock)
 
 
 def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
@@ -37,7 +37,7 @@ def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
     return connection
 
 
-class LeftFile(SQLHouse):
+class FileSource(SQLCopySide):
     """A file that is moved out of: all is read in one transaction, and a second connection sees what is new."""
 
     _sql = SQL
@@ -90,9 +90,9 @@ _BUSY_SECONDS = 30.0
 
 
 @contextmanager
-def enter(path: Path) -> Iterator[EnteredFile]:
+def enter(path: Path) -> Iterator[FileTarget]:
     """A new file at this path, created under a temporary name that only a move opens."""
-    file = EnteredFile(path)
+    file = FileTarget(path)
     with explained(path):
         try:
             yield file
@@ -100,7 +100,7 @@ def enter(path: Path) -> Iterator[EnteredFile]:
             file.close()
 
 
-class EnteredFile(SQLHouse):
+class FileTarget(SQLCopySide):
     """The file to move into. Every transaction checks that no later run has taken over the move."""
 
     _sql = SQL
@@ -161,7 +161,7 @@ class EnteredFile(SQLHouse):
         self._run(SQL.clear_moving)
         self._run(SQL.put_moving, json.dumps(self._move))
 
-    def begin(self, old: OldHouse) -> Begun:
+    def begin(self, old: Source) -> Begun:
         if self._path.exists():
             return self._moved_before(old)
         prepare(self._unfinished, busy_seconds=_BUSY_SECONDS)
@@ -176,7 +176,7 @@ class EnteredFile(SQLHouse):
             self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
             return Begun.FRESH if known is None else Begun.RESUMED
 
-    def _moved_before(self, old: OldHouse) -> Begun:
+    def _moved_before(self, old: Source) -> Begun:
         self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
         try:
             known = self._known()

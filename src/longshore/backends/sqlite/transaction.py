@@ -14,8 +14,8 @@ from typing import Any
 
 import apsw
 
-from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, InLine, KeyState, QueueState, keys_by_queue
-from longshore.backends.sql.claim_queries import SQLLine
+from longshore.backends.port import KEY_TTL, Candidate, Completion, Edge, Ended, KeyState, QueueState, keys_by_queue
+from longshore.backends.sql.claim_queries import SQLClaimQueries
 from longshore.backends.sql.rows import (
     MOVES,
     Claimant,
@@ -48,7 +48,7 @@ _LEAST_PASSED = 20
 """Jobs of other types that even the smallest claim skips before it uses the index of types."""
 
 
-class SQLiteLine(SQLiteView, SQLLine):
+class SQLiteClaimQueries(SQLiteView, SQLClaimQueries):
     """The part of a write transaction that claims lean on."""
 
     def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
@@ -166,7 +166,7 @@ class SQLiteLine(SQLiteView, SQLLine):
             yield from self._rows(statement, queue, priority, self.now, limit)
 
     def claim_at_once(
-        self, chosen: Sequence[InLine], assignee_id: str, token: str, expires_at: int | None
+        self, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None
     ) -> list[Job]:
         uids = [entry.uid for entry in chosen]
         rows = sorted(self._rows(SQL.jobs_to_claim, self._listed(uids)), key=in_standing_order)
@@ -176,13 +176,13 @@ class SQLiteLine(SQLiteView, SQLLine):
 
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], _wanted: Callable[[], int]
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         lines = self._lines_of_types(queue.name, types, SQL.claimable_of_type, -1)
-        return map(InLine._make, heapq.merge(*lines))
+        return map(Candidate._make, heapq.merge(*lines))
 
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None
-    ) -> Iterator[InLine]:
+    ) -> Iterator[Candidate]:
         rarest, *others = self._rarest_first(tags)
         also = json.dumps(others)
         known = None if types is None else self._listed(types)
@@ -193,7 +193,7 @@ class SQLiteLine(SQLiteView, SQLLine):
                 else:
                     row = self._one(SQL.claimable_by_uid, uid, self.now, known)
                 if row is not None:
-                    yield InLine._make((*row, None, 0, 0))
+                    yield Candidate._make((*row, None, 0, 0))
 
     def _put_keys(self, rows: Sequence[Row]) -> None:
         self._many(SQL.put_key, rows)
@@ -227,7 +227,7 @@ _WORTH_A_STATEMENT = 4
 """So many jobs that completed with the same result are written together; fewer are written one by one."""
 
 
-class SQLiteTransaction(SQLiteLine):
+class SQLiteTransaction(SQLiteClaimQueries):
     """Lives as long as its connection; `begin` and `finish` frame each transaction, `now` is set for each verb."""
 
     def __init__(self, connection: apsw.Connection) -> None:

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 from longshore.runtime.executors.base import Target
 from longshore.runtime.executors.child_runner import (
     LINE_LOST,
+    ChannelReporter,
     Line,
-    LineDesk,
     Performer,
     flush_what_was_printed,
     told_failure,
@@ -78,7 +78,7 @@ class Child:
             if "answer" in message:
                 self._line.answered(message)
             elif "job" in message:
-                job = RunningJob(job_from(message["job"], body), LineDesk(self._line))
+                job = RunningJob(job_from(message["job"], body), ChannelReporter(self._line))
                 self._busy = True
                 self._performer.take(job)
                 self._jobs.put((message["run"], job))

@@ -84,7 +84,7 @@ class Line:
         return (found.st_dev, found.st_ino)
 
 
-class LineDesk:
+class ChannelReporter:
     """Passes a running job's notes to the worker, which writes them: awaited on an event loop, at once elsewhere."""
 
     def __init__(self, line: Line) -> None:

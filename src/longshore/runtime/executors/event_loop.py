@@ -9,7 +9,7 @@ from typing import Any
 from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.executors.base import Executor
-from longshore.runtime.running_job import AwaitedDesk, RunningJob, become_current
+from longshore.runtime.running_job import AsyncReporter, RunningJob, become_current
 
 
 class LoopExecutor(Executor):
@@ -17,12 +17,12 @@ class LoopExecutor(Executor):
 
     def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
         self._process = process
-        self._desk: AwaitedDesk | None = None
+        self._desk: AsyncReporter | None = None
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are awaited."""
         if self._desk is None or self._desk.backend is not backend:
-            self._desk = AwaitedDesk(backend)
+            self._desk = AsyncReporter(backend)
         return RunningJob(record, self._desk)
 
     async def run(self, job: RunningJob) -> Any:

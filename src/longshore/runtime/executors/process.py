@@ -22,7 +22,7 @@ from longshore.core.validation import check_number
 from longshore.runtime.error_text import LONGEST_STDERR, ProcessDied, how_it_ended, is_a
 from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
 from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, read_frame, told_job
-from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.runtime.running_job import AsyncReporter, RunningJob
 from longshore.runtime.signals import command_to_run, surroundings
 
 _SOON = 2.0
@@ -58,7 +58,7 @@ class ChildProcess:
         )
         self.pid = self._process.pid
         assert self._process.stderr is not None
-        self._stderr = LastWords(self._process.stderr.fileno(), self.loop)
+        self._stderr = StderrTail(self._process.stderr.fileno(), self.loop)
         try:
             threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
         except RuntimeError:  # there are no more threads to be had, and nobody would notice its end
@@ -224,7 +224,7 @@ class ChildProcess:
         self._process.stderr.close()
 
 
-class LastWords:
+class StderrTail:
     """Reads what a child writes to stderr as it comes, and keeps the end of it."""
 
     def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -324,7 +324,7 @@ class ProcessExecutor(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """The worker's side of the job: what the child notes is written through it."""
-        return RunningJob(record, AwaitedDesk(backend))
+        return RunningJob(record, AsyncReporter(backend))
 
     def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
         """It waits for a child that is free, and has imported what it needs."""

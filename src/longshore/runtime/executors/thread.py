@@ -14,14 +14,14 @@ from typing import Any
 from longshore.backends.base import Backend
 from longshore.core.job import Job
 from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Pauses
-from longshore.runtime.running_job import BlockingDesk, RunningJob, running
+from longshore.runtime.running_job import RunningJob, SyncReporter, running
 from longshore.safe_logging import logger
 
 Answer = tuple[Any, BaseException | None]
 """What was returned, or what was raised: as it is, for a future would change some exceptions on their way."""
 
 
-class Hand:
+class WorkerThread:
     """One thread, for one call after another."""
 
     def __init__(self) -> None:
@@ -83,8 +83,8 @@ class ThreadExecutor(Executor):
     def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
         self._process = process
         self._grace = cancel_grace
-        self._desk: BlockingDesk | None = None
-        self._idle: list[Hand] = []
+        self._desk: SyncReporter | None = None
+        self._idle: list[WorkerThread] = []
         self._left: set[asyncio.Future[Answer]] = set()
         self._pauses = Pauses()
         self._closed = False
@@ -92,7 +92,7 @@ class ThreadExecutor(Executor):
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are plain calls."""
         if self._desk is None or self._desk.backend is not backend:
-            self._desk = BlockingDesk(backend)
+            self._desk = SyncReporter(backend)
         return RunningJob(record, self._desk)
 
     @property
@@ -123,9 +123,9 @@ class ThreadExecutor(Executor):
             raise error
         return value
 
-    def _free_hand(self) -> Hand:
+    def _free_hand(self) -> WorkerThread:
         try:
-            hand = self._idle.pop() if self._idle else Hand()
+            hand = self._idle.pop() if self._idle else WorkerThread()
         except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
             raise self._pauses.after(f"{type(error).__name__}: {error}") from error
         self._pauses.end()
@@ -141,7 +141,7 @@ class ThreadExecutor(Executor):
                 value = None
             return job.returned(value)
 
-    async def _stop(self, hand: Hand, work: asyncio.Future[Answer], job: RunningJob) -> None:
+    async def _stop(self, hand: WorkerThread, work: asyncio.Future[Answer], job: RunningJob) -> None:
         """Returns when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():

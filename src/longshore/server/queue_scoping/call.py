@@ -12,7 +12,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.validation import check_name, check_names
 from longshore.server.auth import Caller
-from longshore.server.response_limits import Heaviest
+from longshore.server.response_limits import JobSizes
 
 Arguments = dict[str, Any]
 AT_ONCE = 1_000
@@ -24,7 +24,7 @@ MOST_LOOKS = 20
 class Bound:
     """One call of such a caller."""
 
-    def __init__(self, backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: Heaviest) -> None:
+    def __init__(self, backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: JobSizes) -> None:
         self.backend = backend
         self.caller = caller
         self.verb = verb

@@ -18,10 +18,10 @@ from longshore.server.queue_scoping.call import (
     of_one_queue,
 )
 from longshore.server.redaction import told_of_added
-from longshore.server.response_limits import Heaviest
+from longshore.server.response_limits import JobSizes
 
 
-async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: Heaviest) -> Any:
+async def carry_out(backend: Backend, caller: Caller, verb: str, arguments: Arguments, heaviest: JobSizes) -> Any:
     """The verb, within the caller's queues; of jobs that were there before, only a caller who reads is told all."""
     if caller.queues is None:
         found = await getattr(backend, verb)(**arguments)

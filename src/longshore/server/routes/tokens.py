@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, Token, check_queues, check_scopes
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
@@ -75,7 +75,7 @@ def _is_theirs(caller: Caller, token: Token) -> bool:
     return caller.owns(token.queues or ())
 
 
-def _keeper(here: Platform) -> KeepsTokens:
-    if not isinstance(here.backend, KeepsTokens):
+def _keeper(here: Platform) -> SupportsTokens:
+    if not isinstance(here.backend, SupportsTokens):
         raise InvalidArgument("url", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
     return here.backend

@@ -20,7 +20,7 @@ from longshore.spark.audit.histories import (
     EVENT_COLUMNS,
     JOB_COLUMNS,
     SWEPT_WITHIN,
-    Certainty,
+    Watermark,
     standings,
     steps,
     with_the_whole_life,
@@ -44,7 +44,7 @@ class Material:
 
     events: DataFrame
     jobs: DataFrame | None = None
-    certain: Certainty = field(default_factory=Certainty)
+    certain: Watermark = field(default_factory=Watermark)
     pruned: bool = False
     """Whether old events may have been removed, so that a life may begin anywhere."""
 
@@ -91,7 +91,7 @@ def from_store(
     events = _read(spark, "events", EVENT_COLUMNS, options)
     if history is not None:
         events = _continued(history, events)
-    certain = Certainty(place_of(before.last), covered, now, swept_within)
+    certain = Watermark(place_of(before.last), covered, now, swept_within)
     return Material(events, jobs, certain, pruned=_log_ends(where).pruned_anywhere > 0)
 
 
@@ -128,12 +128,12 @@ def _covers(where: Address, position: int, within: float) -> bool:
 Group = Sequence[Rule]
 
 
-def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Certainty | None = None) -> DataFrame:
+def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Watermark | None = None) -> DataFrame:
     """Every step of every job with what is wrong about it in `wrong`, an array that is empty for most.
 
     `events` and `jobs` are as the data source `longshore` gives them, whatever the order of their rows.
     """
-    certain = certain or Certainty()
+    certain = certain or Watermark()
     lives = steps(events, certain.until)
     if jobs is None:
         return lives.transform(with_what_came_before).withColumn("wrong", F.expr(_wrong(rules.OF_EVENTS)))
@@ -153,7 +153,7 @@ def findings(judged: DataFrame) -> DataFrame:
     )
 
 
-def _judgements(certain: Certainty) -> tuple[list[Group], list[Group]]:
+def _judgements(certain: Watermark) -> tuple[list[Group], list[Group]]:
     """The groups asked of events, and those asked of stored jobs."""
     of_jobs: list[Group] = [rules.STANDING, rules.SWEEP]
     if not certain.covered:

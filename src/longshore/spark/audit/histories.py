@@ -16,7 +16,7 @@ SWEPT_WITHIN = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Certainty:
+class Watermark:
     """Where log and jobs can be held against each other. As it stands: everywhere, they are one picture."""
 
     until: Place | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from longshore.runtime.executors.thread import Hand
+from longshore.runtime.executors.thread import WorkerThread
 from longshore.runtime.executors.wire import Unreadable, read_frame
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import SLICES_PER_SLOT, Batch, TaskLine
@@ -28,7 +28,7 @@ _SILENT_FOR, _BETWEEN_PROBES, _PROBES = 60, 10, 3
 """Seconds after which the other end is asked whether it is there: a machine that lost its power says nothing."""
 
 
-class Switchboard:
+class DriverServer:
     """Belongs to the event loop that opens it."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Driver:
         self._ours = False
         """Whether we have started it, and should stop it."""
         self._one_at_a_time = asyncio.Lock()
-        self._idle: list[Hand] = []
+        self._idle: list[WorkerThread] = []
 
     async def start(self) -> Place:
         """Where the session runs; SparkUnavailable if there is none to be had."""
@@ -158,7 +158,7 @@ class Driver:
             self._idle.pop().dismiss()
 
     async def _in_a_thread(self, call: Callable[..., T], *args: Any) -> T:
-        hand = self._idle.pop() if self._idle else Hand()
+        hand = self._idle.pop() if self._idle else WorkerThread()
         work = hand.begin(contextvars.copy_context(), call, *args)
         try:
             value, error = await asyncio.shield(work)

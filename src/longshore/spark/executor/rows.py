@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from longshore.runtime.executors.base import Target
 from longshore.runtime.executors.child_runner import (
     LINE_LOST,
+    ChannelReporter,
     Line,
-    LineDesk,
     Performer,
     flush_what_was_printed,
     told_failure,
@@ -64,10 +64,10 @@ def run_rows(order: Order, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[p
     """For mapInArrow: what is yielded says which rows are done with; how each ended was told to the worker by then."""
     import pyarrow
 
-    hand: RowHand | None = None
+    hand: RowRunner | None = None
     try:
         for batch in batches:
-            hand = hand or RowHand(order)
+            hand = hand or RowRunner(order)
             numbers: list[int] = batch.column("number").to_pylist()
             hand.run(numbers, batch.column("job").to_pylist(), batch.column("payload").to_pylist())
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int32())], names=["number"])
@@ -76,7 +76,7 @@ def run_rows(order: Order, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[p
             hand.hang_up()
 
 
-class RowHand:
+class RowRunner:
     """Runs rows in the task's own thread; another one listens, so that a word reaches a job that is busy."""
 
     def __init__(self, order: Order) -> None:
@@ -105,7 +105,7 @@ class RowHand:
         with self._lock:
             self._skipped.update(unwanted)
         for number, told, payload in zip(numbers, jobs, payloads, strict=True):
-            job = RunningJob(job_from(json.loads(told), payload), LineDesk(self._line))
+            job = RunningJob(job_from(json.loads(told), payload), ChannelReporter(self._line))
             if not self._begins(number, job):
                 continue
             message, body = self._performer.perform(job)

@@ -13,10 +13,10 @@ from longshore.core.job import Job
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number, new_id
 from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
-from longshore.runtime.running_job import AwaitedDesk, RunningJob
+from longshore.runtime.running_job import AsyncReporter, RunningJob
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import BATCH, LULL, Batch, Row, gathered, how_many, may_begin
-from longshore.spark.executor.driver import Driver, Switchboard
+from longshore.spark.executor.driver import Driver, DriverServer
 from longshore.spark.executor.rows import order_for
 
 _UNTIL_INTERRUPTED = 0.75
@@ -53,7 +53,7 @@ class SparkExecutor(Executor):
         self._most = check_number("batch_size", batch_size, least=1)
         self._grace = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
         self._driver = Driver(master, dict(config or {}))
-        self._board = Switchboard()
+        self._board = DriverServer()
         self._slots = 1
         self._waiting: dict[str, list[Row]] = {}
         """Jobs of no batch yet, by type."""
@@ -64,7 +64,7 @@ class SparkExecutor(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """The worker's side of the job: what its task notes is written through it."""
-        return RunningJob(record, AwaitedDesk(backend))
+        return RunningJob(record, AsyncReporter(backend))
 
     def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
         """It waits for its batch, and for those that stand before it in its task."""

@@ -11,7 +11,7 @@ from time import perf_counter
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.archive import AT_ONCE, Archived, LetsGo
+from longshore.backends.archive import AT_ONCE, Archived, SupportsArchive
 from longshore.core.status import FINAL
 from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.lake import Lake, refuse_another_log
@@ -98,7 +98,7 @@ class _Archive:
         transaction, number = self._reached
         pruned = 0
         with self._store.opened() as backend:
-            assert isinstance(backend, LetsGo)  # as every store that has an address
+            assert isinstance(backend, SupportsArchive)  # as every store that has an address
             while some := answer(backend.prune_archived_events(self._before, transaction << _POSITION_BITS | number)):
                 pruned += some
         return pruned
@@ -137,7 +137,7 @@ class _Archive:
         rows = proven.select("id", "job_seq").toLocalIterator()
         removed = 0
         with self._store.opened() as backend:
-            assert isinstance(backend, LetsGo)  # as every store that has an address
+            assert isinstance(backend, SupportsArchive)  # as every store that has an address
             for some in _in_parts((Archived(row["id"], row["job_seq"]) for row in rows), AT_ONCE):
                 removed += answer(backend.remove_archived_jobs(some))
         return removed

@@ -46,7 +46,7 @@ from longshore.backends.remote.problems import error_in, told_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import Job, Lease
-from longshore.core.job_record import JobInTheMaking, record_of
+from longshore.core.job_record import MutableJob, record_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_status
 
@@ -236,7 +236,7 @@ def read_job(_: str, told: Json) -> Job:
             values[name] = reading(value)
         elif name in _JOB_NAMES:
             values[name] = value
-    job = JobInTheMaking(**values)
+    job = MutableJob(**values)
     job.__class__ = Job
     return cast(Job, job)
 

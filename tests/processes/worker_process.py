@@ -1,7 +1,7 @@
 """A process with a real Worker in it, whose jobs tell on its output when they begin and end.
 
-Run as `python -m tests.processes.workhand KIND URL NAME CONCURRENCY LEASE GRACE`. KIND says where the jobs run: `loop`,
-`threads` or `processes`; `served` is a whole program by `serve`. What a job does stands in its type. SIGTERM closes the
+Run as `python -m tests.processes.worker_process KIND URL NAME CONCURRENCY LEASE GRACE`. KIND is where jobs run: `loop`,
+`threads` or `processes`; `served` is a program run by `serve`. The type of a job says what it does. SIGTERM closes the
 worker, as a deploy does.
 """
 

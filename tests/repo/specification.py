@@ -1,4 +1,4 @@
-"""Which ids of docs/specification.md the tests cite; `python -m tests.house.specification` prints the missing ones."""
+"""Which ids of docs/specification.md the tests cite; `python -m tests.repo.specification` prints the missing ones."""
 
 import ast
 import re

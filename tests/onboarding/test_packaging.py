@@ -18,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.pages import ROOT, blocks_of
+from tests.repo.pages import ROOT, blocks_of
 
 pytestmark = pytest.mark.timeout(180)  # environments are made here, and a type checker reads the libraries
 FEW = 20

@@ -1,4 +1,4 @@
-"""A crew at work on a PostgreSQL that is being mistreated: how its hands are told apart, waited for and judged."""
+"""A processes at work on a PostgreSQL that is being mistreated: how its hands are told apart, waited for and judged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
 from tests.backends.audit import audit_at
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 from tests.processes.test_killed_writers import check_promises
 
 LEASE, SWEEP = 2.0, 1.0
@@ -19,21 +19,22 @@ STARTED_WITHIN = 25
 """Seconds until processes that were just hired are at work, on a machine that is busy."""
 
 
-class Shift:
-    """Some workers and writers of a crew."""
+class Workload:
+    """Some workers and writers of a processes."""
 
-    def __init__(self, crew: Crew, workers: Sequence[str], writers: Sequence[str] = ()) -> None:
-        self.crew = crew
+    def __init__(self, processes: ProcessGroup, workers: Sequence[str], writers: Sequence[str] = ()) -> None:
+        self.processes = processes
         self.workers = [
-            crew.hire("steady worker", name, str(LEASE), str(SWEEP), url=_named(crew.url, name)) for name in workers
+            processes.hire("steady worker", name, str(LEASE), str(SWEEP), url=_named(processes.url, name))
+            for name in workers
         ]
-        self.writers = [crew.hire("steady writer", name, url=_named(crew.url, name)) for name in writers]
+        self.writers = [processes.hire("steady writer", name, url=_named(processes.url, name)) for name in writers]
 
     def until(self, there: Callable[[], bool], within: float, what: str) -> float:
         """Seconds until it is so; fails if a hand exits meanwhile, or if it takes too long."""
         began = monotonic()
         while not there():
-            hand, told, values = self.crew.next_line()
+            hand, told, values = self.processes.next_line()
             assert told not in ("over", "error"), f"{hand.name} exited: {values} {hand.told[-3:]}"
             assert monotonic() - began < within, f"not within {within} seconds: {what}"
         return monotonic() - began
@@ -53,20 +54,20 @@ class Shift:
         for hand in self.writers:
             hand.dismiss()
         began, fewest = monotonic(), None
-        while left := asyncio.run(_left_at(self.crew.url)):
+        while left := asyncio.run(_left_at(self.processes.url)):
             if fewest is None or left < fewest:  # the writers may have been quicker than the workers
                 began, fewest = monotonic(), left
             assert monotonic() - began < HEALED_WITHIN, f"{left} jobs are left, and nobody does them"
-            self.crew.next_line()
+            self.processes.next_line()
         for hand in self.workers:
             hand.dismiss()
-        jobs, history = asyncio.run(audit_at(self.crew.url))
-        check_promises(self.crew, jobs, history)
-        promised = {job_id for (ids,) in self.crew.heard("enqueued") for job_id in ids}
+        jobs, history = asyncio.run(audit_at(self.processes.url))
+        check_promises(self.processes, jobs, history)
+        promised = {job_id for (ids,) in self.processes.heard("enqueued") for job_id in ids}
         # a writer that was told to stop while it insisted does not know whether its last one is stored
         assert len(jobs.keys() - promised) <= len(self.writers), "a job was stored under two ids"
         self.check_nobody_was_busy_for_nothing()
-        return f"{len(jobs)} jobs, {history.events} events, {len(self.crew.heard('unavailable'))} refusals"
+        return f"{len(jobs)} jobs, {history.events} events, {len(self.processes.heard('unavailable'))} refusals"
 
     def check_nobody_was_busy_for_nothing(self) -> None:
         """Whoever was refused neither asked without a rest nor kept the processor busy until it was served."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.pages import ROOT, Block
-from tests.house.stage import Stage
+from tests.repo.pages import ROOT, Block
+from tests.repo.stage import Stage
 
 PASTED = """
 make run

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.pages import PAGES, ROOT, commands_of, name_of, to_run
-from tests.house.stage import Stage
+from tests.repo.pages import PAGES, ROOT, commands_of, name_of, to_run
+from tests.repo.stage import Stage
 
 WITH_SPARK = [ROOT / "docs" / f"{name}.md" for name in ("audit", "pipeline", "report")]
-"""Their commands would start Spark a dozen times: tests/spark runs what they tell of, and tests/house reads them."""
+"""Their commands would start Spark a dozen times: tests/spark runs what they tell of, and tests/repo reads them."""
 ELSEWHERE = {*WITH_SPARK, ROOT / "examples" / "nightly_pipeline" / "README.md", ROOT / "docs" / "cli.md"}
 """The example needs Spark, and tests/examples runs its commands; the last has many, and tests/cli runs them."""
 

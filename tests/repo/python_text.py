@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, get_origin
 
 import longshore.errors
-from tests.house.pages import PAGES, ROOT, to_run
+from tests.repo.pages import PAGES, ROOT, to_run
 
 AUTHORS = "write-a-backend"
 

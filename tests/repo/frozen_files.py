@@ -1,4 +1,4 @@
-"""Compares what the product says today with the snapshot files in `tests/house/frozen`."""
+"""Compares what the product says today with the snapshot files in `tests/repo/frozen`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.house import specification
+from tests.repo import specification
 
 # The parts of the specification that are built: each of their rows must be cited. A part joins when it is built.
 REQUIRED_PREFIXES = ("B-", "T-", "Q-", "M-", "O-")

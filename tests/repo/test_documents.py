@@ -2,7 +2,7 @@
 
 - A block of `python` is a whole program. If it begins with the name of a file (`# shop.py`), that file is there for the
   shell commands of the page, too.
-- The blocks of `sh` of one page are run one after the other in one folder: tests/newcomer does that.
+- The blocks of `sh` of one page are run one after the other in one folder: tests/onboarding does that.
 - A block whose first line is `# not run: ` and a reason is not run. There should be few.
 - Any other language is no code to run: output, data, drawings.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.pages import (
+from tests.repo.pages import (
     NOT_RUN,
     PAGES,
     ROOT,
@@ -31,7 +31,7 @@ from tests.house.pages import (
     prose_of,
     to_run,
 )
-from tests.house.stage import Stage
+from tests.repo.stage import Stage
 
 SPARK_PAGES = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeline.md", "report.md")}
 """Their Python runs in tests/spark, beside everything else that starts Spark."""

@@ -87,11 +87,13 @@ def test_a_move_killed_at_any_step_goes_on_when_it_is_started_again(
     kills = 20 if proving else 4
     for kill in range(kills):
         # a run that goes on passes quickly over what is there, so later kills hit later blocks
-        dying = start("-m", "tests.processes.mover", source, postgres_url, str(chance.randint(1, 12 + 6 * (kill % 6))))
+        dying = start(
+            "-m", "tests.processes.copy_process", source, postgres_url, str(chance.randint(1, 12 + 6 * (kill % 6)))
+        )
         _, told = dying.communicate(timeout=30)
         assert dying.returncode == -9, told
         assert asyncio.run(is_closed(postgres_url))
-    finishing = start("-m", "tests.processes.mover", source, postgres_url, "0")
+    finishing = start("-m", "tests.processes.copy_process", source, postgres_url, "0")
     begun, told = finishing.communicate(timeout=30)
     assert finishing.returncode == 0, told
     assert begun.startswith("resumed")
@@ -104,17 +106,19 @@ def test_a_move_out_of_a_database_killed_at_any_step_continues_when_restarted(
 ) -> None:
     """PostgreSQL to SQLite."""
     chance = Random(seed)
-    there = start("-m", "tests.processes.mover", source, postgres_url, "0")
+    there = start("-m", "tests.processes.copy_process", source, postgres_url, "0")
     _, told = there.communicate(timeout=30)
     assert there.returncode == 0, told
     target = f"sqlite:///{tmp_path / 'back.db'}"
     for kill in range(20 if proving else 4):
-        dying = start("-m", "tests.processes.mover", postgres_url, target, str(chance.randint(1, 12 + 6 * (kill % 6))))
+        dying = start(
+            "-m", "tests.processes.copy_process", postgres_url, target, str(chance.randint(1, 12 + 6 * (kill % 6)))
+        )
         _, told = dying.communicate(timeout=30)
         assert dying.returncode == -9, told
         assert asyncio.run(is_closed(target))
         assert not (tmp_path / "back.db").exists()
-    finishing = start("-m", "tests.processes.mover", postgres_url, target, "0")
+    finishing = start("-m", "tests.processes.copy_process", postgres_url, target, "0")
     begun, told = finishing.communicate(timeout=30)
     assert finishing.returncode == 0, told
     assert begun.startswith("resumed")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from longshore import Job, connect
-from tests.house.pages import FILE_NAME, ROOT, Block
+from tests.repo.pages import FILE_NAME, ROOT, Block
 
 HOUSE = Path(__file__).resolve().parent
 SHELL = ROOT / "tests" / "newcomer" / "stage.sh"

@@ -19,13 +19,13 @@ PATIENCE = 30
 Line = tuple[str, list[Any]]
 
 
-class Hand:
-    """One process; its lines arrive in `told` (all of them) and one by one from the crew."""
+class StartedProcess:
+    """One process; its lines arrive in `told` (all of them) and one by one from the processes."""
 
-    def __init__(self, crew: Crew, program: str, role: str, url: str, name: str, *more: str) -> None:
+    def __init__(self, processes: ProcessGroup, program: str, role: str, url: str, name: str, *more: str) -> None:
         self.name = name
         self.told: list[Line] = []
-        self._crew = crew
+        self._processes = processes
         command = [sys.executable, "-m", f"tests.processes.{program}", role, url, name, *more]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -43,8 +43,8 @@ class Hand:
         for text in self.process.stdout:
             what, *values = json.loads(text)
             self.told.append((what, values))
-            self._crew.lines.put((self, what, values))
-        self._crew.lines.put((self, "over", []))
+            self._processes.lines.put((self, what, values))
+        self._processes.lines.put((self, "over", []))
 
     def _hear_errors(self) -> None:
         assert self.process.stderr is not None
@@ -85,21 +85,23 @@ class Hand:
         return [values for kind, values in self.told if kind == what]
 
 
-class Crew:
+class ProcessGroup:
     """All processes of one test; none outlives it."""
 
     def __init__(self, store: Path | str) -> None:
         """On a file of SQLite, or on whatever an address leads to."""
         self.url = store if isinstance(store, str) else f"sqlite:///{quote(str(store))}"
-        self.hands: list[Hand] = []
-        self.lines: queue.Queue[tuple[Hand, str, list[Any]]] = queue.Queue()
+        self.hands: list[StartedProcess] = []
+        self.lines: queue.Queue[tuple[StartedProcess, str, list[Any]]] = queue.Queue()
 
-    def hire(self, role: str, name: str, *more: str, url: str | None = None, program: str = "dockhand") -> Hand:
-        """Starts one more, on the crew's store or by another way to it."""
-        self.hands.append(Hand(self, program, role, url or self.url, name, *more))
+    def hire(
+        self, role: str, name: str, *more: str, url: str | None = None, program: str = "store_process"
+    ) -> StartedProcess:
+        """Starts one more, on the processes's store or by another way to it."""
+        self.hands.append(StartedProcess(self, program, role, url or self.url, name, *more))
         return self.hands[-1]
 
-    def next_line(self) -> tuple[Hand, str, list[Any]]:
+    def next_line(self) -> tuple[StartedProcess, str, list[Any]]:
         """Whatever any of them tells next."""
         return self.lines.get(timeout=PATIENCE)
 

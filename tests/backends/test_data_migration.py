@@ -17,10 +17,10 @@ import pytest
 
 from longshore.backends import data_migration
 from longshore.backends.base import Backend, Outcome, WorkerInfo
-from longshore.backends.data_migration import TABLES, Begun, MoveReport, NewHouse, OldHouse, Step, move
+from longshore.backends.data_migration import TABLES, Begun, MoveReport, Source, Step, Target, move
 from longshore.backends.postgres.backend import PostgresBackend
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.token_store import KeepsTokens
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, MoveRefused
 from longshore.core.job import Job
@@ -68,7 +68,7 @@ async def picture(backend: Backend) -> dict[str, Any]:
             "events": await all_events(backend),
             "queues": await backend.list_queues(),
             "schedules": await backend.get_schedules(),
-            "tokens": await backend.list_tokens() if isinstance(backend, KeepsTokens) else None,
+            "tokens": await backend.list_tokens() if isinstance(backend, SupportsTokens) else None,
         }
     )
 
@@ -514,8 +514,8 @@ def test_statuses_have_different_numbers_in_a_digest() -> None:
 
 def test_the_stores_are_houses(file: SQLiteBackend, database: PostgresBackend) -> None:
     """For the type checker more than for the run."""
-    with file.moving_out() as old, database.moving_in() as new:
-        houses: tuple[OldHouse, NewHouse] = (old, new)
+    with file.copy_out() as old, database.copy_in() as new:
+        houses: tuple[Source, Target] = (old, new)
     assert houses[0].name.endswith("jobs.db")
 
 

@@ -1,4 +1,4 @@
-"""A process with a stream of its own, run as `python -m tests.runtime.stream_hand ROLE URL NAME`; it tells in lines."""
+"""A process with a stream: `python -m tests.runtime.stream_process ROLE URL NAME`; it prints lines of JSON."""
 
 from __future__ import annotations
 

@@ -158,4 +158,4 @@ def test_every_proof_with_a_long_form_belongs_to_a_part_of_make_prove() -> None:
     proofs = {
         path.parent.name for path in (ROOT / "tests").rglob("test_*.py") if "mark.prove" in path.read_text("utf-8")
     }
-    assert proofs - {"house"} - {folder for folders in PARTS.values() for folder in folders} == set()
+    assert proofs - {"repo"} - {folder for folders in PARTS.values() for folder in folders} == set()

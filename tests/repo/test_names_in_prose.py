@@ -14,7 +14,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.cli.main import command
 from longshore.runtime.events import EVENTS
-from tests.house.pages import PAGES, ROOT, commands_of, name_of, prose_of
+from tests.repo.pages import PAGES, ROOT, commands_of, name_of, prose_of
 
 GUIDES = [page for page in PAGES if page.parent.name not in ("decisions", "proofs") and page.stem != "CHANGELOG"]
 """Not what tells of the past: that may name what is gone."""

@@ -1,7 +1,7 @@
 """A process that works on a store until its input closes, and tells on its output what it was promised.
 
-Run as `python -m tests.processes.dockhand ROLE URL NAME [MORE]`. Every line is written at once and by one call, so that
-a kill never leaves half of one.
+Run as `python -m tests.processes.store_process ROLE URL NAME [MORE]`. Every line is written at once and by one call, so
+that a kill never leaves half of one.
 """
 
 from __future__ import annotations

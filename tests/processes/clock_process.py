@@ -1,4 +1,4 @@
-"""The worker of `workhand` on a machine whose wall clock a file sets; the last argument is the file."""
+"""The worker of `worker_process` on a machine whose wall clock a file sets; the last argument is the file."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from longshore.core import clock
 from tests.machine import SteppedMachine
-from tests.processes import workhand
+from tests.processes import worker_process
 
 if __name__ == "__main__":
     clock.MACHINE = SteppedMachine(Path(sys.argv.pop()))
-    workhand.main()
+    worker_process.main()

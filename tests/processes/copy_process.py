@@ -1,7 +1,7 @@
 """A process that moves one store to another, and is killed by its own hand on the way.
 
-Run as `python -m tests.processes.mover SOURCE TARGET DIES_AT`: it dies at that step of the progress (0: never), which
-may be between two blocks or in the middle of one. Blocks are small, so that there are many.
+Run as `python -m tests.processes.copy_process SOURCE TARGET DIES_AT`: it dies at that step of the progress (0: never),
+which may be between two blocks or in the middle of one. Blocks are small, so that there are many.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 from longshore.backends import data_migration
 from longshore.backends.connect import connect
-from longshore.backends.data_migration import MovesIn, MovesOut, Step
+from longshore.backends.data_migration import Step, SupportsCopyIn, SupportsCopyOut
 
 BLOCK, TOLD_EVERY = 400, 100
 
@@ -27,8 +27,8 @@ def main(source: str, target: str, dies_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     old, new = connect(source), connect(target)
-    assert isinstance(old, MovesOut)
-    assert isinstance(new, MovesIn)
+    assert isinstance(old, SupportsCopyOut)
+    assert isinstance(new, SupportsCopyIn)
     data_migration.BLOCK, data_migration._TOLD_EVERY = BLOCK, TOLD_EVERY
     report = data_migration.move(old, new, on_step=count)
     print(report.begun.value, steps)

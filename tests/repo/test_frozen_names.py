@@ -33,10 +33,10 @@ from longshore.spark.lake.tables import COLUMNS as LAKE
 from tests.cli.scene import Scene
 from tests.cli.terminal import PROGRAM, leaves
 from tests.cli.terminal import longshore as run_command
-from tests.house.frozen_files import check_frozen, keys_of
-from tests.house.openapi_text import operation_lines, schema_lines, type_text
-from tests.house.pages import ROOT
-from tests.house.python_text import describe, describe_object, names_in_guides
+from tests.repo.frozen_files import check_frozen, keys_of
+from tests.repo.openapi_text import operation_lines, schema_lines, type_text
+from tests.repo.pages import ROOT
+from tests.repo.python_text import describe, describe_object, names_in_guides
 from tests.runtime.test_event_details import live_every_life
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))

@@ -9,7 +9,7 @@ import pytest
 
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.job import Job
-from tests.processes.crew import Crew
+from tests.processes.process_group import ProcessGroup
 
 LONG = 20
 """Seconds: a wait that ends only because it was told to."""
@@ -27,8 +27,8 @@ async def test_a_commit_of_another_process_wakes_whoever_waits_here(how: str, tm
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
         waiting = asyncio.create_task(backend.wait_for_change(LONG))
-        with Crew(path) as crew:
-            writer = crew.hire("writer", "writer", "1")
+        with ProcessGroup(path) as processes:
+            writer = processes.hire("writer", "writer", "1")
             assert await waiting
             await asyncio.to_thread(writer.dismiss)
             assert (await backend.get_job("writer-0-0")).queue == "q"
@@ -38,11 +38,11 @@ async def test_a_commit_here_wakes_another_process(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
-        with Crew(path) as crew:
-            waiter = crew.hire("waiter", "waiter")
-            assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+        with ProcessGroup(path) as processes:
+            waiter = processes.hire("waiter", "waiter")
+            assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
             await backend.enqueue_job(Job(id="second", type="t"))
-            assert await asyncio.to_thread(crew.next_line) == (waiter, "changed", [True])
+            assert await asyncio.to_thread(processes.next_line) == (waiter, "changed", [True])
             await asyncio.to_thread(waiter.dismiss)
 
 
@@ -51,8 +51,8 @@ async def test_a_cursor_shows_at_once_what_another_process_wrote_before_the_wait
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
         cursor = (await backend.read_events())[-1].cursor
-        with Crew(path) as crew:
-            writer = crew.hire("writer", "writer", "1")
+        with ProcessGroup(path) as processes:
+            writer = processes.hire("writer", "writer", "1")
             await asyncio.to_thread(writer.wait)
         assert await backend.wait_for_change(LONG, after=cursor)
 
@@ -61,9 +61,9 @@ async def test_a_process_that_was_killed_while_it_waited_is_no_burden_to_the_oth
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
-        with Crew(path) as crew:
-            waiter = crew.hire("waiter", "waiter")
-            assert (await asyncio.to_thread(crew.next_line))[1] == "waiting"
+        with ProcessGroup(path) as processes:
+            waiter = processes.hire("waiter", "waiter")
+            assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
             await asyncio.to_thread(waiter.kill)
         for number in range(5):
             await backend.enqueue_job(Job(id=f"after{number}", type="t"))

@@ -1,4 +1,4 @@
-"""A process with a real Scheduler in it: `python -m tests.processes.timehand INTERVAL URL NAME`.
+"""A process with a real Scheduler in it: `python -m tests.processes.scheduler_process INTERVAL URL NAME`.
 
 It tells when it runs. SIGTERM closes it, as a deploy does.
 """
