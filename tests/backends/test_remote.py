@@ -14,8 +14,7 @@ import trustme
 
 from longshore import Harbor, Job, JobEvent, JobStatus, Outcome, Queue, Repeat, connect
 from longshore.backends.base import Backend
-from longshore.backends.remote.codecs import Form
-from longshore.backends.remote.problems import KNOWN, error_in, told_of
+from longshore.backends.remote.codecs import KNOWN, Form, error_in, told_of
 from longshore.backends.remote.records.jobs import JOB
 from longshore.backends.remote.records.store import EVENTS, SCHEDULES
 from longshore.backends.token_store import SupportsTokens

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from longshore.core import incremental_json
+from longshore.core import validation
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import compact, compact_patiently, read_json
 
@@ -25,15 +25,15 @@ VALUES: list[Any] = [
 def test_what_is_read_and_written_patiently_is_what_is_read_and_written_at_once(
     value: Any, many_lists: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incremental_json, "_MANY_LISTS", many_lists)
+    monkeypatch.setattr(validation, "_MANY_LISTS", many_lists)
     written = json.dumps(value, indent=1)
-    assert repr(incremental_json.read_patiently(written)) == repr(json.loads(written))
-    assert incremental_json.write_patiently(value, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert repr(validation.read_patiently(written)) == repr(json.loads(written))
+    assert validation.write_patiently(value, sort_keys=True) == json.dumps(value, sort_keys=True)
     assert compact_patiently(value) == compact(value)
 
 
 def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
-    room = b" " * incremental_json.LARGE
+    room = b" " * validation.LARGE
     assert read_json("data", b'{"a":[1,2.5]}' + room) == {"a": [1, 2.5]}
     for wrong, problem in (
         (b'{"a":1,"a":2}', "has the same key twice"),

@@ -24,7 +24,7 @@ import longshore.errors
 from longshore import HeldClock, Queue, connect
 
 # All private modules that this file needs; correct these lines when the modules move.
-from longshore.backends.remote.problems import PREFIX
+from longshore.backends.remote.codecs import PREFIX
 from longshore.cli.exit_codes import Exit, exit_code_of
 from longshore.server import problems
 from longshore.server.app import create_app

@@ -15,8 +15,8 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument
-from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
+from longshore.core.validation import LARGE
 from longshore.server import body_limits
 from longshore.server.body_limits import (
     MOST_LEVELS,

@@ -8,8 +8,8 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.job import Job
-from longshore.server import change_counter
-from longshore.server.change_counter import Changes
+from longshore.server import event_tail
+from longshore.server.event_tail import Changes
 
 
 async def test_a_change_makes_the_mark_another_one(backend: Backend) -> None:
@@ -37,8 +37,8 @@ async def test_no_change_falls_between_two_waits(backend: Backend) -> None:
 
 
 async def test_who_has_not_asked_for_long_is_told_to_look(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_counter, "_UNASKED", 0.0)
-    monkeypatch.setattr(change_counter, "_PATIENCE", 0.001)
+    monkeypatch.setattr(event_tail, "_UNASKED", 0.0)
+    monkeypatch.setattr(event_tail, "_LONGEST_POLL", 0.001)
     counted = Changes(memory)
     before = await counted.mark()
     assert counted._work is not None

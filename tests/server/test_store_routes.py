@@ -523,8 +523,8 @@ async def test_one_request_looks_through_so_much_of_a_log_of_others_and_the_remo
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
-    monkeypatch.setattr("longshore.server.queue_scoping.reads.AT_ONCE", 10)
-    monkeypatch.setattr("longshore.server.queue_scoping.reads.MOST_LOOKS", 3)
+    monkeypatch.setattr("longshore.server.queue_scoping.operations.AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.queue_scoping.operations.MOST_LOOKS", 3)
     for number in range(4):
         await memory.enqueue_job(Job(id=f"m{number}", type="x", queue="mail" if number % 2 else "letters"))
         await memory.enqueue_jobs([Job(type="x", queue="bills") for _ in range(100)])

@@ -13,7 +13,7 @@ from longshore.backends.connect import connect
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.job import Job
 from longshore.spark.options import Address
-from longshore.spark.stream import EventFollower
+from longshore.spark.source import EventFollower
 from tests.spark.stored import complete_some, fill
 from tests.spark.test_bulk_reading import EVENTS
 

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from longshore.app.eager import EagerMode
-from longshore.app.middleware import Middleware, enqueue_within
+from longshore.app.middleware import Middleware, at_once, blocking, enqueue_within, on_this_loop
 from longshore.app.results import JobHandle, ResultWaiter
-from longshore.app.run_sync import at_once, blocking, on_this_loop
 from longshore.app.task import Call, Task
 from longshore.core.errors import DuplicateJob
 from longshore.core.explain import Explanation

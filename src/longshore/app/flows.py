@@ -10,9 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from longshore.app.eager import EagerMode, FinishedFlow, run_steps, run_steps_sync
 from longshore.app.enqueue import Sending
-from longshore.app.middleware import Middleware, Wait, enqueue_within
+from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop
 from longshore.app.results import FlowHandle, JobHandle
-from longshore.app.run_sync import at_once, blocking, on_this_loop
 from longshore.app.step import PendingResult, Step
 from longshore.app.task import Call, Task
 from longshore.core.dependencies import (

@@ -41,7 +41,7 @@ def show(
         if mermaid:
             say_lines(drawing(steps))
         elif as_json:
-            from longshore.server.models.flows import flow_view
+            from longshore.server.models.jobs import flow_view
 
             say_model(flow_view(status))
         elif quiet:

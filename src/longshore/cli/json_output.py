@@ -15,8 +15,7 @@ from longshore.core.status import JobStatus
 from longshore.core.validation import read_json
 from longshore.server.models.events import EventView, event_view
 from longshore.server.models.fields import base64_text
-from longshore.server.models.flows import FlowView
-from longshore.server.models.jobs import ExplanationView, JobPage, JobView, LogLine, view
+from longshore.server.models.jobs import ExplanationView, FlowView, JobPage, JobView, LogLine, view
 from longshore.server.models.queues import QueueList, QueueView, StatsView, WorkerList
 from longshore.server.models.schedules import ScheduleList, ScheduleView, Times
 from longshore.server.models.tokens import NewTokenView, TokenList, TokenView

@@ -31,8 +31,8 @@ from longshore.core.validation import check_name
 from longshore.safe_logging import logger
 from longshore.server.body_limits import StrictRequest
 from longshore.server.http_errors import TooMany
-from longshore.server.lru import LRU
 from longshore.server.parameters import check_parameters, parameters_of, root_of
+from longshore.server.rate_limit import LRU
 from longshore.server.request_origin import SAFE, check_media_type, check_origin
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])

@@ -13,10 +13,9 @@ from typing import Any
 from fastapi import Request
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.incremental_json import LARGE, read_patiently
-from longshore.core.validation import DEEPEST, read_json
+from longshore.core.validation import DEEPEST, LARGE, read_json, read_patiently
 from longshore.server.http_errors import NotJson, Overloaded, TooLarge
-from longshore.server.thread_offload import beside_the_loop
+from longshore.server.response_limits import beside_the_loop
 
 MOST_LEVELS = 2 * DEEPEST
 """The most levels of lists and objects in a large body; a payload may have half as many."""

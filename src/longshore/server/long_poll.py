@@ -16,7 +16,7 @@ from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.validation import check_names
 from longshore.server.auth import Caller
-from longshore.server.change_counter import first_of
+from longshore.server.event_tail import first_of
 from longshore.server.platform import Platform
 from longshore.server.queue_scoping.guards import carry_out
 

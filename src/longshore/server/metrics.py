@@ -16,7 +16,7 @@ from longshore.core.job import JobEvent
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros
 from longshore.core.transitions import LEASE_RAN_OUT
-from longshore.server.lru import LRU
+from longshore.server.rate_limit import LRU
 
 MOST_QUEUES = 100
 OTHERS = "(others)"

@@ -15,9 +15,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
-from longshore.core.validation import new_id
+from longshore.core.validation import LARGE, new_id
 from longshore.runtime.logs import request_id
 from longshore.safe_logging import logger
 from longshore.server import problems

@@ -14,8 +14,8 @@ from longshore.backends.remote.protocol import DEQUEUE_JOBS, KEY, Verb
 from longshore.backends.remote.records import SCHEMAS
 from longshore.core.tokens import Scope
 from longshore.server.auth import needs
-from longshore.server.models.problems import Problem, refusals
 from longshore.server.parameters import root_of
+from longshore.server.problems import Problem, refusals
 
 CHANGES_ANSWER: dict[str, Any] = {
     "description": "Where the store stands, and whether that is another place than the one given.",

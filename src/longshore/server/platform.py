@@ -16,8 +16,7 @@ from longshore.runtime.process_registry import registry_of
 from longshore.runtime.queue import Queue
 from longshore.server.accept import Acceptor
 from longshore.server.auth import Caller
-from longshore.server.change_counter import Changes
-from longshore.server.event_tail import Tail
+from longshore.server.event_tail import Changes, Tail
 from longshore.server.http_errors import ShuttingDown, TooMany
 from longshore.server.metrics import Figures
 from longshore.server.options import ServerOptions

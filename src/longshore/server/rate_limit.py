@@ -1,15 +1,35 @@
-"""Rate limits: updates per job or worker, and repeated log lines."""
+"""Rate limits: updates per job or worker, and repeated log lines; and the bounded dict that counts them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import TypeVar
 
 from longshore.server.http_errors import TooMany
-from longshore.server.lru import LRU
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LRU(OrderedDict[K, V]):
+    """A dict that is filled with `put`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def put(self, key: K, value: V) -> None:
+        """The newest from now on."""
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
 
 _PER_SECOND = 200.0
 _AT_ONCE = 1_000.0

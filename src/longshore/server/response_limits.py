@@ -1,14 +1,31 @@
-"""Limits on the size of one response: pages of large jobs end early."""
+"""Limits on the size of one response: pages of large jobs end early, and large work runs beside the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from longshore.backends.base import Page
 from longshore.core.job import Job, JobEvent, LogEntry
 from longshore.core.validation import LARGEST_PAYLOAD
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+AT_ONCE = 2
+"""Each takes its turn at the interpreter, and so much memory as what it works on: one may be very large, and another
+goes on meanwhile."""
+_threads = ThreadPoolExecutor(AT_ONCE, "longshore-large")
+
+
+async def beside_the_loop(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What the work gives back; it waits until one of the threads is free."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *args, **kwargs))
+
 
 MOST_BYTES = 8 * 1024 * 1024
 """Of the jobs of one page; a page has one at least, however large."""

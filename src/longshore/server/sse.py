@@ -14,8 +14,7 @@ from starlette.types import Receive, Scope, Send
 from longshore.core.errors import CursorExpired
 from longshore.core.job import JobEvent
 from longshore.server.auth import turned_away
-from longshore.server.change_counter import end, first_of
-from longshore.server.event_tail import Wanted, events_after
+from longshore.server.event_tail import Wanted, end, events_after, first_of
 from longshore.server.models.events import event_view
 from longshore.server.platform import Platform
 

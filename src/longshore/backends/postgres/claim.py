@@ -11,11 +11,10 @@ from longshore.backends.postgres.claim_low_water import Marks
 from longshore.backends.postgres.connection import OwnSession, Session
 from longshore.backends.postgres.locks import Hold, HoldFirst, LockSpaces, Wanted, in_order
 from longshore.backends.postgres.reads import PostgresView
-from longshore.backends.sql.claim_queries import SQLClaimQueries
 from longshore.backends.sql.reads import BEFORE_ALL
 from longshore.backends.sql.rows import MOVES, Claimant, Row, in_standing_order, queue_of_row
 from longshore.backends.sql.statements import Statements
-from longshore.backends.sql.writes import ChangedUnderneath
+from longshore.backends.sql.writes import ChangedUnderneath, SQLClaimQueries
 from longshore.core.job import Job
 from longshore.core.limits import window_of
 

@@ -14,7 +14,7 @@ from longshore.backends.sql.statements import Migration, load_migrations, refuse
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.validation import check_name
 
-MIGRATIONS = load_migrations("longshore.backends.postgres.migrations")
+MIGRATIONS = load_migrations("longshore.backends.postgres")
 
 _LONGEST = 63
 

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from longshore.backends.remote.problems import KNOWN, PREFIX, error_in
+from longshore.backends.remote.codecs import KNOWN, PREFIX, error_in
 from longshore.backends.remote.protocol import ACTOR_SAID, ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
 from longshore.core.actor import actor
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError

@@ -50,13 +50,14 @@ class Migration(NamedTuple):
 
 def load_migrations(package: str) -> tuple[Migration, ...]:
     """All steps in order; their numbers must be 1, 2, 3 …"""
-    found = sorted(entry.name for entry in files(package).iterdir() if entry.name.endswith(".sql"))
+    folder = files(package).joinpath("migrations")
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     steps = []
     for expected, name in enumerate(found, start=1):
         number = int(name.split("_", 1)[0])
         if number != expected:
             raise RuntimeError(f"migration {name} should have the number {expected:04d}")
-        steps.append(Migration(number, name, files(package).joinpath(name).read_text(encoding="utf-8")))
+        steps.append(Migration(number, name, folder.joinpath(name).read_text(encoding="utf-8")))
     return tuple(steps)
 
 

@@ -33,7 +33,7 @@ from longshore.core.errors import BackendUnavailable, LongshoreError
 APPLICATION_ID = 0x4C6F6E67
 """Written into the file's header ("Long"), so that somebody else's database is recognised as such."""
 
-MIGRATIONS = load_migrations("longshore.backends.sqlite.migrations")
+MIGRATIONS = load_migrations("longshore.backends.sqlite")
 
 PAGE_SIZE = 8_192
 """Twice SQLite's own: half as many pages are split and written where jobs come and go by the hundred."""

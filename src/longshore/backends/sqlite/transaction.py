@@ -15,7 +15,6 @@ from typing import Any
 import apsw
 
 from longshore.backends.port import KEY_TTL, Candidate, Completion, Edge, Ended, KeyState, QueueState, keys_by_queue
-from longshore.backends.sql.claim_queries import SQLClaimQueries
 from longshore.backends.sql.rows import (
     MOVES,
     Claimant,
@@ -32,7 +31,7 @@ from longshore.backends.sql.rows import (
     tag_rows,
     type_of,
 )
-from longshore.backends.sql.writes import ChangedUnderneath
+from longshore.backends.sql.writes import ChangedUnderneath, SQLClaimQueries
 from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.reads import SQLiteView
 from longshore.core.actor import actor

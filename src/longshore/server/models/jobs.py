@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what a client sends, and what it is shown."""
+"""Jobs and flows over HTTP: what a client sends, and what it is shown."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
 from longshore.core.dependencies import RESULTS_FROM, DependencyPolicy
 from longshore.core.errors import InvalidArgument
 from longshore.core.explain import ReasonKind
+from longshore.core.flows import FlowStatus
 from longshore.core.job import Job
 from longshore.core.job_record import REQUEST
 from longshore.core.retry import check_jitter
@@ -369,3 +370,50 @@ class AcceptedJobs(BaseModel):
     """The jobs that are stored and will be run, in the order in which they were sent."""
 
     jobs: list[Accepted]
+
+
+class StepView(BaseModel):
+    """One step of a flow, which is a job."""
+
+    name: str
+    job_id: str
+    status: JobStatus
+    progress: Any
+    error: str
+    waits_for: list[str]
+
+
+class FlowView(BaseModel):
+    """A flow as it stands: how far it is, step by step."""
+
+    id: str
+    name: str
+    state: Literal["running", "waiting", "completed", "failed"]
+    total: int
+    ended: int
+    counts: dict[JobStatus, int]
+    steps: list[StepView]
+
+
+def flow_view(flow: FlowStatus) -> FlowView:
+    """From the record."""
+    steps = [
+        StepView.model_construct(
+            name=step.name,
+            job_id=step.job_id,
+            status=step.status,
+            progress=step.progress,
+            error=step.error,
+            waits_for=list(step.waits_for),
+        )
+        for step in flow.steps
+    ]
+    return FlowView.model_construct(
+        id=flow.id,
+        name=flow.name,
+        state=flow.state,
+        total=flow.total,
+        ended=flow.ended,
+        counts=dict(flow.counts),
+        steps=steps,
+    )

@@ -14,8 +14,8 @@ from longshore.runtime.bulk_operations import act_on_all
 from longshore.server.auth import Calling, GuardedRoute, needs
 from longshore.server.filter_parameters import FilterBody, InAnyStatus
 from longshore.server.models.jobs import JobPage
-from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
+from longshore.server.problems import refusals
 from longshore.server.routes.jobs import Cursor, Limit, page_of
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)

@@ -11,20 +11,19 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.incremental_json import write_patiently
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
-from longshore.core.validation import compact_patiently
+from longshore.core.validation import compact_patiently, write_patiently
 from longshore.server.accept import Patterns, fingerprint
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.body_limits import release
 from longshore.server.middleware import submitting
 from longshore.server.models.jobs import Accepted, AcceptedJobs, NewJob, NewJobs
-from longshore.server.models.problems import refusals
 from longshore.server.parameters import root_of
 from longshore.server.platform import Here
-from longshore.server.queue_scoping.parent_checks import check_kinship, with_results_within
-from longshore.server.thread_offload import beside_the_loop
+from longshore.server.problems import refusals
+from longshore.server.queue_scoping.operations import check_kinship, with_results_within
+from longshore.server.response_limits import beside_the_loop
 
 router = APIRouter(prefix="/v1", tags=["jobs"], route_class=GuardedRoute)
 

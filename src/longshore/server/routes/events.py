@@ -16,9 +16,9 @@ from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.event_tail import Wanted, page_of_log
 from longshore.server.models.events import EventPage
 from longshore.server.models.fields import Name
-from longshore.server.models.problems import refusals
 from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
+from longshore.server.problems import refusals
 from longshore.server.sse import MEDIA_TYPE, EventStream
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=GuardedRoute)

@@ -11,10 +11,10 @@ from longshore.core.flows import drawing, status_of_flow
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
-from longshore.server.models.flows import FlowView, flow_view
-from longshore.server.models.problems import refusals
+from longshore.server.models.jobs import FlowView, flow_view
 from longshore.server.parameters import FlowId
 from longshore.server.platform import Here, Platform
+from longshore.server.problems import refusals
 from longshore.server.replays import no_key
 
 router = APIRouter(prefix="/v1/flows", tags=["flows"], route_class=GuardedRoute)

@@ -15,8 +15,8 @@ from longshore.core.errors import LongshoreError
 from longshore.core.tokens import Scope
 from longshore.server.auth import Calling, GuardedRoute, needs
 from longshore.server.metrics import look
-from longshore.server.models.problems import refusals
 from longshore.server.platform import Here
+from longshore.server.problems import refusals
 
 router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 

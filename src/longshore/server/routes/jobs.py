@@ -11,9 +11,9 @@ from starlette.responses import Response
 from longshore.backends.base import Page
 from longshore.core.explain import explanation_of
 from longshore.core.filters import JobFilter
-from longshore.core.incremental_json import LARGE
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
+from longshore.core.validation import LARGE
 from longshore.runtime.bulk_operations import cancel_one, delete_one
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.filter_parameters import AskedFor
@@ -30,13 +30,13 @@ from longshore.server.models.jobs import (
     view,
     written_view,
 )
-from longshore.server.models.problems import refusals
 from longshore.server.options import MOST_PER_PAGE
 from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
-from longshore.server.queue_scoping.reads import facts_for
+from longshore.server.problems import refusals
+from longshore.server.queue_scoping.operations import facts_for
 from longshore.server.redaction import told_of
-from longshore.server.thread_offload import beside_the_loop
+from longshore.server.response_limits import beside_the_loop
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 

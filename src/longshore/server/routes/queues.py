@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from longshore.core.tokens import Scope
 from longshore.core.validation import check_name
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
-from longshore.server.models.problems import refusals
 from longshore.server.models.queues import LimitsChange, QueueList, QueueView, empty_queue, queue_view
 from longshore.server.parameters import QueueName
 from longshore.server.platform import Here, Platform
+from longshore.server.problems import refusals
 
 router = APIRouter(prefix="/v1/queues", tags=["queues"], route_class=GuardedRoute)
 

@@ -13,7 +13,6 @@ from longshore.core.tokens import Scope
 from longshore.runtime.job_options import in_words_of_its_job, job_from
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.jobs import Accepted
-from longshore.server.models.problems import refusals
 from longshore.server.models.schedules import (
     RepeatBody,
     ScheduleList,
@@ -24,7 +23,8 @@ from longshore.server.models.schedules import (
 )
 from longshore.server.parameters import ScheduleId
 from longshore.server.platform import Here, Platform
-from longshore.server.queue_scoping.parent_checks import check_kinship, check_schedule_id
+from longshore.server.problems import refusals
+from longshore.server.queue_scoping.operations import check_kinship, check_schedule_id
 from longshore.server.replays import no_key
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)

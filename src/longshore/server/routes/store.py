@@ -28,20 +28,19 @@ from longshore.backends.remote.protocol import (
 )
 from longshore.core.actor import acting
 from longshore.core.errors import InvalidArgument
-from longshore.core.incremental_json import LARGE as LARGE_BODY
 from longshore.core.times import SECOND, check_duration
 from longshore.core.tokens import Scope
+from longshore.core.validation import LARGE as LARGE_BODY
 from longshore.core.validation import check_name
 from longshore.server.auth import Caller, GuardedRoute, as_the_store, needs
 from longshore.server.body_limits import read_body
-from longshore.server.change_counter import first_of
+from longshore.server.event_tail import first_of
 from longshore.server.long_poll import claimed, claimed_within, settled_and_claimed
-from longshore.server.models.problems import refusals
 from longshore.server.openapi import CHANGES_ANSWER, CHANGES_BODY, operation_schema, told_in_full
 from longshore.server.platform import Platform
+from longshore.server.problems import refusals
 from longshore.server.queue_scoping.guards import carry_out
-from longshore.server.response_limits import LARGE, page_within, weight_of
-from longshore.server.thread_offload import beside_the_loop
+from longshore.server.response_limits import LARGE, beside_the_loop, page_within, weight_of
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -10,7 +10,6 @@ from longshore.backends.token_store import SupportsTokens
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.tokens import Scope, Token, check_queues, check_scopes
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
-from longshore.server.models.problems import refusals
 from longshore.server.models.tokens import (
     NewTokenView,
     TokenList,
@@ -20,6 +19,7 @@ from longshore.server.models.tokens import (
     token_view,
 )
 from longshore.server.platform import Here, Platform
+from longshore.server.problems import refusals
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=GuardedRoute)
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from longshore.core.tokens import Scope
 from longshore.server.auth import Calling, GuardedRoute, needs
 from longshore.server.models.fields import Name
-from longshore.server.models.problems import refusals
 from longshore.server.models.queues import StatsView, WorkerList, stats_view, worker_view
 from longshore.server.platform import Here
+from longshore.server.problems import refusals
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)
 

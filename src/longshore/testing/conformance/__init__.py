@@ -22,7 +22,7 @@ The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test wou
 
 from longshore.testing.conformance.admin import TestOperators, TestUpdates
 from longshore.testing.conformance.bad_input import TestBadInput, TestNames
-from longshore.testing.conformance.cancellation import TestCancellation
+from longshore.testing.conformance.cancel import TestCancellation, TestRemoval
 from longshore.testing.conformance.catch_up import TestMissedRuns
 from longshore.testing.conformance.claim import TestClaiming, TestTurnover
 from longshore.testing.conformance.closing import TestClosing, TestInterruptions
@@ -34,15 +34,12 @@ from longshore.testing.conformance.durability import TestDurability, TestSharing
 from longshore.testing.conformance.effort import TestEffort
 from longshore.testing.conformance.enqueue import TestAdding, TestSubmission
 from longshore.testing.conformance.events import TestEvents
-from longshore.testing.conformance.job_updates import TestNotes
 from longshore.testing.conformance.leases import TestLeases
 from longshore.testing.conformance.limits import TestLimits, TestRates
 from longshore.testing.conformance.reads import TestExplaining, TestLooking
-from longshore.testing.conformance.records import TestRecords
-from longshore.testing.conformance.removal import TestRemoval
+from longshore.testing.conformance.records import TestNotes, TestRecords, TestSurface
 from longshore.testing.conformance.schedules import TestScheduleActs, TestSchedules
 from longshore.testing.conformance.settle import TestBatches, TestSettlement
-from longshore.testing.conformance.surface import TestSurface
 
 __all__ = [
     "TestAdding",

@@ -1,23 +1,38 @@
-"""What a store keeps: every field of a job and of a schedule, its times to the microsecond, its edges in order."""
+"""What a store keeps: every field of a job and a schedule, what a running job writes, and the operations it offers."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 from collections.abc import Awaitable, Callable
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from longshore.backends.base import Backend, Outcome
+from longshore.backends.base import Backend, Capabilities, Outcome, SettleReport
 from longshore.core.clock import HeldClock
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight
 from longshore.core.filters import JobFilter
-from longshore.core.job import Job
+from longshore.core.job import Job, JobStats
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.scenarios import S, all_jobs, claim, enqueue, lease_of, moment, new_job, seconds
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus
+from longshore.testing.conformance.scenarios import (
+    S,
+    all_jobs,
+    claim,
+    enqueue,
+    history,
+    job_in,
+    lease_of,
+    moment,
+    new_job,
+    refused,
+    seconds,
+    story,
+)
 
 VALUE = {"text": "Grüße 🚢", "list": [1, 2.5, None, True], "nested": {"deep": [{}]}, "large": 2**62}
 
@@ -230,3 +245,206 @@ class TestRecords:
         assert sum(removed) == 88
         left = {job.queue for job in await all_jobs(backend)}
         assert left == {"q7", "late", "later"}
+
+
+JSON_VALUES: list[Any] = [
+    0,
+    100,
+    42.5,
+    -0.0,
+    2**63 - 1,
+    -(2**63),
+    True,
+    None,
+    "text with 🐙, zażółć and \x00",
+    {"page": 3, "of": [1, None, {"deep": True}], "": "empty key", "🐙": "odd key"},
+    [],
+]
+
+
+class TestNotes:
+    """`set_progress`, `append_log`, `read_logs`, `save_checkpoint`; that they are fenced is shown with the leases."""
+
+    @pytest.mark.parametrize("value", JSON_VALUES, ids=repr)
+    async def test_progress_is_any_json_value_and_the_last_one_stays(
+        self, backend: Backend, clock: HeldClock, value: Any
+    ) -> None:
+        job = await job_in(backend, S.RUNNING)
+        await backend.set_progress(job.id, "something else", lease=lease_of(job))
+        clock.advance(1)
+        await backend.set_progress(job.id, value, lease=lease_of(job))
+        after = await backend.get_job(job.id)
+        assert repr(after.progress) == repr(value)
+        assert after == job.replace(progress=after.progress, updated_at=clock.now())
+        assert await story(backend, job.id) == ["job.added", "job.active", "job.progress", "job.progress"]
+
+    async def test_lines_are_logged_in_order_with_number_time_and_level(
+        self, backend: Backend, clock: HeldClock
+    ) -> None:
+        job = await job_in(backend, S.RUNNING)
+        for level in ("debug", "info", "warn", "error"):
+            await backend.append_log(job.id, f"a line of {level}", level, lease=lease_of(job))
+            clock.advance(1)
+        lines = await backend.read_logs(job.id)
+        assert [(line.number, line.level, line.message) for line in lines] == [
+            (1, "debug", "a line of debug"),
+            (2, "info", "a line of info"),
+            (3, "warn", "a line of warn"),
+            (4, "error", "a line of error"),
+        ]
+        assert [line.at - lines[0].at for line in lines] == [seconds(n) for n in range(4)]
+        assert [line.number for line in await backend.read_logs(job.id, after=2)] == [3, 4]
+        assert await backend.read_logs(job.id, after=4) == []
+        event = (await history(backend, job.id))[-1]
+        assert (event.event, event.detail["level"]) == ("job.log_added", "error")
+
+    async def test_a_line_is_info_if_nothing_is_said(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        await backend.append_log(job.id, "")
+        [line] = await backend.read_logs(job.id)
+        assert (line.level, line.message) == ("info", "")
+
+    async def test_a_level_that_is_none_is_refused(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        async with refused(backend, InvalidArgument, field="level"):
+            await backend.append_log(job.id, "psst", "secret")
+
+    async def test_each_job_has_its_own_log(self, backend: Backend) -> None:
+        a, b = await job_in(backend, S.RUNNING), await job_in(backend, S.RUNNING)
+        await backend.append_log(a.id, "of a")
+        await backend.append_log(b.id, "of b")
+        assert [(line.number, line.message) for line in await backend.read_logs(b.id)] == [(1, "of b")]
+
+    async def test_a_line_may_be_added_by_whoever_calls_even_when_the_job_is_over(self, backend: Backend) -> None:
+        job = await job_in(backend, S.COMPLETED)
+        await backend.append_log(job.id, "checked by hand")
+        assert len(await backend.read_logs(job.id)) == 1
+
+    async def test_the_log_of_an_unknown_job_is_not_found(self, backend: Backend) -> None:
+        with pytest.raises(JobNotFound):
+            await backend.read_logs("nobody")
+
+    @pytest.mark.parametrize("value", [*JSON_VALUES, b"", b"\x00\xff raw", b"null"], ids=repr)
+    async def test_a_checkpoint_is_json_or_bytes_and_comes_back_with_the_next_claim(
+        self, backend: Backend, clock: HeldClock, value: Any
+    ) -> None:
+        # X-67
+        job = await job_in(backend, S.RUNNING)
+        await backend.save_checkpoint(job.id, {"page": 0}, lease=lease_of(job))
+        await backend.save_checkpoint(job.id, value, lease=lease_of(job))
+        clock.advance(30)
+        await backend.reclaim_expired_leases()
+        again = await claim(backend, "worker-2")
+        assert repr(again.checkpoint) == repr(value)
+
+    async def test_a_checkpoint_writes_no_event(self, backend: Backend) -> None:
+        job = await job_in(backend, S.RUNNING)
+        await backend.save_checkpoint(job.id, 1)
+        assert await story(backend, job.id) == ["job.added", "job.active"]
+
+    @pytest.mark.parametrize("status", sorted(FINAL))
+    async def test_a_job_that_is_over_takes_no_progress_and_no_checkpoint(self, backend: Backend, status: S) -> None:
+        job = await job_in(backend, status)
+        async with refused(backend, JobNotInflight):
+            await backend.set_progress(job.id, 100)
+        async with refused(backend, JobNotInflight):
+            await backend.save_checkpoint(job.id, 100)
+
+    async def test_progress_log_and_checkpoint_survive_every_turn(self, backend: Backend) -> None:
+        await enqueue(backend, "j1")
+        await claim(backend)
+        await backend.set_progress("j1", 30)
+        await backend.append_log("j1", "first try")
+        await backend.save_checkpoint("j1", {"page": 3})
+        await backend.fail_job("j1", "busy")
+        again = await claim(backend)
+        assert (again.progress, again.checkpoint) == (30, {"page": 3})
+        await backend.append_log("j1", "second try")
+        await backend.complete_job("j1")
+        done = await backend.get_job("j1")
+        assert (done.progress, done.checkpoint) == (30, {"page": 3})
+        assert [line.number for line in await backend.read_logs("j1")] == [1, 2]
+
+
+DOCUMENTED = {
+    "enqueue_job": ("job",),
+    "enqueue_jobs": ("jobs", "connection"),
+    "dequeue_jobs": ("assignee_id", "tags", "limit", "queues", "types", "lease"),
+    "complete_job": ("job_id", "result", "lease"),
+    "fail_job": ("job_id", "error", "retry_at", "lease"),
+    "stop_job": ("job_id", "error", "lease"),
+    "stop_job_with_retry": ("job_id", "error", "lease"),
+    "mark_job_unknown_stopped": ("job_id", "error", "lease"),
+    "update_job_status": ("job_id", "status", "result", "error"),
+    "cancel_jobs": ("tags", "job_ids", "queue", "held"),
+    "acknowledge_cancellation": ("job_id", "was_executing", "lease"),
+    "mark_worker_unresponsive": ("assignee_id",),
+    "get_job": ("job_id",),
+    "get_job_stats": ("tags", "queue"),
+    "reset_running_jobs": ("queue",),
+    "cleanup_expired_jobs": ("ttl", "queue"),
+    "delete_jobs": ("tags", "job_ids", "queue"),
+    "close": (),
+}
+"""The verbs of the storage document under their names here; leases, queues and the rest are this contract's own."""
+
+BEYOND_IT = (
+    *("accept_jobs", "extend_leases", "release_lease", "bury_job", "settle_jobs", "reclaim_expired_leases"),
+    *("list_jobs", "count_jobs", "retry_job", "promote_job", "set_progress", "append_log", "read_logs"),
+    *("save_checkpoint", "read_events", "wait_for_change", "pause_queue", "resume_queue", "set_limits", "list_queues"),
+    *("put_schedule", "get_schedules", "remove_schedule", "fire_due_schedules", "heartbeat_worker", "list_workers"),
+    *("get_schedule", "pause_schedule", "resume_schedule", "run_schedule"),
+    *("end_of_events", "record_worker_event", "add_jobs", "enqueue_new_jobs", "now", "count_delayed", "next_due"),
+)
+
+
+class TestSurface:
+    """What any caller may take for granted before the first job is stored."""
+
+    async def test_every_documented_verb_is_there_with_its_parameters(self, backend: Backend) -> None:
+        # B-API-01 B-UPD-09
+        assert isinstance(backend, Backend)
+        for name, parameters in DOCUMENTED.items():
+            assert tuple(inspect.signature(getattr(backend, name)).parameters) == parameters, name
+        assert set(DOCUMENTED) | set(BEYOND_IT) <= Backend.__abstractmethods__
+
+    async def test_every_verb_is_awaited_so_that_every_call_can_be_cancelled(self, backend: Backend) -> None:
+        # B-API-02
+        for name in sorted(Backend.__abstractmethods__):
+            assert inspect.iscoroutinefunction(getattr(backend, name)), name
+
+    async def test_a_store_says_what_it_can_do_beyond_the_contract(self, backend: Backend) -> None:
+        assert isinstance(backend.capabilities, Capabilities)
+
+    async def test_the_shared_records_come_back_from_the_verbs(self, backend: Backend, clock: HeldClock) -> None:
+        # B-CON-10 B-OBS-01 B-OBS-02 B-OBS-03
+        await enqueue(backend, "j1")
+        claimed = await claim(backend)
+        freed = await backend.fail_job("j1", "no route to host", lease=lease_of(claimed))
+        job = await backend.get_job("j1")
+        assert isinstance(job, Job)
+        assert (job.status, job.assignee_id, job.retry_count) == (S.FAILED_RETRY, "worker-1", 1)
+        assert job.created_at == job.assigned_at == job.started_at == job.last_retry_at == clock.now()
+        assert freed == {"worker-1": 1}
+        stats = await backend.get_job_stats()
+        assert isinstance(stats, JobStats)
+        assert stats.failed_jobs == 1
+        assert isinstance(await backend.settle_jobs([]), SettleReport)
+
+    async def test_times_come_back_in_utc_to_the_microsecond(self, backend: Backend, clock: HeldClock) -> None:
+        # X-116
+        clock.set(datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC))
+        job = await enqueue(backend)
+        assert job.created_at == datetime(2026, 3, 1, 23, 59, 59, 999_999, tzinfo=UTC)
+        assert job.created_at.utcoffset() == UTC.utcoffset(None)
+
+    async def test_the_statuses_and_what_they_mean_are_the_documented_ones(self) -> None:
+        # B-CON-07 B-CON-09 X-06 T-ST-05
+        assert {S.INITIAL_PENDING, S.FAILED_RETRY, S.UNKNOWN_RETRY} == ELIGIBLE
+        assert {S.RUNNING, S.CANCELLING} == HOLDS_CAPACITY
+        assert {S.COMPLETED, S.STOPPED, S.UNSCHEDULED, S.UNKNOWN_STOPPED, S.DEAD} == FINAL
+        assert len(JobStatus) == 12
+
+    async def test_no_arrow_leads_back_to_initial_pending_from_a_job_that_was_there(self) -> None:
+        # B-INV-03
+        assert {arrow.source for arrow in TABLE if arrow.target is S.INITIAL_PENDING} == {S.CREATED, S.WAITING_CHILDREN}

@@ -26,6 +26,7 @@ from longshore.backends.remote.codecs import (
     a_list,
     an_object,
     answered,
+    error_in,
     list_of,
     not_too_many,
     only,
@@ -36,13 +37,13 @@ from longshore.backends.remote.codecs import (
     read_time,
     stored_span,
     stored_time,
+    told_of,
     write_bytes,
     write_checkpoint,
     write_moment,
     write_span,
     write_time,
 )
-from longshore.backends.remote.problems import error_in, told_of
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import Job, Lease

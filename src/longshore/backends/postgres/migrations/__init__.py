@@ -1,1 +1,0 @@
-"""Numbered SQL files; each is applied in one transaction with its number, under a lock."""
