@@ -20,7 +20,7 @@ from longshore import Job, connect
 from tests.repo.pages import FILE_NAME, ROOT, Block
 
 HOUSE = Path(__file__).resolve().parent
-SHELL = ROOT / "tests" / "newcomer" / "stage.sh"
+SHELL = ROOT / "tests" / "onboarding" / "stage.sh"
 SERVER = "postgresql://app@db.example/app"
 """The database that the guides speak of; each page gets one of its own."""
 API = re.compile(r"(?:127\.0\.0\.1|localhost):8470")
