@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lake import peak_bytes
 from benchmarks.lake_synthetic import EVENTS_PER_JOB, synthetic_events
-from longshore.spark.audit.audit import audit, from_history
-from longshore.spark.session import pipeline_session
+from longshore.spark.audit.audit import from_history, run_audit
+from longshore.spark.spark_session import pipeline_session
 
 _DAYS = 30.0
 
@@ -41,7 +41,7 @@ def write_history(spark: SparkSession, folder: Path, events: int) -> None:
 def measured(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """One audit."""
     began = perf_counter()
-    report = audit(from_history(spark.read.parquet(str(folder))))
+    report = run_audit(from_history(spark.read.parquet(str(folder))))
     seconds = perf_counter() - began
     assert report.clean, report.listed(5)
     return {"events": report.events, "jobs": report.jobs, "seconds": round(seconds, 2), "peak_bytes": peak_bytes(spark)}

@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.lake_duckdb import asked
 from benchmarks.lake_synthetic import land_synthetic
-from longshore.spark.audit.audit import audit, from_history
+from longshore.spark.audit.audit import from_history, run_audit
 from longshore.spark.lake.bronze import Receipt
 from longshore.spark.lake.lake import Lake
 from longshore.spark.lake.tables import EVENTS
 from longshore.spark.pipeline import refresh_lake
-from longshore.spark.session import pipeline_session
+from longshore.spark.spark_session import pipeline_session
 
 DAYS = 30
 _NOW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -68,7 +68,7 @@ def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, 
 def _audited(spark: SparkSession, folder: str) -> float:
     """Seconds for an audit of all that landed."""
     begun = perf_counter()
-    report = audit(from_history(Lake.open(folder, spark).table(spark, EVENTS)))
+    report = run_audit(from_history(Lake.open(folder, spark).table(spark, EVENTS)))
     assert report.clean, report.listed(5)
     return perf_counter() - begun
 

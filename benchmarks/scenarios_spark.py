@@ -15,7 +15,7 @@ from benchmarks.databases import Databases
 from benchmarks.measuring import Sample, Spread, paired_ratios
 from benchmarks.postgres_scenery import add_waiting
 from benchmarks.reporting import Finding, Target
-from longshore.spark.session import java_version, settle_java
+from longshore.spark.spark_session import java_version, settle_java
 
 _ROUNDS = 3
 _FOLLOWED = 20

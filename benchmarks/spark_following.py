@@ -19,7 +19,7 @@ from longshore.backends.connect import connect
 from longshore.spark.lake.bronze import Landing
 from longshore.spark.lake.lake import Lake
 from longshore.spark.options import Address
-from longshore.spark.session import pipeline_session
+from longshore.spark.spark_session import pipeline_session
 
 _EVERY = "200 milliseconds"
 _WARM_UP = 5

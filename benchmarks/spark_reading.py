@@ -19,7 +19,7 @@ from benchmarks.measuring import Sample, alternate
 from longshore.backends.export import COLUMNS, Kind
 from longshore.core.validation import new_id
 from longshore.spark.options import Address
-from longshore.spark.session import session
+from longshore.spark.spark_session import session
 
 PARTS = 4
 _DEBIAN = Path("/usr/share/java")

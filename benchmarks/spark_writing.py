@@ -17,8 +17,8 @@ from benchmarks.measuring import Sample, alternate
 from benchmarks.postgres_bare_sql import BareQueue, bare_queue
 from benchmarks.workload import QUEUE, TYPE
 from longshore.core.validation import new_id
-from longshore.spark.session import session
-from longshore.spark.sink import write_report
+from longshore.spark.sink import enqueue_report
+from longshore.spark.spark_session import session
 
 PARTS = 4
 
@@ -47,7 +47,7 @@ def _written(spark: SparkSession, url: str, rows: int) -> Sample:
     began = perf_counter()
     frame.write.format("longshore").options(url=url, runId=run).mode("append").save("jobs")
     seconds = perf_counter() - began
-    report = write_report(url, run)
+    report = enqueue_report(url, run)
     assert report is not None
     assert report.inserted == rows
     return Sample(seconds, 0, 0, rows)

@@ -8,8 +8,7 @@ import json
 import httpx
 
 from longshore import Harbor
-from longshore.server.app import create_app
-from longshore.server.uvicorn_server import ApiServer
+from longshore.server import ApiServer, create_app
 
 harbor = Harbor("sqlite:///http_jobs.db")
 

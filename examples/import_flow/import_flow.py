@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from longshore import Harbor
-from longshore.app import FlowHandle
+from longshore import FlowHandle, Harbor
 from longshore.errors import Fatal, JobFailed
 
 DATABASE = Path(__file__).resolve().parent / "imports.db"

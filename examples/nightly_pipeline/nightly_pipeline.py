@@ -28,8 +28,7 @@ def pipe(lake: str) -> dict[str, int]:
 
     In a process of its own, which is the Spark driver's while it lasts.
     """
-    from longshore.spark.pipeline import run_pipeline
-    from longshore.spark.session import pipeline_session
+    from longshore.spark import pipeline_session, run_pipeline
 
     spark = pipeline_session()
     try:

@@ -56,27 +56,30 @@ async def work() -> int:
 
 def main(rows: int) -> None:
     """From rows to a page."""
-    from longshore.spark.audit.audit import audit, from_store
-    from longshore.spark.lake.lake import Lake
-    from longshore.spark.pipeline import run_pipeline
-    from longshore.spark.report.page import write_report as draw
-    from longshore.spark.session import pipeline_session
-    from longshore.spark.sink import write_report
+    from longshore.spark import (
+        Lake,
+        enqueue_report,
+        from_store,
+        pipeline_session,
+        run_audit,
+        run_pipeline,
+        write_report,
+    )
 
     asyncio.run(make_the_store())
     spark = pipeline_session()
     try:
         parcels(spark, rows).write.format("longshore").options(url=URL, runId="parcels").mode("append").save("jobs")
-        came = write_report(URL, "parcels")
+        came = enqueue_report(URL, "parcels")
         assert came is not None  # it was written, now or by an earlier run of this program
         print(f"{came.offered:,} rows are jobs")
         print(f"{asyncio.run(work()):,} runs of them")
         lake = run_pipeline(URL, str(LAKE), spark=spark)
         print(f"{lake.events:,} events are in the lake, version {lake.version}")
-        found = audit(from_store(spark, URL))
+        found = run_audit(from_store(spark, URL))
         verdict = "nothing is wrong" if found.clean else str(found.counts)
         print(f"{found.events:,} events of {found.jobs:,} jobs audited: {verdict}")
-        page = draw(spark, Lake.open(str(LAKE)), REPORT, title="Parcels").page
+        page = write_report(spark, Lake.open(str(LAKE)), REPORT, title="Parcels").page
         print(f"look at {page.relative_to(HERE)}")
     finally:
         spark.stop()

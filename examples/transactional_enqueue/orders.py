@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from longshore import Harbor
-from longshore.backends.sqlite.backend import SQLiteBackend
+from longshore.backends import SQLiteBackend
 
 DATABASE = Path(__file__).resolve().parent / "shop.db"
 URL = sys.argv[1] if len(sys.argv) > 1 else f"sqlite:///{DATABASE}"

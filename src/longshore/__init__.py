@@ -2,91 +2,84 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from longshore.lazy_exports import lazy_exports
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Dependency": "longshore.core.dependencies",
-    "Harbor": "longshore.app.harbor",
-    "HeldClock": "longshore.core.clock",
-    "Job": "longshore.core.job",
-    "JobEvent": "longshore.core.job",
-    "JobFilter": "longshore.core.filters",
-    "JobStats": "longshore.core.job",
-    "JobStatus": "longshore.core.status",
-    "Lease": "longshore.core.job",
-    "Middleware": "longshore.app.middleware",
-    "Outcome": "longshore.backends.base",
-    "Queue": "longshore.runtime.queue",
-    "Rate": "longshore.core.limits",
-    "Repeat": "longshore.core.repeat",
-    "Scheduler": "longshore.runtime.scheduler",
-    "Snooze": "longshore.core.errors",
-    "Worker": "longshore.runtime.worker",
-    "by_error": "longshore.runtime.retry_strategy",
-    "connect": "longshore.backends.connect",
-    "current_job": "longshore.runtime.running_job",
-    "exponential": "longshore.core.retry",
-    "fixed": "longshore.core.retry",
-}
-
 if TYPE_CHECKING:
-    from longshore.app.harbor import Harbor
-    from longshore.app.middleware import Middleware
-    from longshore.backends.base import Outcome
-    from longshore.backends.connect import connect
-    from longshore.core.clock import HeldClock
-    from longshore.core.dependencies import Dependency
-    from longshore.core.errors import Snooze
-    from longshore.core.filters import JobFilter
-    from longshore.core.job import Job, JobEvent, JobStats, Lease
-    from longshore.core.limits import Rate
-    from longshore.core.repeat import Repeat
-    from longshore.core.retry import exponential, fixed
-    from longshore.core.status import JobStatus
-    from longshore.runtime.queue import Queue
-    from longshore.runtime.retry_strategy import by_error
-    from longshore.runtime.running_job import current_job
-    from longshore.runtime.scheduler import Scheduler
-    from longshore.runtime.worker import Worker
+    from longshore.app.flows import Flow as Flow
+    from longshore.app.harbor import Harbor as Harbor
+    from longshore.app.middleware import Middleware as Middleware
+    from longshore.app.results import FlowHandle as FlowHandle
+    from longshore.app.results import JobHandle as JobHandle
+    from longshore.app.step import Step as Step
+    from longshore.app.task import Call as Call
+    from longshore.app.task import Task as Task
+    from longshore.backends.base import Outcome as Outcome
+    from longshore.backends.connect import connect as connect
+    from longshore.core.actor import acting as acting
+    from longshore.core.clock import HeldClock as HeldClock
+    from longshore.core.dependencies import Dependency as Dependency
+    from longshore.core.errors import Snooze as Snooze
+    from longshore.core.filters import JobFilter as JobFilter
+    from longshore.core.job import Job as Job
+    from longshore.core.job import JobEvent as JobEvent
+    from longshore.core.job import JobStats as JobStats
+    from longshore.core.job import Lease as Lease
+    from longshore.core.limits import Rate as Rate
+    from longshore.core.repeat import Repeat as Repeat
+    from longshore.core.retry import exponential as exponential
+    from longshore.core.retry import fixed as fixed
+    from longshore.core.schedule import Schedule as Schedule
+    from longshore.core.status import JobStatus as JobStatus
+    from longshore.runtime.executors.process import ProcessExecutor as ProcessExecutor
+    from longshore.runtime.queue import Queue as Queue
+    from longshore.runtime.retry_strategy import by_error as by_error
+    from longshore.runtime.running_job import RunningJob as RunningJob
+    from longshore.runtime.running_job import current_job as current_job
+    from longshore.runtime.scheduler import Scheduler as Scheduler
+    from longshore.runtime.signals import run_until_stopped as run_until_stopped
+    from longshore.runtime.supervisor import Supervisor as Supervisor
+    from longshore.runtime.worker import Worker as Worker
 
-__all__ = [
-    "Dependency",
-    "Harbor",
-    "HeldClock",
-    "Job",
-    "JobEvent",
-    "JobFilter",
-    "JobStats",
-    "JobStatus",
-    "Lease",
-    "Middleware",
-    "Outcome",
-    "Queue",
-    "Rate",
-    "Repeat",
-    "Scheduler",
-    "Snooze",
-    "Worker",
-    "by_error",
-    "connect",
-    "current_job",
-    "exponential",
-    "fixed",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Loads a public name from its home when it is first asked for, so that importing longshore stays light."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'longshore' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "Call": "longshore.app.task",
+        "Dependency": "longshore.core.dependencies",
+        "Flow": "longshore.app.flows",
+        "FlowHandle": "longshore.app.results",
+        "Harbor": "longshore.app.harbor",
+        "HeldClock": "longshore.core.clock",
+        "Job": "longshore.core.job",
+        "JobEvent": "longshore.core.job",
+        "JobFilter": "longshore.core.filters",
+        "JobHandle": "longshore.app.results",
+        "JobStats": "longshore.core.job",
+        "JobStatus": "longshore.core.status",
+        "Lease": "longshore.core.job",
+        "Middleware": "longshore.app.middleware",
+        "Outcome": "longshore.backends.base",
+        "ProcessExecutor": "longshore.runtime.executors.process",
+        "Queue": "longshore.runtime.queue",
+        "Rate": "longshore.core.limits",
+        "Repeat": "longshore.core.repeat",
+        "RunningJob": "longshore.runtime.running_job",
+        "Schedule": "longshore.core.schedule",
+        "Scheduler": "longshore.runtime.scheduler",
+        "Snooze": "longshore.core.errors",
+        "Step": "longshore.app.step",
+        "Supervisor": "longshore.runtime.supervisor",
+        "Task": "longshore.app.task",
+        "Worker": "longshore.runtime.worker",
+        "acting": "longshore.core.actor",
+        "by_error": "longshore.runtime.retry_strategy",
+        "connect": "longshore.backends.connect",
+        "current_job": "longshore.runtime.running_job",
+        "exponential": "longshore.core.retry",
+        "fixed": "longshore.core.retry",
+        "run_until_stopped": "longshore.runtime.signals",
+    },
+)

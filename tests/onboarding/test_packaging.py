@@ -224,7 +224,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(
         ("from longshore import connect\nconnect('postgresql://app@db.example/app')", "postgres"),
         ("from longshore.app.tracing import Tracing\nTracing()", "otel"),
         ("from longshore.server.app import create_app", "server"),
-        ("from longshore.spark.session import session\nsession()", "spark"),
+        ("from longshore.spark.spark_session import session\nsession()", "spark"),
     ],
     ids=["postgres", "otel", "server", "spark"],
 )

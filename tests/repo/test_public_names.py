@@ -1,13 +1,30 @@
-"""The front door: every public name opens, and importing the package loads nothing heavy."""
+"""Public names resolve, importing the package loads nothing heavy, and guides and examples use public names only."""
 
+import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import longshore
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("fastapi", "httpx", "psycopg", "pydantic", "pyspark", "uvicorn")
+PUBLIC = (
+    "longshore",
+    "longshore.errors",
+    "longshore.backends",
+    "longshore.server",
+    "longshore.spark",
+    "longshore.testing",
+)
+PAGES = [
+    path
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    if path.suffix in {".md", ".py"}
+]
 
 
 def test_importing_longshore_loads_no_server_no_driver_and_no_spark() -> None:
@@ -18,11 +35,24 @@ def test_importing_longshore_loads_no_server_no_driver_and_no_spark() -> None:
     assert finished.stdout.split() == []
 
 
-@pytest.mark.parametrize("name", longshore.__all__)
-def test_a_public_name_resolves(name: str) -> None:
-    assert getattr(longshore, name) is not None
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_of_a_package_resolves(package: str) -> None:
+    module = importlib.import_module(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert [name for name in module.__all__ if getattr(module, name) is None] == []
 
 
-def test_public_names_are_listed_once_and_shown_by_dir() -> None:
-    assert len(set(longshore.__all__)) == len(longshore.__all__)
+def test_public_names_are_shown_by_dir_and_others_are_refused() -> None:
     assert set(longshore.__all__) <= set(dir(longshore))
+    with pytest.raises(AttributeError, match="module 'longshore' has no attribute 'nothing'"):
+        _ = longshore.nothing
+
+
+def test_guides_and_examples_import_public_names_only() -> None:
+    deeper = {
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in PAGES
+        for found in re.findall(r"(?:from|import) (longshore[\w.]*)", path.read_text(encoding="utf-8"))
+        if found not in PUBLIC
+    }
+    assert deeper == set()

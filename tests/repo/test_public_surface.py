@@ -227,6 +227,18 @@ IMPORTED_FROM_LONGSHORE = {
     "Snooze",
     "Middleware",
     "HeldClock",
+    "Call",
+    "Flow",
+    "FlowHandle",
+    "JobHandle",
+    "ProcessExecutor",
+    "RunningJob",
+    "Schedule",
+    "Step",
+    "Supervisor",
+    "Task",
+    "acting",
+    "run_until_stopped",
 }
 
 

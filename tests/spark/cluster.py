@@ -24,12 +24,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 
-from longshore.spark.session import settle_java
+from longshore.spark.spark_session import settle_java
 
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DRIVER = """
 import sys
-from longshore.spark.session import session
+from longshore.spark.spark_session import session
 
 spark = session("proof", master=sys.argv[1], config={
     "spark.driver.host": "127.0.0.1",

@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A session whose tasks are tried twice; Java is gone when the tests are."""
-    from longshore.spark.session import session
+    from longshore.spark.spark_session import session
 
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     running = session("tests", master="local[2,2]", config={**QUICK, "spark.sql.warehouse.dir": warehouse})

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.export import Place
-from longshore.spark.audit.audit import AuditReport, Material, audit
+from longshore.spark.audit.audit import AuditReport, Material, run_audit
 from longshore.spark.audit.histories import Watermark
 from longshore.spark.audit.rules import PRUNED, Kind
 from tests.spark.defects import DEFECTS, plant
@@ -60,7 +60,7 @@ def test_planted_defects_are_found_all_of_them_and_nothing_else(
     events, jobs = long_log
     uids = {defect: (3 + place) * pattern.width + pattern.uid(defect.life) for place, defect in enumerate(DEFECTS)}
     events, jobs = plant(events.transform(told_at_odd_times, pattern), jobs, uids)
-    report = audit(Material(events, jobs, Watermark(now=pattern.now)))
+    report = run_audit(Material(events, jobs, Watermark(now=pattern.now)))
     assert found_by(report) == {(defect.kind, uid) for defect, uid in uids.items()}
     assert report.events > (1_000_000 if proving else 20_000)
     print(f"{len(DEFECTS)} defects among {report.events} events found in {report.seconds:.0f} s")
@@ -69,14 +69,14 @@ def test_planted_defects_are_found_all_of_them_and_nothing_else(
 def test_of_events_alone_all_is_found_that_they_can_show(spark: SparkSession, pattern: Pattern) -> None:
     uids = {defect: (3 + place) * pattern.width + pattern.uid(defect.life) for place, defect in enumerate(DEFECTS)}
     events, _ = plant(*short_log(spark, pattern), uids)
-    report = audit(Material(events))
+    report = run_audit(Material(events))
     assert found_by(report) == {(defect.kind, uid) for defect, uid in uids.items() if defect.without_store}
     assert report.compared is None
 
 
 def test_every_verb_of_the_engine_is_found_in_order(spark: SparkSession, pattern: Pattern) -> None:
     events, jobs = short_log(spark, pattern)
-    report = audit(Material(events, jobs, Watermark(now=pattern.now)))
+    report = run_audit(Material(events, jobs, Watermark(now=pattern.now)))
     assert (report.counts, report.clean, report.compared) == ({}, True, True)
     assert report.jobs == events.select("job_uid").distinct().where("job_uid IS NOT NULL").count()
 
@@ -85,10 +85,10 @@ def test_where_old_events_were_pruned_a_life_may_begin_anywhere(spark: SparkSess
     """Any number of the first events of any life may be gone, all of them too."""
     events, jobs = short_log(spark, pattern)
     kept = events.where("job_seq > pmod(job_uid * 7, 11)")
-    report = audit(Material(kept, jobs, Watermark(now=pattern.now), pruned=True))
+    report = run_audit(Material(kept, jobs, Watermark(now=pattern.now), pruned=True))
     assert report.counts == {}
     assert report.pruned.keys() == PRUNED
-    strict = audit(Material(kept, jobs, Watermark(now=pattern.now)))
+    strict = run_audit(Material(kept, jobs, Watermark(now=pattern.now)))
     assert strict.counts == report.pruned
 
 
@@ -98,7 +98,7 @@ def test_what_follows_where_the_jobs_were_read_is_left_to_the_next_audit(spark: 
     certain = Watermark(Place(0, len(pattern.events)), now=pattern.now)  # the jobs were read after the first copy
     once = jobs.where(f"uid < {pattern.width}")
     holes = events.where(f"job_uid < {pattern.width} OR job_seq != 2")
-    assert audit(Material(holes, once, certain)).counts == {}
-    assert Kind.LOST in audit(Material(events, jobs.where(f"uid > {pattern.width}"), certain)).counts
+    assert run_audit(Material(holes, once, certain)).counts == {}
+    assert Kind.LOST in run_audit(Material(events, jobs.where(f"uid > {pattern.width}"), certain)).counts
     behind = dataclasses.replace(certain, until=None, covered=False)
-    assert audit(Material(events.where(f"job_uid < {pattern.width}"), jobs, behind)).counts == {}
+    assert run_audit(Material(events.where(f"job_uid < {pattern.width}"), jobs, behind)).counts == {}

@@ -16,7 +16,7 @@ from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
-from longshore.spark.audit.audit import AuditReport, audit, from_store
+from longshore.spark.audit.audit import AuditReport, from_store, run_audit
 from longshore.spark.audit.rules import Kind
 from tests.backends.audit import audit_at
 from tests.processes.process_group import ProcessGroup, StartedProcess
@@ -67,10 +67,10 @@ def test_among_workers_that_are_killed_nothing_is_wrong_while_they_work_and_afte
             hand.kill()
             hire(processes, f"w{3 + killed}")
             if killed % 8 == 1:  # jobs are added, started, finished and lost to the kill while it reads
-                audits.append(audit(from_store(spark, store_url)))
+                audits.append(run_audit(from_store(spark, store_url)))
                 asyncio.run(add(store_url, jobs // 3, f"after {killed}"))
         asyncio.run(until_all_are_completed(store_url))
-    audits.append(audit(from_store(spark, store_url)))
+    audits.append(run_audit(from_store(spark, store_url)))
     assert [told(report) for report in audits] == [[]] * len(audits)
     stored, history = asyncio.run(audit_at(store_url))
     assert (audits[-1].events, audits[-1].jobs) == (history.events, len(stored))
@@ -105,7 +105,7 @@ async def test_what_was_done_behind_the_back_of_the_engine_is_found(spark: Spark
         "UPDATE jobs SET lease_expires_at = NULL WHERE id IN ('well', 'unrecorded')",
         "DELETE FROM job_events WHERE job_id = 'unrecorded'",
     )
-    report = audit(from_store(spark, store_url))  # the lease of one ended by that clock, long ago
+    report = run_audit(from_store(spark, store_url))  # the lease of one ended by that clock, long ago
     assert {(found["kind"], found["job_id"]) for found in report.all()} == {
         (Kind.LOST, "lost"),
         (Kind.STANDS_ELSEWHERE, "moved"),
@@ -120,9 +120,9 @@ async def test_a_transaction_that_is_held_open_brings_no_false_alarm(spark: Spar
         async with await psycopg.AsyncConnection.connect(postgres_url) as held:
             await backend.enqueue_jobs([Job(id="held", type="t")], connection=held)
             await add(postgres_url, 5, "later")  # is stored, and its events cannot be read yet
-            report = audit(from_store(spark, postgres_url, wait=0.1))
+            report = run_audit(from_store(spark, postgres_url, wait=0.1))
             assert (report.compared, told(report)) == (False, [])
-        report = audit(from_store(spark, postgres_url))
+        report = run_audit(from_store(spark, postgres_url))
         assert (report.compared, told(report)) == (True, [])
 
 
@@ -140,7 +140,7 @@ async def test_of_a_store_that_keeps_its_events_for_a_while_nothing_is_wrong(
         for number in range(2):
             await backend.complete_job(f"early {number}")
         await backend.apply_retention()
-    report = audit(from_store(spark, store_url))
+    report = run_audit(from_store(spark, store_url))
     assert (report.counts, report.pruned) == ({}, {Kind.LATE_BEGINNING: 2, Kind.WITHOUT_EVENTS: 8})
     assert told(report) == []
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longshore.spark import session as environment
-from longshore.spark.session import SparkUnavailable, java_version, session, settle_java
+from longshore.spark import spark_session as environment
+from longshore.spark.spark_session import SparkUnavailable, java_version, session, settle_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-from longshore.spark.session import session
+from longshore.spark.spark_session import session
 spark = session(master="local[1]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"})
 where = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
 doubled = spark.range(10).mapInArrow(lambda batches: batches, "id long").selectExpr("sum(id)").first()[0]

@@ -14,7 +14,7 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.core.times import SECOND
 from longshore.runtime.job_options import job_from
-from longshore.spark.sink import RowsAsTexts, write_report
+from longshore.spark.sink import RowsAsTexts, enqueue_report
 from longshore.testing.conformance.scenarios import audit, log_of
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ async def test_every_row_becomes_a_job_with_what_its_columns_say(spark: "SparkSe
     assert (job.max_attempts, job.idempotency_key, job.data["names"]) == (3, "key-7", ["ada"])
     assert job.run_at is not None
     assert jobs[8].run_at is None
-    assert write_report(store_url, "first") == (100, 100)
+    assert enqueue_report(store_url, "first") == (100, 100)
     write(frame, store_url, runId="first")  # the same run again
     write(frame, store_url, runId="second")  # the same keys again
     assert len(await jobs_in(store_url)) == 100
-    report = write_report(store_url, "second")
+    report = enqueue_report(store_url, "second")
     assert report is not None
     assert (report.offered, report.inserted, report.already_there) == (100, 0, 100)
 
@@ -139,7 +139,7 @@ async def test_a_row_that_cannot_be_a_job_leaves_nothing_of_the_others(spark: "S
     with pytest.raises(Exception, match="column attempts: must be"):
         write(rows, store_url, runId="bad")
     assert await jobs_in(store_url) == []
-    assert write_report(store_url, "bad") is None
+    assert enqueue_report(store_url, "bad") is None
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSession", tmp_path: Path) -> None:

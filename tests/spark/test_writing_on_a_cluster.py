@@ -9,7 +9,7 @@ import pytest
 
 from longshore.backends.connect import connect
 from longshore.core.status import JobStatus
-from longshore.spark.sink import write_report
+from longshore.spark.sink import enqueue_report
 from longshore.testing.conformance.scenarios import all_jobs, audit
 from tests.spark.cluster import standalone_cluster
 
@@ -53,9 +53,9 @@ async def test_an_executor_killed_in_the_midst_of_a_write_leaves_every_row_a_job
         writer = cluster.start(WRITER, postgres_url, str(handed), str(ROWS))
         cluster.wait_for(lambda: "some" if len(list(handed.iterdir())) > 5 else "", within=120)
         victim = cluster.kill_an_executor()
-        assert write_report(postgres_url, "the write") is None  # it was in the midst
+        assert enqueue_report(postgres_url, "the write") is None  # it was in the midst
         cluster.finish(writer)
-    report = write_report(postgres_url, "the write")
+    report = enqueue_report(postgres_url, "the write")
     assert report == (ROWS, ROWS)
     assert laid_aside(postgres_url) == 0
     async with connect(postgres_url) as backend:

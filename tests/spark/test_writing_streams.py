@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from longshore.spark.sink import run_of, write_report
+from longshore.spark.sink import enqueue_report, run_of
 from tests.spark.test_writing import jobs_in, make
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ async def test_each_batch_of_a_stream_becomes_jobs_once_even_if_it_is_replayed(o
     orders.drop(range(30, 50))
     query = orders.run()
     assert await orders_in(store_url) == list(range(50))
-    assert [write_report(store_url, run_of(query.id, batch)) for batch in (0, 1, 2)] == [(30, 30), (20, 20), None]
+    assert [enqueue_report(store_url, run_of(query.id, batch)) for batch in (0, 1, 2)] == [(30, 30), (20, 20), None]
     orders.forget_the_last_batch()
     orders.drop(range(50, 60))
     again = orders.run()  # batch 1 once more, and batch 2
     assert again.id == query.id
     assert await orders_in(store_url) == list(range(60))
-    assert write_report(store_url, run_of(query.id, 1)) == (20, 20)
+    assert enqueue_report(store_url, run_of(query.id, 1)) == (20, 20)
 
 
 async def test_a_batch_with_a_row_that_cannot_be_a_job_brings_none_and_the_batches_before_stay(

@@ -1,1 +1,33 @@
-"""Stores for jobs: the contract they share, and the ones that ship with Longshore."""
+"""Stores for jobs. Authors of backends import what they need from here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longshore.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from longshore.backends.base import Backend as Backend
+    from longshore.backends.base import Capabilities as Capabilities
+    from longshore.backends.change_signal import ChangeSignal as ChangeSignal
+    from longshore.backends.engine import TransactionalBackend as TransactionalBackend
+    from longshore.backends.memory import MemoryStore as MemoryStore
+    from longshore.backends.sqlite.backend import SQLiteBackend as SQLiteBackend
+    from longshore.core.clock import Clock as Clock
+    from longshore.core.clock import micros_of as micros_of
+    from longshore.core.job_record import Record as Record
+
+__getattr__, __dir__, __all__ = lazy_exports(
+    __name__,
+    {
+        "Backend": "longshore.backends.base",
+        "Capabilities": "longshore.backends.base",
+        "ChangeSignal": "longshore.backends.change_signal",
+        "Clock": "longshore.core.clock",
+        "MemoryStore": "longshore.backends.memory",
+        "Record": "longshore.core.job_record",
+        "SQLiteBackend": "longshore.backends.sqlite.backend",
+        "TransactionalBackend": "longshore.backends.engine",
+        "micros_of": "longshore.core.clock",
+    },
+)

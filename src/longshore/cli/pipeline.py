@@ -41,10 +41,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 def spark_session(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
     """A session for one command, ended with it; what is missing is told in one line."""
     settings = dict(_setting(given) for given in conf or ())
-    from longshore.spark.session import refuse_what_spark_cannot_use
+    from longshore.spark.spark_session import refuse_what_spark_cannot_use
 
     refuse_what_spark_cannot_use()
-    from longshore.spark.session import pipeline_session
+    from longshore.spark.spark_session import pipeline_session
 
     spark = pipeline_session(master, settings)
     try:
@@ -118,7 +118,7 @@ def _audited(
 ) -> AuditReport:
     from longshore.backends.export import Place
     from longshore.spark.audit.audit import History, from_history, from_store
-    from longshore.spark.audit.audit import audit as audited
+    from longshore.spark.audit.audit import run_audit as audited
     from longshore.spark.lake.lake import Lake
 
     history = None

@@ -284,7 +284,7 @@ def _staging(address: Address) -> Iterator[SupportsBulkInsert]:
         yield backend
 
 
-def write_report(url: str, run_id: str, *, schema: str | None = None) -> RunReport | None:
+def enqueue_report(url: str, run_id: str, *, schema: str | None = None) -> RunReport | None:
     """What a write under this `runId` brought: rows offered, inserted and already there; None if it did not end."""
     with _staging(Address(url, {} if schema is None else {"schema": schema})) as store:
         return answer(store.run_report(run_id))

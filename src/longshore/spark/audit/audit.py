@@ -217,7 +217,7 @@ class AuditReport:
             yield row.asDict()
 
 
-def audit(material: Material) -> AuditReport:
+def run_audit(material: Material) -> AuditReport:
     """Judges every step of every job, in one pass."""
     began = perf_counter()
     read, lived = Observation(), Observation()

@@ -15,7 +15,7 @@ from longshore.runtime.error_text import ProcessDied
 from longshore.runtime.executors.base import CannotStart
 from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
-from longshore.spark.session import SparkUnavailable, leave_the_java_of_others, session
+from longshore.spark.spark_session import SparkUnavailable, leave_the_java_of_others, session
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

@@ -16,7 +16,7 @@ from longshore.runtime.executors.wire import Unreadable, read_frame
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import SLICES_PER_SLOT, Batch, TaskLine
 from longshore.spark.executor.rows import ENDED, ROWS, Columns, Order, run_rows
-from longshore.spark.session import SparkUnavailable, session
+from longshore.spark.spark_session import SparkUnavailable, session
 
 if TYPE_CHECKING:
     import pyarrow

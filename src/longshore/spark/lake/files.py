@@ -66,7 +66,7 @@ def files_at(path: str, spark: SparkSession | None = None) -> Files:
     if scheme in ("", "file"):
         return LocalFiles(Path(unquote(urlsplit(path).path) if scheme else path).expanduser().absolute())
     if spark is None:
-        from longshore.spark.session import session
+        from longshore.spark.spark_session import session
 
         spark = session()
     return HadoopFiles(path.rstrip("/"), spark)

@@ -4,7 +4,7 @@ A backend's author writes two files. `conftest.py` says how to open the store; e
 same store, judged by the kit's clock, which moves only when a test moves it:
 
     import pytest
-    from longshore.testing.conformance.fixtures import backend, clock, open_backend, work_done
+    from longshore.testing import backend, clock, open_backend, work_done
     from my_store import MyBackend
 
     @pytest.fixture
@@ -13,7 +13,7 @@ same store, judged by the kit's clock, which moves only when a test moves it:
 
 `test_conformance.py` takes in the whole kit:
 
-    from longshore.testing.conformance import *
+    from longshore.testing import *
 
 It runs with `asyncio_mode = "auto"` of pytest-asyncio. A test that does not apply is skipped by the backend's
 `capabilities`, never by its name. Every test ends with an audit: each job's history is legal, and the counts are exact.
