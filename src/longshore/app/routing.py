@@ -170,7 +170,7 @@ class Router(Executor):
     def _spark_executor(self) -> Executor:
         spark = self._spark_settings
         size = {} if spark.batch_size is None else {"batch_size": spark.batch_size}
-        made: Executor = from_spark("executor.on_spark", "SparkExecutor")(
+        made: Executor = from_spark("executor.spark", "SparkExecutor")(
             self._spark_targets, master=spark.master, config=spark.config, cancel_grace=self._cancel_grace, **size
         )
         return made

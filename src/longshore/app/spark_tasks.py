@@ -34,7 +34,7 @@ class SparkTask(Task[P, R]):
 
     def run_here(self, job: RunningJob) -> Any:
         """In this process, for `harbor.eager()`: with the session that is there, or one that is started."""
-        start = from_spark("session", "session")
+        start = from_spark("spark_session", "session")
         return self._called(start(self.name, master=self.spark.master, config=self.spark.config), job)
 
     def run_application(self, job: RunningJob) -> Any:
