@@ -25,7 +25,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import InvalidArgument, JobNotFound, QueueClosed
 from longshore.runtime import background
-from longshore.runtime.sync_queue import SyncQueue
+from longshore.runtime.queue import SyncQueue
 from longshore.testing.conformance.scenarios import new_job
 
 S = JobStatus
