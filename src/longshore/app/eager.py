@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from longshore.app.arguments import filled
 from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop, run_within
 from longshore.app.results import JobHandle
+from longshore.app.step import filled
 from longshore.app.task import Task
 from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument, JobFailed

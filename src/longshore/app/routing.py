@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longshore.app.arguments import hand_on_results
 from longshore.app.middleware import Middleware, run_within
+from longshore.app.step import hand_on_results
 from longshore.app.task import Task
 from longshore.backends.base import Backend
 from longshore.core.dependencies import INPUTS

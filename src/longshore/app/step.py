@@ -1,14 +1,19 @@
-"""A step of a flow, and the result it will have: a stand-in that may be an argument of another step."""
+"""A step of a flow, the result it will have, and how results of earlier steps reach its arguments."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Never, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
-from longshore.core.dependencies import Path
-from longshore.core.errors import InvalidArgument
+from longshore.backends.base import Backend
+from longshore.core.dependencies import INPUTS, Path, spliced, unpacked
+from longshore.core.errors import BackendUnavailable, Fatal, InvalidArgument, JobNotFound, Snooze
+from longshore.core.job import Job
+from longshore.core.validation import read_json
+from longshore.runtime.running_job import RunningJob, stored_results_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -103,3 +108,37 @@ def _as_written(key: Any, path: Path) -> str:
     except ValueError as error:
         raise InvalidArgument(".".join(map(str, path)), f"the key {key!r} cannot be kept as JSON: {error}") from None
     return str(written)
+
+
+_PAUSE = 5.0
+"""Seconds after which a job is tried again whose arguments could not be read: it is not its fault."""
+
+
+async def hand_on_results(job: RunningJob, backend: Backend) -> None:
+    """Reads them from the store; one that is not there for it ends the job, for it will not come back."""
+    try:
+        results = await stored_results_of(backend, job.record, _taken(job.record))
+    except BackendUnavailable as error:
+        raise Snooze(_PAUSE, f"the results it takes cannot be read now: {error}") from error
+    except JobNotFound as error:
+        raise Fatal(str(error)) from error
+    job.hand_on(await asyncio.to_thread(filled, job.record, results))  # they may be large, and others are on the loop
+
+
+def _taken(job: Job) -> list[str]:
+    """Those it takes a result of; what it only comes after may be gone."""
+    try:
+        return list(dict.fromkeys(job.depends_on[number] for _, number in unpacked(job.options[INPUTS])))
+    except (InvalidArgument, IndexError) as error:
+        raise Fatal(f"its results cannot be handed on: {error}") from error
+
+
+def filled(job: Job, results: Mapping[str, bytes | None]) -> bytes:
+    """The payload with the results in their places; null where there is none."""
+    for job_id, result in results.items():
+        if result is not None:
+            read_json(f"result of {job_id}", result)  # what is no JSON would change what stands around it
+    try:
+        return spliced(job.payload, job.options[INPUTS], lambda number: results.get(job.depends_on[number]))
+    except (ValueError, IndexError) as error:  # stored by nobody who knows how
+        raise Fatal(f"its results cannot be handed on: {error}") from error
