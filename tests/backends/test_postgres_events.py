@@ -587,7 +587,7 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
     async with connect(url, wait_seconds=20) as backend:
         first = await claimed_once(backend)
         for number in range(5):  # the last of them after more than a second
-            backend._performer._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
+            backend._runner._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
             await backend.enqueue_job(new_job(f"lost {number}"))
         if form == "files":
             set_back(own_server)
@@ -595,7 +595,7 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("DROP SCHEMA longshore CASCADE")
             restore(own_server, tmp_path / "dump", url)  # no connection of the backend ends by it
-            backend._performer._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
+            backend._runner._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
         second = await claimed_once(backend)
         assert first.lease is not None
         assert second.lease is not None

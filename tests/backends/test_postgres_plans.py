@@ -31,8 +31,8 @@ class Guard(NamedTuple):
 
 GUARDS = {
     # the claim
-    "claim_in_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED)),
-    "claim_further_on": Guard(
+    "claim_next": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED)),
+    "claim_from_cursor": Guard(
         "jobs_claimable", "queue priority place uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
     ),
     "claim_within_keys": Guard(
@@ -115,7 +115,7 @@ GUARDS = {
 
 CLAIMS = [
     *("held_settings", "held_settings_of_all", "held_settings_and_room", "held_settings_and_room_of_all"),
-    *("claim_in_line", "claim_further_on", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
+    *("claim_next", "claim_from_cursor", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
     *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unpark_first"),
     *("any_parked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
     *("candidates_of_types", "claim_types_within_keys"),

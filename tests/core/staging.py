@@ -72,7 +72,7 @@ def new_record(job: Job | None = None, *, uid: int = 7, now: int = BORN, **chang
     """A record as a store holds it just after the job came in."""
     record = record_of(job or Job(id="j1", type="email"), now)
     record.uid = uid
-    record.stand_in_line(now)
+    record.set_sort_key(now)
     for name, value in changes.items():
         setattr(record, name, value)
     return record

@@ -17,9 +17,9 @@ from longshore.core.limits import (
     Window,
     check_limit,
     check_rate,
+    free_slots_in,
+    free_slots_under,
     rate_of,
-    room_in,
-    room_under,
 )
 from longshore.core.times import SECOND
 from tests.core.staging import NOW
@@ -34,11 +34,11 @@ def test_room_under_a_limit_is_what_is_left_of_it_and_never_negative(
     limit: int | None, running: int, room: int
 ) -> None:
     # M-FUT-07
-    assert room_under(limit, running) == room
+    assert free_slots_under(limit, running) == room
 
 
 def test_without_a_rate_there_is_room_without_end() -> None:
-    assert room_in(None, Window(NOW, 10**9), NOW) == UNLIMITED
+    assert free_slots_in(None, Window(NOW, 10**9), NOW) == UNLIMITED
 
 
 @given(
@@ -56,7 +56,7 @@ def test_no_window_since_1970_ever_sees_more_starts_than_the_rate_allows_nor_few
     started: Counter[int] = Counter()
     for passed, wanted in asks:
         now += passed
-        granted = min(wanted, room_in(rate, window, now))
+        granted = min(wanted, free_slots_in(rate, window, now))
         assert granted == min(wanted, count - started[now // per])
         window = window.at(rate, now).after(granted)
         started[now // per] += granted
@@ -78,7 +78,7 @@ def test_a_small_step_back_of_the_clock_opens_no_new_window() -> None:
     rate = Rate(2, 60)
     start = NOW - NOW % MINUTE
     full = Window(start, 2)
-    assert room_in(rate, full, start - SECOND) == 0
+    assert free_slots_in(rate, full, start - SECOND) == 0
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=5), timedelta(days=365)])
@@ -86,7 +86,7 @@ def test_a_clock_that_was_far_ahead_and_is_set_right_holds_nobody_up(step: timed
     rate = Rate(2, 60)
     ahead = NOW + step // timedelta(microseconds=1)
     full = Window().at(rate, ahead).after(2)
-    assert room_in(rate, full, NOW) == 2
+    assert free_slots_in(rate, full, NOW) == 2
     assert full.at(rate, NOW).end(rate) <= NOW + MINUTE
 
 
@@ -96,11 +96,11 @@ def test_a_clock_that_was_far_ahead_and_is_set_right_holds_nobody_up(step: timed
 def test_a_rate_that_is_changed_wakes_its_jobs_when_its_own_next_window_begins(before: Rate, after: Rate) -> None:
     window = Window().at(before, NOW).after(1).at(after, NOW)
     now = NOW
-    if room_in(after, window, now) == 0:
+    if free_slots_in(after, window, now) == 0:
         now = window.end(after)
         assert now <= NOW + after.per_micros
-        assert room_in(after, window, now - 1) == 0
-    assert room_in(after, window, now) > 0
+        assert free_slots_in(after, window, now - 1) == 0
+    assert free_slots_in(after, window, now) > 0
 
 
 def test_a_rate_is_the_same_however_its_window_is_written() -> None:

@@ -264,14 +264,14 @@ def test_a_job_without_a_time_stands_where_it_came_in() -> None:
 def test_a_job_that_failed_stands_where_it_failed() -> None:
     # B-DEQ-05 X-14
     record = new_record(last_retry_at=NOW)
-    record.stand_in_line(NOW)
+    record.set_sort_key(NOW)
     assert record.eligible_at == NOW
 
 
 @pytest.mark.parametrize("run_at", [BORN - SECOND, BORN, NOW + SECOND])
 def test_a_job_stands_at_the_later_of_its_time_and_its_coming(run_at: int) -> None:
     record = new_record(run_at=run_at)
-    record.stand_in_line(NOW)
+    record.set_sort_key(NOW)
     assert record.eligible_at == record.place == max(run_at, BORN)
 
 
@@ -283,7 +283,7 @@ def test_a_job_from_a_clock_ahead_of_ours_is_still_claimable_now() -> None:
 
 def test_standing_in_line_again_ends_the_parking() -> None:
     record = new_record(parked=True)
-    record.stand_in_line(NOW)
+    record.set_sort_key(NOW)
     assert not record.parked
 
 
@@ -301,7 +301,7 @@ def test_the_line_is_by_priority_then_lifo_newest_first_then_oldest_then_inserti
     for uid, (priority, lifo, created, retried) in enumerate(jobs, start=1):
         record = new_record(job(priority=priority, lifo=lifo), uid=uid, now=BORN + created)
         record.last_retry_at = None if retried is None else BORN + retried
-        record.stand_in_line(NOW)
+        record.set_sort_key(NOW)
         records.append(record)
 
     def by_the_documents(record: Record) -> tuple[int, int, int, int]:
@@ -317,7 +317,7 @@ def test_the_line_is_by_priority_then_lifo_newest_first_then_oldest_then_inserti
 def test_no_time_of_creation_brings_an_ordinary_job_before_a_lifo_one(created: int, uid: int) -> None:
     #
     ordinary = new_record(created_at=created, uid=1)
-    ordinary.stand_in_line(created)
+    ordinary.set_sort_key(created)
     last_in = new_record(job(lifo=True), uid=uid)
     assert standing_order(last_in) < standing_order(ordinary)
 

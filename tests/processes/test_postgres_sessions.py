@@ -35,7 +35,7 @@ class Doing(NamedTuple):
     """A table that they write; if there is none, the session is met during them or at rest after them."""
 
 
-CLAIMS = Doing((SQL.claim_in_line, SQL.claim_further_on), held_up_at="queue_counts")
+CLAIMS = Doing((SQL.claim_next, SQL.claim_from_cursor), held_up_at="queue_counts")
 SETTLES = Doing((SQL.complete_jobs,), held_up_at="job_events")
 REPORTS = Doing((SQL.put_worker,), held_up_at="workers")
 HINTS = Doing(("SELECT pg_notify(",))

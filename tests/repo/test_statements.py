@@ -21,7 +21,7 @@ OF_THEIR_OWN = {
             "held_settings_and_room held_settings_and_room_of_all leave_room room_left"
         ),
         "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
-            "claim_chosen claim_in_line claim_further_on claim_within_keys entries_read head_of_line heads_of_lines"
+            "claim_chosen claim_next claim_from_cursor claim_within_keys entries_read head_of_line heads_of_lines"
             " candidates_of_types claim_of_types claim_of_types_further_on claim_types_within_keys heads_of_types"
         ),
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
@@ -38,7 +38,7 @@ OF_THEIR_OWN = {
         "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
         "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
         "a schema that is moved into has triggers that refuse others; a file has another name": (
-            "any_belongings close_house fill_queues go_on_from learn_sizes let_movers_in open_house"
+            "any_belongings lock_schema fill_queues go_on_from learn_sizes allow_copy unlock_schema"
         ),
         "moved events have a transaction of their own, and what is moved out of is one snapshot": (
             "blocks_of_events digest_of_block_of_events events_outside leaving undecided_edges"

@@ -18,7 +18,7 @@ R = TypeVar("R")
 Enqueue = Callable[[list[Job]], Awaitable[list[str]]]
 
 
-class Sending:
+class Enqueuer:
     """Enqueues calls of tasks, from an event loop or from a thread without one."""
 
     def __init__(self, queue: Queue, layers: Sequence[Middleware], eagerness: EagerMode) -> None:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from longshore.app.eager import EagerMode, FinishedFlow, run_steps, run_steps_sync
-from longshore.app.enqueue import Sending
+from longshore.app.enqueue import Enqueuer
 from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop
 from longshore.app.results import FlowHandle, JobHandle
 from longshore.app.step import PendingResult, Step
@@ -56,13 +56,13 @@ class FlowStore:
         queue: Queue,
         layers: Sequence[Middleware],
         eagerness: EagerMode,
-        sending: Sending,
+        enqueuer: Enqueuer,
         tasks: Mapping[str, Task[..., Any]],
     ) -> None:
         self._queue = queue
         self._layers = layers
         self._eagerness = eagerness
-        self._sending = sending
+        self._enqueuer = enqueuer
         self._tasks = tasks
 
     def use(self, queue: Queue) -> None:
@@ -198,7 +198,7 @@ class FlowStore:
 
     def handle(self, job: Job) -> JobHandle[Any]:
         """The handle of a step."""
-        return JobHandle(job.id, self._sending, lambda stored: self.read(job.type, stored))
+        return JobHandle(job.id, self._enqueuer, lambda stored: self.read(job.type, stored))
 
     def read(self, job_type: str, stored: bytes | None) -> Any:
         """A stored result as its task is annotated; plain JSON where no task here has this name."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from longshore.app.eager import EagerMode
-from longshore.app.enqueue import Sending
+from longshore.app.enqueue import Enqueuer
 from longshore.app.flows import FlowStore, HarborFlows
 from longshore.app.middleware import Middleware
 from longshore.app.results import JobHandle
@@ -134,8 +134,8 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         self._spark = SparkSettings()
         self._strategies: dict[str, Strategy] = {}
         self._eagerness = EagerMode(self._layers)
-        self._sending = Sending(self._queue, self._layers, self._eagerness)
-        self._flows = FlowStore(self._queue, self._layers, self._eagerness, self._sending, self._tasks)
+        self._enqueuer = Enqueuer(self._queue, self._layers, self._eagerness)
+        self._flows = FlowStore(self._queue, self._layers, self._eagerness, self._enqueuer, self._tasks)
 
     def __repr__(self) -> str:
         return f"<Harbor {self.name} with {len(self._tasks)} tasks>"
@@ -262,7 +262,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         task: Task[..., Any] = kind(
             function,
             Signature(task_name, asked or function, names),
-            self._sending,
+            self._enqueuer,
             name=task_name,
             place=place,
             executor=executor,
@@ -286,11 +286,11 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
 
     async def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
         """Stores calls of any of its tasks, all or none, in one transaction: `[greet.call("Ada"), resize.call(7)]`."""
-        return await self._sending.send(self._own(calls), connection)
+        return await self._enqueuer.send(self._own(calls), connection)
 
     def enqueue_many_sync(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
         """Like `enqueue_many`, for code without an event loop."""
-        return self._sending.send_sync(self._own(calls), connection)
+        return self._enqueuer.send_sync(self._own(calls), connection)
 
     def _own(self, calls: Iterable[Call[Any]]) -> list[Call[Any]]:
         given = list(calls)
@@ -435,7 +435,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
             self.backend = self._connect()
             self._queue = _HarborQueue(self.backend)
             self._queues = [self._queue]
-            self._sending.use(self._queue)
+            self._enqueuer.use(self._queue)
             self._flows.use(self._queue)
             self._entries = 1
 

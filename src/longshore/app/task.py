@@ -121,7 +121,7 @@ class Task(Generic[P, R]):
         self,
         function: Callable[..., Any],
         signature: Signature,
-        sending: Sender,
+        enqueuer: Sender,
         *,
         name: str,
         place: str,
@@ -138,7 +138,7 @@ class Task(Generic[P, R]):
         self.executor = executor
         self.memory_limit = memory_limit
         self.is_async = inspect.iscoroutinefunction(function)
-        self._sending = sending
+        self._enqueuer = enqueuer
         self._concurrency_key = concurrency_key
         self.declared = declared
         as_declared = job_from(name, **declared)
@@ -175,7 +175,7 @@ class Task(Generic[P, R]):
 
     def handle(self, job_id: str) -> JobHandle[R]:
         """The handle of a job of this task that was enqueued before, here or elsewhere."""
-        return self._sending.handle(self, job_id)
+        return self._enqueuer.handle(self, job_id)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
         """A call with checked arguments and options of its own."""
@@ -247,20 +247,20 @@ class TaskWithOptions(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Stores a job that will call the function with these arguments."""
         call = self._task.prepare(args, kwargs, self._options)
-        return (await self._task._sending.send([call], self._connection))[0]
+        return (await self._task._enqueuer.send([call], self._connection))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without an event loop; a `connection` is used in the calling thread."""
         call = self._task.prepare(args, kwargs, self._options)
-        return self._task._sending.send_sync([call], self._connection)[0]
+        return self._task._enqueuer.send_sync([call], self._connection)[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Stores all these calls or none, in one transaction; a call's own options go before these."""
-        return await self._task._sending.send(self._with_these(calls), self._connection)
+        return await self._task._enqueuer.send(self._with_these(calls), self._connection)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Like `enqueue_many`, for code without an event loop."""
-        return self._task._sending.send_sync(self._with_these(calls), self._connection)
+        return self._task._enqueuer.send_sync(self._with_these(calls), self._connection)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call with these options, for `enqueue_many`."""

@@ -27,7 +27,7 @@ from longshore.backends.base import (
 from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.operations import admin, cancel, enqueue, job_updates, maintenance, reads, schedules, settle
 from longshore.backends.operations import claim as claiming
-from longshore.backends.port import Transaction, View
+from longshore.backends.port import Reader, Transaction
 from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError, ScheduleNotFound
 from longshore.core.explain import Facts
 from longshore.core.filters import JobFilter, check_filter
@@ -77,7 +77,7 @@ class TransactionalBackend(Backend):
         """Runs the verb in a write transaction, durable when this returns; if it raises, nothing changed."""
 
     @abstractmethod
-    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the look on a consistent view."""
 
     async def _write_urgently(
@@ -501,15 +501,15 @@ class TransactionalBackend(Backend):
         )
 
 
-def _queues_ever_seen(view: View) -> list[str]:
+def _queues_ever_seen(view: Reader) -> list[str]:
     return sorted(view.queues_ever_seen())
 
 
-def _schedules(view: View) -> list[Schedule]:
+def _schedules(view: Reader) -> list[Schedule]:
     return view.schedules(None)
 
 
-def _schedule(view: View, schedule_id: str) -> Schedule | None:
+def _schedule(view: Reader, schedule_id: str) -> Schedule | None:
     return next(iter(view.schedules([schedule_id])), None)
 
 
@@ -517,7 +517,7 @@ def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:
     tx.put_worker(worker)
 
 
-def _workers(view: View) -> list[WorkerInfo]:
+def _workers(view: Reader) -> list[WorkerInfo]:
     return view.workers()
 
 

@@ -19,10 +19,10 @@ from longshore.backends.port import (
     KeyState,
     LogEnds,
     QueueState,
+    Reader,
     Search,
     Tally,
     Transaction,
-    View,
 )
 from longshore.backends.token_store import TokenBackend
 from longshore.core.clock import Clock, ClockStep, micros_of
@@ -64,7 +64,7 @@ class MemoryBackend(TokenBackend):
             self._signal.notify()
         return answer
 
-    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
             self._refuse_if_closed()
             return look(self._store, *args, **kwargs)
@@ -127,7 +127,7 @@ class MemoryStore:
     def jobs_with_tags(self, tags: Sequence[str], queue: str | None) -> list[Record]:
         return self._where(lambda r: set(tags) <= set(r.tags) and queue in (None, r.queue))
 
-    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+    def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
         pass  # whoever holds the lock is alone
 
     def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
@@ -329,7 +329,7 @@ class MemoryStore:
         self.version += 1
         self._queues[state.name] = dataclasses.replace(state)
 
-    def claim_in_line(self, *_claim: object) -> None:
+    def claim_next(self, *_claim: object) -> None:
         """Nothing: job by job is how it is specified."""
 
     def claim_within_keys(self, *_claim: object) -> None:

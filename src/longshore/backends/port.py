@@ -15,7 +15,7 @@ from longshore.core.explain import Holder
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, LogEntry
 from longshore.core.job_record import Record, Tombstone
-from longshore.core.limits import UNUSED, Rate, Window, room_in, room_under
+from longshore.core.limits import UNUSED, Rate, Window, free_slots_in, free_slots_under
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.transitions import Change, EventRow
@@ -65,7 +65,7 @@ class QueueState:
         """How many more of its jobs may start now."""
         if self.paused:
             return 0
-        return min(room_under(self.running_limit, self.holding), room_in(self.rate, self.window, now))
+        return min(free_slots_under(self.running_limit, self.holding), free_slots_in(self.rate, self.window, now))
 
 
 @dataclass(slots=True)
@@ -80,8 +80,8 @@ class KeyState:
     def room(self, queue: QueueState, now: int) -> int:
         """How many more of this key's jobs may start now."""
         if queue.rate_per_key is None:
-            return room_under(queue.per_key, self.holding)
-        return min(room_under(queue.per_key, self.holding), room_in(queue.rate_per_key, self.window, now))
+            return free_slots_under(queue.per_key, self.holding)
+        return min(free_slots_under(queue.per_key, self.holding), free_slots_in(queue.rate_per_key, self.window, now))
 
     def wakes_at(self, queue: QueueState, now: int) -> int | None:
         """When its next window begins and it has more room, if it has used up any of this one."""
@@ -172,7 +172,7 @@ class Transaction(Protocol):
         """Jobs that carry all the tags, oldest first; `tags` is never empty."""
         ...
 
-    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+    def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
         """Locks the jobs that carry these ids or all the tags, and whoever ends with them or goes on without them, in
         the order in which everybody locks. Only a store with several writers at once has anything to do here."""
         ...
@@ -330,7 +330,7 @@ class Transaction(Protocol):
         """Stores a queue's settings."""
         ...
 
-    def claim_in_line(
+    def claim_next(
         self,
         queues: Sequence[str],
         limit: int,
@@ -536,7 +536,7 @@ class Search(NamedTuple):
     now: int = 0
 
 
-class View(Protocol):
+class Reader(Protocol):
     """A consistent look at the store."""
 
     def time(self) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from longshore.backends.engine import TransactionalBackend
-from longshore.backends.port import Transaction, View
+from longshore.backends.port import Reader, Transaction
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.times import Duration, check_duration, from_micros, to_micros
 from longshore.core.tokens import (
@@ -188,12 +188,12 @@ def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:
     _rows(tx).touch_tokens(token_ids)
 
 
-def list_tokens(view: View) -> list[Token]:
+def list_tokens(view: Reader) -> list[Token]:
     """All of them."""
     return _view(view).tokens()
 
 
-def find_token(view: View, token_id: str) -> Found:
+def find_token(view: Reader, token_id: str) -> Found:
     """Looked up, with the time by which it is to be judged."""
     return Found(_view(view).token(token_id), from_micros(view.time()))
 
@@ -203,7 +203,7 @@ def _rows(tx: Transaction) -> TokenRows:
     return tx
 
 
-def _view(view: View) -> TokenView:
+def _view(view: Reader) -> TokenView:
     assert isinstance(view, TokenView)
     return view
 

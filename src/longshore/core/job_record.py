@@ -151,7 +151,7 @@ class Record:
         """Whether it is in line before its time."""
         return self.status in ELIGIBLE and self.eligible_at > now
 
-    def stand_in_line(self, now: int) -> None:
+    def set_sort_key(self, now: int) -> None:
         """Takes its place for the next claim, from its present `run_at` and history."""
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
         came = min(came, now)

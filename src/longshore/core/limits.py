@@ -72,12 +72,12 @@ def window_of(start: int, count: int) -> Window:
     return Window(start, count) if count else UNUSED
 
 
-def room_under(limit: int | None, running: int) -> int:
+def free_slots_under(limit: int | None, running: int) -> int:
     """How many more may run at once."""
     return UNLIMITED if limit is None else max(0, limit - running)
 
 
-def room_in(rate: Rate | None, window: Window, now: int) -> int:
+def free_slots_in(rate: Rate | None, window: Window, now: int) -> int:
     """How many more may start in the present window."""
     return UNLIMITED if rate is None else max(0, rate.count - window.at(rate, now).count)
 

@@ -83,7 +83,7 @@ class Change:
         if source in HOLDS_CAPACITY and target not in HOLDS_CAPACITY:
             record.lease_owner = record.lease_token = record.lease_expires_at = None
         if target in ELIGIBLE:
-            record.stand_in_line(self.now)
+            record.set_sort_key(self.now)
         else:
             record.parked = False
             if target is JobStatus.CANCELLING:
@@ -187,7 +187,7 @@ def arrive(record: Record, now: int, events: list[EventRow]) -> None:
     row; what else is told of it is added to the events."""
     if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
         record.status = JobStatus.WAITING_CHILDREN
-    record.stand_in_line(now)
+    record.set_sort_key(now)
     record.job_seq = 1
     if record.status is JobStatus.WAITING_CHILDREN:
         events.append(event_of(record, now, "job.waiting_children", detail={"waiting_for": record.deps_left}))
@@ -391,7 +391,7 @@ def promote(change: Change) -> None:
     if record.comes(change.now):
         record.run_at = None
         record.updated_at = change.now
-        record.stand_in_line(change.now)
+        record.set_sort_key(change.now)
         change.tell("job.promoted")
 
 

@@ -18,7 +18,7 @@ from longshore.core.times import Moment, check_moment
 from longshore.core.validation import check_json, clean_text
 from longshore.runtime.error_text import ProcessDied, describe
 from longshore.runtime.executors.base import Executor
-from longshore.runtime.retry_strategy import Strategy, what_follows
+from longshore.runtime.retry_strategy import Strategy, decide_retry
 from longshore.runtime.running_job import RunningJob, job_of_the_caller
 from longshore.safe_logging import logger
 
@@ -229,7 +229,7 @@ class Run:
         self, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]
     ) -> Outcome:
         self.error = error
-        decision = await what_follows(self.record, ending, error, strategies)
+        decision = await decide_retry(self.record, ending, error, strategies)
         retry_at = decision.delay if decision.verb == "fail" and decision.delay else None
         return Outcome(self.record.id, self.record.lease, decision.verb, error=ending.error, retry_at=retry_at)
 

@@ -26,7 +26,7 @@ from longshore.runtime import background, job_listing, job_options
 from longshore.runtime.events import EventListener, Follower, check_event, place_now
 from longshore.runtime.job_listing import StatusLike
 from longshore.runtime.job_options import AddOptions, AnySpec, BackoffLike
-from longshore.runtime.queue_operations import ScheduleVerbs
+from longshore.runtime.queue_operations import ScheduleOperations
 from longshore.runtime.streams import JobStream
 
 _CLOSING = "the queue was closed before the job was handed over"
@@ -40,7 +40,7 @@ class RegisteredWorker(Protocol):
         ...
 
 
-class Queue(ScheduleVerbs):
+class Queue(ScheduleOperations):
     """Where jobs are put, looked at and streamed from. With a name it sees its own jobs, without one all of them.
 
     A job of another queue is refused with InvalidArgument, and a job that names no queue takes this one's name. Every

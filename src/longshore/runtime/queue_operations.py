@@ -167,7 +167,7 @@ async def _told_of_schedule(backend: Backend, job_id: str) -> str:
     return ""
 
 
-class QueueVerbs:
+class QueueOperations:
     """What a Queue shares with its backend, verb by verb, without the counts of freed capacity."""
 
     words_when_closed = "this queue was closed; make a new one: Queue(connect(url))"
@@ -560,7 +560,7 @@ class QueueVerbs:
 MOST_PREVIEWED = 1_000
 
 
-class ScheduleVerbs(QueueVerbs):
+class ScheduleOperations(QueueOperations):
     """What is repeated: stored, looked at, held up, run by hand and taken away. A named queue sees its own."""
 
     async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:

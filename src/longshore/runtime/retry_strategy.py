@@ -40,7 +40,7 @@ def by_error(
     return strategy
 
 
-async def what_follows(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
+async def decide_retry(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
     """The decision on a job whose execution has just failed."""
     answer: StrategyAnswer | Literal["unset"] = "unset"
     name = job.options.get("retry_strategy") if job.options else None

@@ -158,7 +158,7 @@ _IN_A_PART = 50_000
 
 
 @dataclass
-class Laid(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """What one task laid aside, and for which run."""
 
     run: str
@@ -175,7 +175,7 @@ class _Rows:
         with _staging(address) as store:
             answer(store.clear_silent_runs())
 
-    def lay_aside(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> Laid:
+    def stage(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         """Checked, under names of their own: those of a try that failed are told apart."""
         parts: list[str] = []
         room = 0
@@ -186,7 +186,7 @@ class _Rows:
                     room = _IN_A_PART
                 room -= len(bodies)
                 answer(store.stage_jobs(run, parts[-1], bodies))
-        return Laid(run, tuple(parts))
+        return StagedRows(run, tuple(parts))
 
     def _bodies(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[list[str]]:
         texts = RowsAsTexts(data_is_text=self._data_is_text)
@@ -195,7 +195,7 @@ class _Rows:
                 rows = batch.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict")
                 yield [texts.text(row) for row in rows]
 
-    def make_jobs(self, run: str, laid: Sequence[Laid]) -> None:
+    def make_jobs(self, run: str, laid: Sequence[StagedRows]) -> None:
         """In one transaction."""
         with _staging(self.address) as store:
             report = answer(store.commit_run(run, [part for each in laid for part in each.parts]))
@@ -219,10 +219,10 @@ class JobWriter(DataSourceArrowWriter):
         self._rows = _Rows(address, schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._rows.lay_aside(self._run, iterator)
+        return self._rows.stage(self._run, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._rows.make_jobs(self._run, _laid(messages))
+        self._rows.make_jobs(self._run, _staged(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all of it goes
         self._rows.drop(self._run)
@@ -238,14 +238,14 @@ class StreamingJobWriter(DataSourceStreamArrowWriter):
         self._rows = _Rows(address, schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        return self._rows.lay_aside(_run_of_this_batch(), iterator)
+        return self._rows.stage(_run_of_this_batch(), iterator)
 
     def commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
     ) -> None:
-        laid = _laid(messages)
+        laid = _staged(messages)
         if laid:  # a batch without tasks has no rows
             self._rows.make_jobs(laid[0].run, laid)
 
@@ -254,12 +254,12 @@ class StreamingJobWriter(DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
     ) -> None:
-        for run in {each.run for each in _laid(messages)}:
+        for run in {each.run for each in _staged(messages)}:
             self._rows.drop(run)
 
 
-def _laid(messages: Sequence[WriterCommitMessage | None]) -> list[Laid]:
-    return [message for message in messages if isinstance(message, Laid)]
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    return [message for message in messages if isinstance(message, StagedRows)]
 
 
 def run_of(query_id: str, batch: int | str) -> str:

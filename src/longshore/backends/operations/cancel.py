@@ -16,7 +16,7 @@ def targets(
     tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None
 ) -> tuple[dict[str, Record], list[str]]:
     """The jobs meant, by id first and then by tag, and the ids that no job (of this queue) has."""
-    tx.hold_all_concerned(job_ids, tags, queue)
+    tx.lock_dependents(job_ids, tags, queue)
     found: dict[str, Record] = {}
     missing = []
     if job_ids:

@@ -62,7 +62,7 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     states = tx.hold_queues(queues)
     if not tags and not any(state.limited for state in states.values()):
         unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
-        jobs = tx.claim_in_line(unpaused, limit, assignee_id, token, expires_at, types)
+        jobs = tx.claim_next(unpaused, limit, assignee_id, token, expires_at, types)
         if jobs is not None:
             return Claim(jobs, more=False)
     for state in states.values():

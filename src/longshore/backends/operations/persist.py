@@ -30,7 +30,7 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
             _account_in(tx, queue, group)
 
 
-def give_room_back(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
+def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
     """Keeps the keys' numbers after so many jobs of each queue's keys, which were held, have ended."""
     if not keys:
         return
@@ -89,7 +89,7 @@ def remove(tx: Transaction, records: Sequence[Record], actor: str = "") -> None:
         tx.remove(changes)
 
 
-def remove_as_they_wished(tx: Transaction, ended: Iterable[Record]) -> None:
+def apply_removal_policy(tx: Transaction, ended: Iterable[Record]) -> None:
     """What the options of jobs that just ended say: it goes itself, or the oldest beyond the number to be kept."""
     leaving = []
     kept: dict[tuple[str, JobStatus], int] = {}
@@ -121,7 +121,7 @@ def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
         if change.record.options != "{}" and change.record.status is not change.was:
             with_options.append(change.record)
     if with_options:
-        remove_as_they_wished(tx, with_options)
+        apply_removal_policy(tx, with_options)
     return freed
 
 

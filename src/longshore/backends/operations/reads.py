@@ -13,9 +13,9 @@ from longshore.backends.port import (
     KeyState,
     LogEnds,
     QueueState,
+    Reader,
     Search,
     Tally,
-    View,
     event_cursor,
     event_number,
     job_cursor,
@@ -37,7 +37,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.flows import step_of
 from longshore.core.job import Job, JobEvent, JobStats, LogEntry
 from longshore.core.job_record import Record, job_of
-from longshore.core.limits import Rate, Window, room_in
+from longshore.core.limits import Rate, Window, free_slots_in
 from longshore.core.status import ELIGIBLE, FINAL, JobStatus
 from longshore.core.times import from_micros, optional_moment
 from longshore.core.transitions import EventRow
@@ -46,7 +46,7 @@ _PAGE, _PAGES_READ = 1_000, 10
 """How much of a job's history is read to tell why it was given back: days of one that comes back every minute."""
 
 
-def facts_about(view: View, job_id: str) -> Facts:
+def facts_about(view: Reader, job_id: str) -> Facts:
     """The facts, or JobNotFound."""
     record = view.job(job_id)
     if record is None:
@@ -78,7 +78,7 @@ def facts_about(view: View, job_id: str) -> Facts:
     )
 
 
-def _why_given_back(view: View, record: Record, now: int) -> str:
+def _why_given_back(view: Reader, record: Record, now: int) -> str:
     """The reason that stands in the log, which is the only place where it is kept; nothing if it is due."""
     if record.status is not JobStatus.UNKNOWN_RETRY or record.eligible_at <= now:
         return ""
@@ -95,7 +95,7 @@ def _why_given_back(view: View, record: Record, now: int) -> str:
     return str(reason)
 
 
-def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:
+def _waits_for(view: Reader, job_id: str) -> tuple[Dependency, ...]:
     names = [edge.depends_on for edge in view.edges_from(job_id) if edge.state != "satisfied"][:MOST_LISTED]
     known = view.jobs_seen(names)
     return tuple(
@@ -104,12 +104,12 @@ def _waits_for(view: View, job_id: str) -> tuple[Dependency, ...]:
     )
 
 
-def _usage_of_queue(view: View, queue: QueueState, now: int) -> Usage:
+def _usage_of_queue(view: Reader, queue: QueueState, now: int) -> Usage:
     holders = _holders(view, queue, None, queue.running_limit, queue.holding)
     return _usage(queue.running_limit, queue.holding, holders, queue.rate, queue.window, now)
 
 
-def _usage_of_key(view: View, queue: QueueState, record: Record, now: int) -> Usage:
+def _usage_of_key(view: Reader, queue: QueueState, record: Record, now: int) -> Usage:
     key = record.concurrency_key
     if key is None or not queue.limits_keys:
         return Usage()
@@ -118,7 +118,7 @@ def _usage_of_key(view: View, queue: QueueState, record: Record, now: int) -> Us
     return _usage(queue.per_key, state.holding, holders, queue.rate_per_key, state.window, now)
 
 
-def _holders(view: View, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:
+def _holders(view: Reader, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:
     """Who has the room, if there is none left."""
     full = limit is not None and running >= limit
     return tuple(view.holders(queue.name, key, MOST_LISTED)) if full else ()
@@ -137,12 +137,12 @@ def _usage(
 S = JobStatus
 
 
-def now(view: View) -> datetime:
+def now(view: Reader) -> datetime:
     """The store's time."""
     return from_micros(view.time())
 
 
-def get_job(view: View, job_id: str) -> Job:
+def get_job(view: Reader, job_id: str) -> Job:
     """The job, or JobNotFound."""
     record = view.job(job_id)
     if record is None:
@@ -151,7 +151,7 @@ def get_job(view: View, job_id: str) -> Job:
 
 
 def list_jobs(
-    view: View, wanted: JobFilter, limit: int, cursor: str | None, oldest_first: bool, due: bool | None
+    view: Reader, wanted: JobFilter, limit: int, cursor: str | None, oldest_first: bool, due: bool | None
 ) -> Page:
     """One page, and the cursor of the next if there is one."""
     now = 0 if due is None else view.time()
@@ -161,7 +161,7 @@ def list_jobs(
     return Page([job_of(record) for record in shown], job_cursor(shown[-1].uid) if more else None)
 
 
-def job_stats(view: View, tags: Sequence[str], queue: str | None) -> JobStats:
+def job_stats(view: Reader, tags: Sequence[str], queue: str | None) -> JobStats:
     """Tallies in the buckets of `JobStats`."""
     tallies = view.tallies(tags, queue)
 
@@ -180,7 +180,7 @@ def job_stats(view: View, tags: Sequence[str], queue: str | None) -> JobStats:
     )
 
 
-def count_jobs(view: View, queue: str | None) -> dict[JobStatus, int]:
+def count_jobs(view: Reader, queue: str | None) -> dict[JobStatus, int]:
     """Every status, with 0 where there are none."""
     totals = dict.fromkeys(JobStatus, 0)
     for name, counts in view.counts_by_queue().items():
@@ -190,30 +190,30 @@ def count_jobs(view: View, queue: str | None) -> dict[JobStatus, int]:
     return totals
 
 
-def count_delayed(view: View, queue: str | None) -> int:
+def count_delayed(view: Reader, queue: str | None) -> int:
     """Those in line before their time."""
     return view.count_delayed(None if queue is None else [queue], view.time())
 
 
-def next_due(view: View, queues: Sequence[str] | None, after: int | None) -> datetime | None:
+def next_due(view: Reader, queues: Sequence[str] | None, after: int | None) -> datetime | None:
     """When the first of those comes, or came after this moment; or when a rate lets more of them start."""
     since = view.time() if after is None else after
     coming = [view.next_due(queues, since), *_windows_opening(view, queues, since)]
     return optional_moment(min((moment for moment in coming if moment is not None and moment > since), default=None))
 
 
-def _windows_opening(view: View, queues: Sequence[str] | None, since: int) -> Iterator[int | None]:
+def _windows_opening(view: Reader, queues: Sequence[str] | None, since: int) -> Iterator[int | None]:
     """When the windows end that rates had used up at this moment; most queues have no rate."""
     for state in view.rated_queues():
         if queues is not None and state.name not in queues:
             continue
-        if state.rate is not None and room_in(state.rate, state.window, since) == 0:
+        if state.rate is not None and free_slots_in(state.rate, state.window, since) == 0:
             yield state.window.end(state.rate)
         if state.rate_per_key is not None:
             yield view.next_waking(state.name, since)
 
 
-def list_queues(view: View) -> list[QueueInfo]:
+def list_queues(view: Reader) -> list[QueueInfo]:
     """Every queue, by name."""
     counts = view.counts_by_queue()
     return [
@@ -230,12 +230,12 @@ def list_queues(view: View) -> list[QueueInfo]:
     ]
 
 
-def next_firing(view: View) -> datetime | None:
+def next_firing(view: Reader) -> datetime | None:
     """When a schedule fires next."""
     return optional_moment(view.next_firing())
 
 
-def read_logs(view: View, job_id: str, after: int) -> list[LogEntry]:
+def read_logs(view: Reader, job_id: str, after: int) -> list[LogEntry]:
     """The job's log, or JobNotFound."""
     lines = view.logs(job_id, after)
     if lines is None:
@@ -243,20 +243,20 @@ def read_logs(view: View, job_id: str, after: int) -> list[LogEntry]:
     return lines
 
 
-def read_events(view: View, after: str | None, limit: int, queue: str | None, job_id: str | None) -> list[JobEvent]:
+def read_events(view: Reader, after: str | None, limit: int, queue: str | None, job_id: str | None) -> list[JobEvent]:
     """Events after a cursor."""
     ends = view.log_ends(queue)
     rows = view.events(event_number(after, ends), limit, queue, job_id)
     return [_event_of(ends, number, row) for number, row in rows]
 
 
-def end_of_events(view: View) -> str:
+def end_of_events(view: Reader) -> str:
     """The cursor of the last event a follower may read now, or of where the first will come after."""
     ends = view.log_ends(None)
     return event_cursor(ends, ends.last)
 
 
-def goes_on_after(view: View, after: str) -> bool:
+def goes_on_after(view: Reader, after: str) -> bool:
     """Whether the log has anything after this cursor, be it pruned already: reading on will tell."""
     ends = view.log_ends(None)
     return ends.last > event_number(after, ends._replace(pruned_through=0))

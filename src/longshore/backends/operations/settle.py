@@ -12,12 +12,12 @@ from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.base import Freed, Outcome, SettleReport
 from longshore.backends.operations.claim import Claim, dequeue_jobs, lease_end
 from longshore.backends.operations.dependencies import changes_that_follow
-from longshore.backends.operations.persist import change_of, give_room_back, write
+from longshore.backends.operations.persist import change_of, release_slots, write
 from longshore.backends.port import Completion, Transaction
 from longshore.core import transitions
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.job import Lease
-from longshore.core.limits import room_under
+from longshore.core.limits import free_slots_under
 from longshore.core.status import JobStatus, Verb
 from longshore.core.times import Moment, check_moment
 from longshore.core.transitions import Change, check_lease
@@ -106,12 +106,12 @@ def update_job_status(
 def _has_room(tx: Transaction, change: Change) -> bool:
     record = change.record
     queue = tx.hold_queues([record.queue], alone=True)[record.queue]
-    if room_under(queue.running_limit, queue.holding) == 0:
+    if free_slots_under(queue.running_limit, queue.holding) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:
         return True
     key = tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
-    return room_under(queue.per_key, key.holding) > 0
+    return free_slots_under(queue.per_key, key.holding) > 0
 
 
 class _Checked(NamedTuple):
@@ -154,7 +154,7 @@ def complete_at_once(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[Sett
     if ended is None or not ended.job_ids:
         return report, outcomes
     completed = dict.fromkeys(ended.job_ids, S.COMPLETED)
-    give_room_back(tx, ended.keys)
+    release_slots(tx, ended.keys)
     write(tx, changes_that_follow(tx, completed))
     report.settled.update(completed)
     report.freed.update(ended.owners)

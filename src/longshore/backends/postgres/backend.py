@@ -21,7 +21,7 @@ from longshore.backends.export import BulkReader
 from longshore.backends.operations import reads
 from longshore.backends.operations.claim import Claim, dequeue_jobs
 from longshore.backends.operations.settle import update_job_status
-from longshore.backends.port import Transaction, View
+from longshore.backends.port import Reader, Transaction
 from longshore.backends.postgres.caller_transaction import JoinedEnqueue, join
 from longshore.backends.postgres.change_notifier import Hints, Listener
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, is_busy
@@ -31,7 +31,7 @@ from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import array_text
 from longshore.backends.postgres.schema import Schema, check_schema, prepare, quoted
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.transaction_runner import Performer, take_turn
+from longshore.backends.postgres.transaction_runner import TransactionRunner, take_turn
 from longshore.backends.sql.statements import Statements
 from longshore.core.actor import on_behalf
 from longshore.core.clock import Clock
@@ -113,7 +113,7 @@ class PostgresBackend(ArchivingBackend):
         self._preparing = threading.Lock()
         self._found: Schema | None = None
         self._pool = Pool(self._server, self._watchdog, schema, threads + 2)
-        self._performer = Performer(
+        self._runner = TransactionRunner(
             self._server,
             self._pool,
             self._sql,
@@ -133,7 +133,7 @@ class PostgresBackend(ArchivingBackend):
     # -- verbs and looks, each in a thread of ours
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        perform = self._performer.perform
+        perform = self._runner.perform
         holds = args[-1].queues if verb is dequeue_jobs and isinstance(args[-1], ClaimTerms) else ()
         return await self._write_in(
             self._threads,
@@ -144,7 +144,7 @@ class PostgresBackend(ArchivingBackend):
     async def _take_turn(self, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
         return await self._write_in(
             self._threads,
-            lambda abandoned: take_turn(self._performer, outcomes, terms, lambda: self._with_log(terms), abandoned),
+            lambda abandoned: take_turn(self._runner, outcomes, terms, lambda: self._with_log(terms), abandoned),
         )
 
     def _named(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ class PostgresBackend(ArchivingBackend):
     async def _write_urgently(
         self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        perform = self._performer.perform
+        perform = self._runner.perform
         return await self._write_in(
             self._urgent_threads, lambda abandoned: perform(lambda tx: verb(tx, *args, **kwargs), abandoned)
         )
@@ -178,10 +178,10 @@ class PostgresBackend(ArchivingBackend):
             abandoned.set()  # what is not committed yet never will be
             raise
 
-    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         follows = look in _FOLLOWING
         return await self._in_thread(
-            self._threads, lambda: self._performer.look(lambda view: look(view, *args, **kwargs), follows=follows)
+            self._threads, lambda: self._runner.look(lambda view: look(view, *args, **kwargs), follows=follows)
         )
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], R]) -> R:
@@ -251,7 +251,7 @@ class PostgresBackend(ArchivingBackend):
         batch = JoinedEnqueue(
             jobs,
             lambda tx: verb(tx, jobs, *args, **kwargs),
-            self._performer,
+            self._runner,
             self._server,
             self._sql,
             self.schema,

@@ -14,12 +14,12 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 
-from longshore.backends.port import View
+from longshore.backends.port import Reader
 from longshore.backends.postgres.connection import Server, Session
 from longshore.backends.postgres.locks import BeginAnew
 from longshore.backends.postgres.reads import array_text
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.transaction_runner import MOST_TRIES, Performer
+from longshore.backends.postgres.transaction_runner import MOST_TRIES, TransactionRunner
 from longshore.backends.sql.rows import Row
 from longshore.backends.sql.statements import Statements
 from longshore.core.clock import Clock
@@ -165,7 +165,7 @@ class JoinedEnqueue(Generic[R]):
         self,
         jobs: Sequence[Job],
         verb: Callable[[PostgresTransaction], R],
-        performer: Performer,
+        runner: TransactionRunner,
         server: Server,
         sql: Statements,
         schema: str,
@@ -174,7 +174,7 @@ class JoinedEnqueue(Generic[R]):
     ) -> None:
         self._jobs = jobs
         self._verb = verb
-        self._performer = performer
+        self._runner = runner
         self._server = server
         self._sql = sql
         self._schema = schema
@@ -204,13 +204,13 @@ class JoinedEnqueue(Generic[R]):
     def _look_for_them(self, session: Session) -> bool:
         """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
         keys = [(job.queue, job.idempotency_key) for job in self._jobs if job.idempotency_key is not None]
-        found = self._performer.perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
+        found = self._runner.perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
         known = len(self._unseen)
         self._unseen |= found
         if len(self._unseen) > known:
             return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
-        taken = self._performer.perform(lambda tx: tx.ids_taken(fresh))
+        taken = self._runner.perform(lambda tx: tx.ids_taken(fresh))
         if taken:  # in addition to jobs of the caller's transaction, which only its session sees
             taken |= {job_id for (job_id,) in session.rows(self._sql.ids_taken, (array_text(fresh), array_text([])))}
             raise DuplicateJob([job_id for job_id in dict.fromkeys(fresh) if job_id in taken])
@@ -218,7 +218,7 @@ class JoinedEnqueue(Generic[R]):
 
     def _enqueue_once(self, session: Session) -> R:
         self._refuse_other_database(session)
-        transaction = self._performer.transaction_on(
+        transaction = self._runner.transaction_on(
             session, careful=True, shares_locks=False, known_keys=self._unseen, look_elsewhere=self._look_elsewhere
         )
         if self._clock is None:
@@ -229,8 +229,8 @@ class JoinedEnqueue(Generic[R]):
         session.rows(self._sql.notify, (self._channel, array_text(sorted(transaction.queues) or [""])))
         return answer
 
-    def _look_elsewhere(self, look: Callable[[View], Any]) -> Any:
-        return self._performer.look(look, follows=False)
+    def _look_elsewhere(self, look: Callable[[Reader], Any]) -> Any:
+        return self._runner.look(look, follows=False)
 
     def _refuse_other_database(self, session: Session) -> None:
         """The log's name tells whether it is the same schema of the same database."""
@@ -238,11 +238,11 @@ class JoinedEnqueue(Generic[R]):
             ((theirs, _),) = session.rows(self._sql.meta)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             theirs = None
-        if theirs is None or theirs != self._performer.look(_log_of, follows=False):
+        if theirs is None or theirs != self._runner.look(_log_of, follows=False):
             raise InvalidArgument(
                 "connection", f"is open on another database than {self._server.name}, or has no schema {self._schema}"
             )
 
 
-def _log_of(view: View) -> str:
+def _log_of(view: Reader) -> str:
     return view.log_ends(None).log

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from longshore.backends.port import Candidate, KeyState, QueueState
-from longshore.backends.postgres.claim_low_water import Marks
+from longshore.backends.postgres.claim_low_water import LowWaterMarks
 from longshore.backends.postgres.connection import OwnSession, Session
 from longshore.backends.postgres.locks import Hold, HoldFirst, LockSpaces, Wanted, in_order
-from longshore.backends.postgres.reads import PostgresView
+from longshore.backends.postgres.reads import PostgresReader
 from longshore.backends.sql.reads import BEFORE_ALL
 from longshore.backends.sql.rows import MOVES, Claimant, Row, in_standing_order, queue_of_row
 from longshore.backends.sql.statements import Statements
@@ -21,13 +21,13 @@ from longshore.core.limits import window_of
 _LEAST_AT_ONCE = 20
 
 
-class PostgresClaimQueries(PostgresView, SQLClaimQueries):
+class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
     """The part of a write transaction that claims lean on."""
 
     counted: int
     """Rows added to the counts."""
 
-    def __init__(self, session: Session, sql: Statements, schema: str, marks: Marks, limited: set[str]) -> None:
+    def __init__(self, session: Session, sql: Statements, schema: str, marks: LowWaterMarks, limited: set[str]) -> None:
         super().__init__(session, sql)
         self.tells_time = False
         """Whether the server's own clock judges here, rather than one that a test holds."""
@@ -157,7 +157,7 @@ class PostgresClaimQueries(PostgresView, SQLClaimQueries):
 
     # -- the claim in one statement
 
-    def claim_in_line(
+    def claim_next(
         self,
         queues: Sequence[str],
         limit: int,
@@ -198,9 +198,9 @@ class PostgresClaimQueries(PostgresView, SQLClaimQueries):
     def _claim_from(
         self, queue: str, limit: int, lease: tuple[str, str, int | None], types: Sequence[str] | None
     ) -> list[Row] | None:
-        """Marks are kept for each set of types: claims of other types have reached other positions."""
+        """LowWaterMarks are kept for each set of types: claims of other types have reached other positions."""
         values: tuple[Any, ...] = (queue, self.now, limit, *lease)
-        statement, further = self._sql.claim_in_line, self._sql.claim_further_on
+        statement, further = self._sql.claim_next, self._sql.claim_from_cursor
         if types is not None:
             statement, further = self._sql.claim_of_types, self._sql.claim_of_types_further_on
             values = (*values, self._listed(types))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from longshore.backends.sql.reads import BEFORE_ALL
 from longshore.backends.sql.rows import Row, in_standing_order
 
-Line = tuple[str, tuple[str, ...] | None]
+ClaimedQueues = tuple[str, tuple[str, ...] | None]
 """A queue, and the types that are claimed from it: None is all."""
 
 LOOK_AGAIN = 1.0
@@ -23,7 +23,7 @@ STILL_ARRIVING = 1_000_000
 late. In a priority nobody was known to have, a job waits until the start is looked at again."""
 
 
-class Mark(NamedTuple):
+class LowWaterMark(NamedTuple):
     """In one priority of a queue, the last job claimed, or the place before which nobody is left."""
 
     priority: int
@@ -31,22 +31,22 @@ class Mark(NamedTuple):
     uid: int
 
 
-class Marks:
+class LowWaterMarks:
     """The marks of one process, by queue and types."""
 
     def __init__(self) -> None:
-        self._marks: dict[Line, dict[int, Mark]] = {}
-        self._until: dict[Line, float] = {}
+        self._marks: dict[ClaimedQueues, dict[int, LowWaterMark]] = {}
+        self._until: dict[ClaimedQueues, float] = {}
         self._lock = threading.Lock()
 
-    def of(self, line: Line) -> list[Mark] | None:
+    def of(self, line: ClaimedQueues) -> list[LowWaterMark] | None:
         """Where to begin in each priority; None is the start."""
         with self._lock:
             if monotonic() >= self._until.get(line, 0.0):
                 return None
             return sorted(self._marks[line].values())
 
-    def started_anew(self, line: Line, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
+    def started_anew(self, line: ClaimedQueues, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
         """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
         with self._lock:
             if entries <= LITTERED + 10 * limit:
@@ -58,23 +58,25 @@ class Marks:
             known = {last, *self._marks.get(line, {}), *priorities}
             all_taken = len(claimed) < limit
             self._marks[line] = {
-                priority: Mark(priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0)
+                priority: LowWaterMark(
+                    priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0
+                )
                 for priority in known
             }
             if not all_taken:
                 self._move(line, claimed)
 
-    def went_on(self, line: Line, claimed: Sequence[Row]) -> None:
+    def went_on(self, line: ClaimedQueues, claimed: Sequence[Row]) -> None:
         """After a claim from the marks."""
         with self._lock:
             self._move(line, claimed)
 
-    def _move(self, line: Line, claimed: Sequence[Row]) -> None:
+    def _move(self, line: ClaimedQueues, claimed: Sequence[Row]) -> None:
         marks = self._marks.setdefault(line, {})
         for mark in _places(claimed):
             marks[mark.priority] = max(mark, marks.get(mark.priority, mark))
 
 
-def _places(claimed: Sequence[Row]) -> Iterator[Mark]:
+def _places(claimed: Sequence[Row]) -> Iterator[LowWaterMark]:
     """Where jobs stood, from rows of `claim_columns`."""
-    return (Mark(*in_standing_order(row)) for row in claimed)
+    return (LowWaterMark(*in_standing_order(row)) for row in claimed)

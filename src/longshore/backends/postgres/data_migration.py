@@ -55,7 +55,7 @@ class SchemaTarget(SQLCopySide):
     def _transaction(self) -> Iterator[dict[str, Any] | None]:
         """Gives what is known of a move into this schema."""
         with self._session.connection.transaction():
-            self._rows(self._sql.let_movers_in)
+            self._rows(self._sql.allow_copy)
             (known,) = self._one(self._sql.moving)
             yield None if known is None else json.loads(known)
 
@@ -73,7 +73,7 @@ class SchemaTarget(SQLCopySide):
     def begin(self, old: Source) -> Begun:
         with self._transaction() as known:
             if known is None:
-                self._session.connection.execute(self._sql.close_house)
+                self._session.connection.execute(self._sql.lock_schema)
                 if self._one(self._sql.any_belongings) == (True,):
                     raise MoveRefused(
                         f"{self.name} has jobs, schedules or settings of its own; name an empty database, or another "
@@ -121,7 +121,7 @@ class SchemaTarget(SQLCopySide):
             self._session.run(self._sql.remember_queues, (settings.queue_names,))
             self._rows(self._sql.go_on_from, settings.next_uid, settings.next_event)
             yield
-            self._session.run(self._sql.open_house)
+            self._session.run(self._sql.unlock_schema)
             self._note(finished=True, next_event=settings.next_event)
 
 

@@ -13,7 +13,7 @@ from psycopg.sql import Literal
 from longshore.backends.export import Part, Wanted
 from longshore.backends.port import LogEnds
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, hide_user
-from longshore.backends.postgres.reads import PostgresView, find_horizon, place_of, position_of
+from longshore.backends.postgres.reads import PostgresReader, find_horizon, place_of, position_of
 from longshore.backends.postgres.schema import prepare
 from longshore.backends.sql.reads import SQLBulkReader, parts_by_uid
 from longshore.backends.sql.statements import Statements
@@ -52,7 +52,7 @@ class SchemaReader(SQLBulkReader):
     def log_ends(self) -> LogEnds:
         # the horizon before all else: what is asked after it sees all that stands before it
         horizon = find_horizon(self._session, self._sql)
-        return PostgresView(self._session, self._sql, horizon=horizon).log_ends(None)
+        return PostgresReader(self._session, self._sql, horizon=horizon).log_ends(None)
 
     def position_after(self, start: int, events: int, last: int) -> int:
         found = self._session.rows(self._sql.event_after, (*place_of(start), *place_of(last), events - 1))

@@ -309,7 +309,7 @@ counted AS (
 )
 SELECT {entries_of_line}, {claim_columns} FROM (SELECT count(*) FROM claimed) AS all_claimed CROSS JOIN chosen
 
--- name: claim_in_line
+-- name: claim_next
 WITH RECURSIVE priorities AS (
 {priorities_in_line}
 ),
@@ -323,7 +323,7 @@ chosen AS MATERIALIZED (
 ),
 {claiming}
 
--- name: claim_further_on
+-- name: claim_from_cursor
 -- The same, from marks that were reached before: what lies before them is the remains of jobs claimed long since, which
 -- cannot be cleared away while somebody holds an old snapshot.
 WITH priorities AS (
@@ -1527,11 +1527,11 @@ SELECT moving FROM {schema}.meta FOR UPDATE
 -- name: put_moving
 UPDATE {schema}.meta SET moving = $1
 
--- name: let_movers_in
+-- name: allow_copy
 -- For this transaction only; nor does it matter how long a statement takes.
 SELECT set_config('longshore.moving', 'on', true), set_config('statement_timeout', '0', true)
 
--- name: close_house
+-- name: lock_schema
 -- A process that opened the house before the move began would take jobs out of it half-way: whoever writes to it is
 -- told to wait, whatever connection they have.
 CREATE OR REPLACE FUNCTION {schema}.refuse_while_moving() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -1552,7 +1552,7 @@ CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.queues
 CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.schedules
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving()
 
--- name: open_house
+-- name: unlock_schema
 DROP FUNCTION {schema}.refuse_while_moving() CASCADE
 
 -- name: clear_jobs

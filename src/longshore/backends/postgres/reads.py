@@ -7,7 +7,7 @@ from typing import Any
 
 from longshore.backends.port import KeyState, LogEnds, Search
 from longshore.backends.postgres.connection import Session
-from longshore.backends.sql.reads import Seen, SQLView
+from longshore.backends.sql.reads import Seen, SQLReader
 from longshore.backends.sql.rows import Row, tombstone_of_row
 from longshore.backends.sql.statements import Statements
 from longshore.core.clock import Clock
@@ -119,7 +119,7 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
 }
 
 
-class PostgresView(SQLView):
+class PostgresReader(SQLReader):
     """Everything that only looks, in one transaction."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, QueueState, View, keys_by_queue
+from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, QueueState, Reader, keys_by_queue
 from longshore.backends.postgres.claim import PostgresClaimQueries
 from longshore.backends.postgres.locks import BeginAnew, lock_number
 from longshore.backends.postgres.reads import position_of
@@ -49,7 +49,7 @@ class PostgresTransaction(PostgresClaimQueries):
         shares_locks: bool = True,
         known_queues: frozenset[str] = frozenset(),
         known_keys: Mapping[tuple[str, str], str] | None = None,
-        look_elsewhere: Callable[[Callable[[View], Any]], Any] | None = None,
+        look_elsewhere: Callable[[Callable[[Reader], Any]], Any] | None = None,
     ) -> None:
         super().__init__(*given)
         self.now = 0
@@ -80,7 +80,7 @@ class PostgresTransaction(PostgresClaimQueries):
 
     # -- jobs
 
-    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+    def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
         """Queues first, as claims hold them; then jobs that run, as those who settle them do, and last the
         others, as whoever goes on to those that wait."""
         tagged = (

@@ -16,12 +16,12 @@ from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.base import ClaimFailed, Outcome, SettleReport
 from longshore.backends.operations.claim import Claim
 from longshore.backends.operations.settle import complete_first, settle_and_dequeue
-from longshore.backends.port import View
-from longshore.backends.postgres.claim_low_water import Marks
+from longshore.backends.port import Reader
+from longshore.backends.postgres.claim_low_water import LowWaterMarks
 from longshore.backends.postgres.connection import OwnSession, Server, Session
 from longshore.backends.postgres.locks import BeginAnew, Hold, HoldFirst, LockSpaces, Wanted
 from longshore.backends.postgres.pool import Pool
-from longshore.backends.postgres.reads import PostgresView, find_horizon
+from longshore.backends.postgres.reads import PostgresReader, find_horizon
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.sql.reads import Seen
 from longshore.backends.sql.statements import Statements
@@ -43,7 +43,7 @@ _BEGIN_TO_CLAIM = f"{_BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan; SE
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-class Performer:
+class TransactionRunner:
     """Performs verbs and looks on connections of the pool."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Performer:
             f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}; "
             "SET LOCAL jit = off"  # our statements are short: compiling one takes longer than running it
         )
-        self._marks = Marks()
+        self._marks = LowWaterMarks()
         self._limited: set[str] = set()
         self._locks = LockSpaces(schema)
         self._known_queues: frozenset[str] = frozenset()
@@ -169,7 +169,7 @@ class Performer:
         if self._log == self._server.log:
             return
         self._log = self._server.log
-        self._marks = Marks()
+        self._marks = LowWaterMarks()
         self._limited = set()
         self._known_queues = self._all_queues = frozenset()
         self._seen = {}
@@ -211,7 +211,7 @@ class Performer:
         """A transaction with all that this process remembers of the store."""
         return PostgresTransaction(session, self._sql, self._schema, self._marks, self._limited, **how)
 
-    def look(self, look: Callable[[View], R], *, follows: bool) -> R:
+    def look(self, look: Callable[[Reader], R], *, follows: bool) -> R:
         """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
         until = monotonic() + self._wait_seconds
         while True:
@@ -221,7 +221,7 @@ class Performer:
                     try:
                         horizon = find_horizon(taken.session, self._sql) if follows else None
                         taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        answer = look(PostgresView(taken.session, self._sql, self._seen, horizon, self._clock))
+                        answer = look(PostgresReader(taken.session, self._sql, self._seen, horizon, self._clock))
                     except BaseException:
                         taken.roll_back()
                         stale = taken.reused and taken.lost
@@ -269,7 +269,7 @@ def _in_milliseconds(micros: int) -> int:
 
 
 def take_turn(
-    performer: Performer,
+    runner: TransactionRunner,
     outcomes: Sequence[Outcome],
     terms: ClaimTerms,
     named: Callable[[], ClaimTerms],
@@ -281,16 +281,16 @@ def take_turn(
     """
     queues = terms.queues if terms.limit else ()
     report, left = SettleReport(), outcomes
-    if any(outcome.verb == "complete" for outcome in outcomes) and performer.any_limited(queues):
-        report, left = performer.perform(
+    if any(outcome.verb == "complete" for outcome in outcomes) and runner.any_limited(queues):
+        report, left = runner.perform(
             lambda tx: complete_first(tx, outcomes, terms), abandoned, queues, uses_room=False
         )
     try:
-        rest, claim = performer.perform(lambda tx: settle_and_dequeue(tx, left, named()), abandoned, queues)
+        rest, claim = runner.perform(lambda tx: settle_and_dequeue(tx, left, named()), abandoned, queues)
     except (psycopg.Error, LongshoreError) as error:
         if not report.settled:
             raise
-        raise ClaimFailed(report, performer.explain(error)) from error
+        raise ClaimFailed(report, runner.explain(error)) from error
     return _both(report, rest) if report.settled else rest, claim
 
 

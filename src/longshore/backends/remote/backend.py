@@ -26,7 +26,7 @@ from longshore.backends.base import (
 from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.process_guard import ProcessGuard
 from longshore.backends.remote import protocol as wire
-from longshore.backends.remote.change_poller import Ear
+from longshore.backends.remote.change_poller import ChangePoller
 from longshore.backends.remote.client import AnswerLost, Caller, Server, understood
 from longshore.backends.remote.records import write_outcome
 from longshore.core.dependencies import RESULTS_FROM
@@ -69,7 +69,7 @@ class Asking(ProcessGuard):
         super().__init__()
         self._signal = ChangeSignal()
         self._caller = Caller(server)
-        self._ear = Ear(self._caller, self._signal)
+        self._poller = ChangePoller(self._caller, self._signal)
         self._address = server.address
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class Asking(ProcessGuard):
         except (TypeError, ValueError) as error:
             raise InvalidArgument(verb.name, f"has arguments that cannot be sent: {error}") from None
         answer = await self._there(self._caller.ask(verb.path, body, repeatable=verb.repeatable))
-        self._ear.saw(answer.mark)
+        self._poller.saw(answer.mark)
         if not answer.durable:
             self.capabilities = _FORGETFUL
         if verb.says_nothing:
@@ -516,13 +516,13 @@ class RemoteBackend(Asking):
         self._refuse_if_closed()
         if after is not None and micros == 0:  # a look, for which nobody needs to listen
             return await self._call(wire.WAIT_FOR_CHANGE, timeout=0, after=after)
-        self._ear.still_wanted()
-        if not self._ear.listening:
-            await self._awaited(self._ear.begin(sure=after is not None))
+        self._poller.still_wanted()
+        if not self._poller.listening:
+            await self._awaited(self._poller.begin(sure=after is not None))
         if after is not None and await self._call(wire.WAIT_FOR_CHANGE, timeout=0, after=after):
             return True
         changed = await self._signal.wait(seen, micros / SECOND)
-        self._ear.still_wanted()
+        self._poller.still_wanted()
         return changed
 
     # -- an operator acts

@@ -23,7 +23,7 @@ _MOST_SERVERS = 100
 _MARK = answered(str, {"type": "string"})
 
 
-class Ear:
+class ChangePoller:
     """Rings the signal when the server tells of a change. `listen` and what it starts run on the caller's loop.
 
     A mark means something to the server that told it, and to no other: one that is asked with another's mark answers

@@ -13,7 +13,7 @@ from longshore.backends.port import Edge, KeyState, LogEnds, QueueState, Search,
 from longshore.backends.rows import schedule_of, worker_of
 from longshore.backends.sql.rows import STATUS, Row, event_of_row, key_of_row, queue_of_row, record_of_row
 from longshore.backends.sql.statements import Statements
-from longshore.backends.sql.token_queries import SQLTokenView
+from longshore.backends.sql.token_queries import SQLTokenReader
 from longshore.core.clock import ClockStep
 from longshore.core.explain import Holder
 from longshore.core.filters import matches_data
@@ -34,7 +34,7 @@ Seen = dict[tuple[str, int], int]
 """For followers of one queue, by queue and position: up to where the log has nothing more for them."""
 
 
-class SQLView(SQLTokenView, ABC):
+class SQLReader(SQLTokenReader, ABC):
     """Everything that only looks, on one connection.
 
     `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.

@@ -13,7 +13,7 @@ from longshore.core.times import from_micros, optional_moment, to_micros
 from longshore.core.tokens import Scope, Token
 
 
-class SQLTokenView:
+class SQLTokenReader:
     """The part of a look that knows the tokens; every dialect does it in the same way."""
 
     _sql: Statements
@@ -29,7 +29,7 @@ class SQLTokenView:
         return next(map(_token, self._rows(self._sql.token_by_id, token_id)), None)
 
 
-class SQLTokens(SQLTokenView):
+class SQLTokens(SQLTokenReader):
     """The same within a write transaction."""
 
     now: int

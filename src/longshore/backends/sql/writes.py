@@ -11,7 +11,7 @@ from longshore.backends.base import WorkerInfo
 from longshore.backends.data_migration import TABLES, Inventory
 from longshore.backends.port import KEEP_WORKERS, KEY_TTL, Candidate, Edge, KeyState, QueueState
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
-from longshore.backends.sql.reads import BEFORE_ALL, SQLView
+from longshore.backends.sql.reads import BEFORE_ALL, SQLReader
 from longshore.backends.sql.rows import STATUS, Row, key_of_row, record_of_row, row_of_queue
 from longshore.backends.sql.statements import Statements
 from longshore.backends.sql.token_queries import SQLTokens
@@ -91,7 +91,7 @@ class ChangedUnderneath(RuntimeError):
     """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
 
-class SQLTransaction(SQLStaging, SQLTokens, SQLView):
+class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
     """A write transaction; `now` is set for each verb."""
 
     now: int

@@ -20,9 +20,9 @@ from longshore.backends.archive import ArchivingBackend
 from longshore.backends.base import Capabilities
 from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.export import BulkReader
-from longshore.backends.port import Transaction, View
+from longshore.backends.port import Reader, Transaction
 from longshore.backends.sqlite import SQL
-from longshore.backends.sqlite.change_notifier import Notice
+from longshore.backends.sqlite.change_notifier import ChangeNotifier
 from longshore.backends.sqlite.connection import (
     check_read_only,
     close_quietly,
@@ -42,7 +42,7 @@ from longshore.backends.sqlite.files import (
     refuse_network,
     risk_of,
 )
-from longshore.backends.sqlite.reads import SQLiteView, step_of_row
+from longshore.backends.sqlite.reads import SQLiteReader, step_of_row
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.unclean_close import close_last, mark_open
 from longshore.backends.sqlite.writer import Writer
@@ -137,7 +137,7 @@ class SQLiteBackend(ArchivingBackend):
         self._connections = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
-        self._notice = Notice(self.path, self._signal, self._open)
+        self._notifier = ChangeNotifier(self.path, self._signal, self._open)
         self._writer = Writer(
             self.path,
             partial(self._open_writing, of_one_thread=True),
@@ -238,7 +238,7 @@ class SQLiteBackend(ArchivingBackend):
 
     def _committed(self) -> None:
         self._signal.notify()
-        self._notice.tell()
+        self._notifier.tell()
 
     async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._refuse_if_closed()
@@ -252,7 +252,7 @@ class SQLiteBackend(ArchivingBackend):
         answer: R = await self._writer.run(on_behalf(lambda tx: verb(tx, *args, **kwargs)), urgent=True)
         return answer
 
-    async def _read(self, look: Callable[Concatenate[View, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._in_reader(partial(self._look, look, args, kwargs))
 
     async def _in_reader(self, look: Callable[[], R]) -> R:
@@ -274,7 +274,7 @@ class SQLiteBackend(ArchivingBackend):
         with explained(self.path, connection):
             connection.execute("BEGIN")  # one snapshot for a look of several statements
             try:
-                return look(SQLiteView(connection, self._clock, self._seen), *args, **kwargs)
+                return look(SQLiteReader(connection, self._clock, self._seen), *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
                 if self._read_only:
@@ -283,8 +283,8 @@ class SQLiteBackend(ArchivingBackend):
 
     async def _listen(self) -> None:
         self._refuse_if_closed()
-        if not self._notice.listening:
-            await self._in_reader(self._notice.listen)
+        if not self._notifier.listening:
+            await self._in_reader(self._notifier.listen)
 
     async def _store_within(
         self,
@@ -412,7 +412,7 @@ class SQLiteBackend(ArchivingBackend):
 
     def _let_go(self) -> None:
         self._writer.close()
-        self._notice.close()
+        self._notifier.close()
         self._readers.shutdown()
         for connection in self._opened:
             close_quietly(connection)

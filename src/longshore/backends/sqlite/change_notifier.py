@@ -24,7 +24,7 @@ _LONGEST_ADDRESS = 100
 _log = logger("longshore.sqlite")
 
 
-class Notice:
+class ChangeNotifier:
     """Rings the signal when another process has committed, and tells other processes of our commits.
 
     Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to

@@ -16,7 +16,7 @@ from longshore.backends.port import LogEnds
 from longshore.backends.sql.reads import SQLBulkReader, even_parts, parts_by_uid
 from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.connection import Opener, close_quietly, explained
-from longshore.backends.sqlite.reads import SQLiteView
+from longshore.backends.sqlite.reads import SQLiteReader
 
 _AT_ONCE = 10_000
 
@@ -57,7 +57,7 @@ class FileReader(SQLBulkReader):
         self._connection = connection
 
     def log_ends(self) -> LogEnds:
-        return SQLiteView(self._connection, lambda: 0).log_ends(None)
+        return SQLiteReader(self._connection, lambda: 0).log_ends(None)
 
     def position_after(self, start: int, events: int, last: int) -> int:
         found = self._connection.execute(SQL.event_after, (start, last, events - 1)).fetchone()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from longshore.backends.port import LogEnds, Search
-from longshore.backends.sql.reads import Seen, SQLView
+from longshore.backends.sql.reads import Seen, SQLReader
 from longshore.backends.sql.rows import Row, record_of_row, tombstone_of_row
 from longshore.backends.sqlite import SQL
 from longshore.core.clock import ClockStep
@@ -141,7 +141,7 @@ def step_of_row(row: Row) -> ClockStep:
     return ClockStep(from_micros(at), timedelta(microseconds=by))
 
 
-class SQLiteView(SQLView):
+class SQLiteReader(SQLReader):
     """Everything that only looks, on one connection."""
 
     _sql = SQL

@@ -33,7 +33,7 @@ from longshore.backends.sql.rows import (
 )
 from longshore.backends.sql.writes import ChangedUnderneath, SQLClaimQueries
 from longshore.backends.sqlite import SQL
-from longshore.backends.sqlite.reads import SQLiteView
+from longshore.backends.sqlite.reads import SQLiteReader
 from longshore.core.actor import actor
 from longshore.core.clock import Reading, SteadyClock
 from longshore.core.errors import BackendUnavailable, DuplicateJob
@@ -47,7 +47,7 @@ _LEAST_PASSED = 20
 """Jobs of other types that even the smallest claim skips before it uses the index of types."""
 
 
-class SQLiteClaimQueries(SQLiteView, SQLClaimQueries):
+class SQLiteClaimQueries(SQLiteReader, SQLClaimQueries):
     """The part of a write transaction that claims lean on."""
 
     def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
@@ -56,7 +56,7 @@ class SQLiteClaimQueries(SQLiteView, SQLClaimQueries):
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:  # noqa: ARG002 - there is one writer, alone in any case
         return self.queue_states(names)
 
-    def claim_in_line(
+    def claim_next(
         self,
         queues: Sequence[str],
         limit: int,
@@ -479,7 +479,7 @@ class SQLiteTransaction(SQLiteClaimQueries):
     def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         return self.statuses(job_ids)
 
-    def hold_all_concerned(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
+    def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
         pass  # there is one writer
 
     def put_edges(self, edges: Sequence[Edge]) -> None:

@@ -20,8 +20,8 @@ from longshore.runtime.executors.base import Target
 from longshore.runtime.executors.child_runner import (
     LINE_LOST,
     ChannelReporter,
-    Line,
-    Performer,
+    ChildChannel,
+    ChildRunner,
     flush_what_was_printed,
     told_failure,
 )
@@ -35,27 +35,27 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """Runs what the worker sends. One thread listens, so that a word reaches a job that is busy."""
 
-    def __init__(self, line: Line, function: Callable[[RunningJob], Any], memory_limit: int | None) -> None:
-        self._line = line
+    def __init__(self, line: ChildChannel, function: Callable[[RunningJob], Any], memory_limit: int | None) -> None:
+        self._channel = line
         self._memory_limit = memory_limit
         self._memory_at_first = 0
         self._jobs: queue.SimpleQueue[tuple[int, RunningJob] | None] = queue.SimpleQueue()
         self._busy = False
-        self._performer = Performer(function, self._limited_memory)
-        signal.signal(signal.SIGINT, self._performer.interrupted)
+        self._runner = ChildRunner(function, self._limited_memory)
+        signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def serve(self) -> None:
         """Until the worker hangs up."""
         threading.Thread(target=self._listen, name="longshore-line", daemon=True).start()
-        self._line.tell({"ready": True})
+        self._channel.tell({"ready": True})
         while (sent := self._jobs.get()) is not None:
             number, job = sent
-            self._line.tell({"begun": number})
-            message, body = self._performer.perform(job)
+            self._channel.tell({"begun": number})
+            message, body = self._runner.perform(job)
             flush_what_was_printed()
-            self._performer.forget()
+            self._runner.forget()
             self._busy = False
-            self._line.tell({**message, "run": number}, body)
+            self._channel.tell({**message, "run": number}, body)
 
     def _listen(self) -> None:
         # the job's thread is to be interrupted in what it waits for, not this one
@@ -73,17 +73,17 @@ class Child:
         self._jobs.put(None)
 
     def _hear(self) -> None:
-        while (received := next_frame(self._line.incoming)) is not None:
+        while (received := next_frame(self._channel.incoming)) is not None:
             message, body = received
             if "answer" in message:
-                self._line.answered(message)
+                self._channel.answered(message)
             elif "job" in message:
-                job = RunningJob(job_from(message["job"], body), ChannelReporter(self._line))
+                job = RunningJob(job_from(message["job"], body), ChannelReporter(self._channel))
                 self._busy = True
-                self._performer.take(job)
+                self._runner.take(job)
                 self._jobs.put((message["run"], job))
             else:
-                self._performer.call_off()
+                self._runner.call_off()
 
     @contextmanager
     def _limited_memory(self) -> Iterator[None]:
@@ -133,7 +133,7 @@ def end_with_the_parent(parent: int) -> None:
 def main(descriptor: int) -> None:
     """Serves the worker at the other end of the socket with this number."""
     os.set_inheritable(descriptor, False)
-    line = Line(socket.socket(fileno=descriptor))
+    line = ChildChannel(socket.socket(fileno=descriptor))
     start = next_frame(line.incoming)
     if start is None:
         return

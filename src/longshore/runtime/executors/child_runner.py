@@ -24,7 +24,7 @@ from longshore.runtime.running_job import Results, RunningJob, Written, running
 LINE_LOST = 71  # EX_OSERR: "an operating system error"
 
 
-class Line:
+class ChildChannel:
     """This end of the line to the worker; any thread may talk on it."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -87,8 +87,8 @@ class Line:
 class ChannelReporter:
     """Passes a running job's notes to the worker, which writes them: awaited on an event loop, at once elsewhere."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, line: ChildChannel) -> None:
+        self._channel = line
 
     def set_progress(self, record: Job, value: Any) -> Any:
         """Kept when it is answered."""
@@ -104,11 +104,11 @@ class ChannelReporter:
 
     def dependency_results(self, record: Job) -> Any:
         """Asked of the worker."""
-        answer = self._line.ask({"note": "dependencies", "for": run_name(record)})
+        answer = self._channel.ask({"note": "dependencies", "for": run_name(record)})
         return asyncio.wrap_future(answer) if _on_a_loop() else Results(answer.result())
 
     def _note(self, kind: str, record: Job, body: bytes, **more: Any) -> Any:
-        answer = self._line.ask({"note": kind, "for": run_name(record), **more}, body)
+        answer = self._channel.ask({"note": kind, "for": run_name(record), **more}, body)
         if _on_a_loop():
             return asyncio.wrap_future(answer)
         answer.result()
@@ -126,7 +126,7 @@ def _on_a_loop() -> bool:
 _MOST_TYPE_NAMES = 100
 
 
-class Performer:
+class ChildRunner:
     """Runs jobs in the thread that calls it; any other thread may call off the one that is run."""
 
     def __init__(

@@ -15,7 +15,7 @@ from longshore.runtime.executors.thread import WorkerThread
 from longshore.runtime.executors.wire import Unreadable, read_frame
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import SLICES_PER_SLOT, Batch, TaskLine
-from longshore.spark.executor.rows import ENDED, ROWS, Columns, Order, run_rows
+from longshore.spark.executor.rows import ENDED, ROWS, Columns, TaskSpec, run_rows
 from longshore.spark.spark_session import SparkUnavailable, session
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Driver:
                 await self._in_a_thread(self._open)
             return self._place
 
-    async def submit(self, rows: Callable[[], Columns], order: Order, group: str) -> None:
+    async def submit(self, rows: Callable[[], Columns], order: TaskSpec, group: str) -> None:
         """Runs the rows; returns when Spark has no task of them any more, and raises what Spark raised."""
         await self._in_a_thread(self._run, rows, order, group)
 
@@ -197,7 +197,7 @@ class Driver:
         self._ours = not there
         self._master = self._master or context.master  # should its Java die, the next one belongs there, too
 
-    def _run(self, rows: Callable[[], Columns], order: Order, group: str) -> None:
+    def _run(self, rows: Callable[[], Columns], order: TaskSpec, group: str) -> None:
 
         spark = self._spark
         if spark is None:

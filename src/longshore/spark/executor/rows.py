@@ -19,8 +19,8 @@ from longshore.runtime.executors.base import Target
 from longshore.runtime.executors.child_runner import (
     LINE_LOST,
     ChannelReporter,
-    Line,
-    Performer,
+    ChildChannel,
+    ChildRunner,
     flush_what_was_printed,
     told_failure,
 )
@@ -40,7 +40,7 @@ ENDED = "number int"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TaskSpec:
     """Sent with a batch by Spark itself, from the program and never from the store."""
 
     host: str
@@ -51,16 +51,16 @@ class Order:
     """Where the worker finds its modules: what a task does not find by itself, it looks for there."""
 
 
-def order_for(target: Target, address: tuple[str, int], token: str) -> Order:
+def task_spec_for(target: Target, address: tuple[str, int], token: str) -> TaskSpec:
     """For tasks of this process's own program."""
-    return Order(*address, token, target, tuple(str(Path(folder).absolute()) for folder in sys.path))
+    return TaskSpec(*address, token, target, tuple(str(Path(folder).absolute()) for folder in sys.path))
 
 
 _ANSWERS_WITHIN = 30.0
 _CALLED_OFF = 75  # EX_TEMPFAIL: the job did not end although it was called off
 
 
-def run_rows(order: Order, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+def run_rows(order: TaskSpec, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     """For mapInArrow: what is yielded says which rows are done with; how each ended was told to the worker by then."""
     import pyarrow
 
@@ -79,46 +79,46 @@ def run_rows(order: Order, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[p
 class RowRunner:
     """Runs rows in the task's own thread; another one listens, so that a word reaches a job that is busy."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: TaskSpec) -> None:
         self._connection = _connected(order)
-        self._line = Line(self._connection)
+        self._channel = ChildChannel(self._connection)
         self._lock = threading.Lock()
         self._skipped: set[int] = set()
         self._at: int | None = None
         """The number of the row that is run."""
         self._over = False
-        self._line.tell({"hello": order.token, "task": _task_name()})
+        self._channel.tell({"hello": order.token, "task": _task_name()})
         self._listener = threading.Thread(target=self._listen, name="longshore-line", daemon=True)
         self._listener.start()
         try:
-            self._performer = Performer(_found(order.target, order.path))
+            self._runner = ChildRunner(_found(order.target, order.path))
         except BaseException as error:
-            self._line.ask({"unready": told_failure(error)["failed"]}).result()
+            self._channel.ask({"unready": told_failure(error)["failed"]}).result()
             raise
         self._handler_before: Any = None
         with suppress(ValueError):  # not in the main thread, where alone a job can be shaken awake
-            self._handler_before = signal.signal(signal.SIGINT, self._performer.interrupted)
+            self._handler_before = signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def run(self, numbers: list[int], jobs: list[str], payloads: list[bytes]) -> None:
         """Those of the rows that the worker still wants: others have ended, before this task was tried again."""
-        unwanted = self._line.ask({"rows": numbers}).result()
+        unwanted = self._channel.ask({"rows": numbers}).result()
         with self._lock:
             self._skipped.update(unwanted)
         for number, told, payload in zip(numbers, jobs, payloads, strict=True):
-            job = RunningJob(job_from(json.loads(told), payload), ChannelReporter(self._line))
+            job = RunningJob(job_from(json.loads(told), payload), ChannelReporter(self._channel))
             if not self._begins(number, job):
                 continue
-            message, body = self._performer.perform(job)
+            message, body = self._runner.perform(job)
             flush_what_was_printed()
             with self._lock:
                 self._at = None
-                self._performer.forget()
-            self._line.tell({**message, "run": number}, body)
+                self._runner.forget()
+            self._channel.tell({**message, "run": number}, body)
 
     def hang_up(self) -> None:
         """Returns when the worker has heard everything."""
         try:
-            self._line.ask({"over": True}).result()
+            self._channel.ask({"over": True}).result()
         finally:
             self._over = True
             if self._handler_before is not None:
@@ -126,28 +126,28 @@ class RowRunner:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
             self._listener.join()
-            self._line.close()
+            self._channel.close()
 
     def _begins(self, number: int, job: RunningJob) -> bool:
         with self._lock:  # so that a row is either told to be skipped or told to have begun
             if number in self._skipped:
                 return False
             self._at = number
-            self._performer.take(job)
-            self._line.tell({"begun": number})
+            self._runner.take(job)
+            self._channel.tell({"begun": number})
             return True
 
     def _listen(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         with suppress(OSError):
-            while (received := next_frame(self._line.incoming)) is not None:
+            while (received := next_frame(self._channel.incoming)) is not None:
                 self._hear(received[0])
         if not self._over:  # the worker is gone, or wants no more of this task
             os._exit(LINE_LOST)
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "answer" in message:
-            self._line.answered(message)
+            self._channel.answered(message)
         elif "cancel" in message:
             self._called_off(message["cancel"])
         elif message.get("interrupt") == self._at:
@@ -158,13 +158,13 @@ class RowRunner:
     def _called_off(self, number: int) -> None:
         with self._lock:
             if self._at == number:
-                self._performer.call_off()
+                self._runner.call_off()
             else:
                 self._skipped.add(number)
-                self._line.tell({"skipped": number})
+                self._channel.tell({"skipped": number})
 
 
-def _connected(order: Order) -> socket.socket:
+def _connected(order: TaskSpec) -> socket.socket:
     try:
         connection = socket.create_connection((order.host, order.port), timeout=_ANSWERS_WITHIN)
     except OSError as error:

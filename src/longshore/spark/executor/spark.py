@@ -17,7 +17,7 @@ from longshore.runtime.running_job import AsyncReporter, RunningJob
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import BATCH, LULL, Batch, Row, gathered, how_many, may_begin
 from longshore.spark.executor.driver import Driver, DriverServer
-from longshore.spark.executor.rows import order_for
+from longshore.spark.executor.rows import task_spec_for
 
 _UNTIL_INTERRUPTED = 0.75
 """Of the grace: until then a job may notice by itself that it was called off; in the rest it is shaken awake."""
@@ -161,7 +161,7 @@ class SparkExecutor(Executor):
         before = batch.left
         batch.to_be_forced.clear()
         group = f"longshore-{new_id()}"
-        order = order_for(target, (place.host, port), batch.token)
+        order = task_spec_for(target, (place.host, port), batch.token)
         work = asyncio.create_task(self._driver.submit(batch.left_to_run, order, group))
         work.add_done_callback(_looked_at)
         try:

@@ -94,9 +94,9 @@ class TestLimits:
         [info] = [queue for queue in await backend.list_queues() if queue.name == "default"]
         assert (info.running, info.counts[S.RUNNING]) == (3, 3)
 
-    @pytest.mark.parametrize("give_room", GIVES_ROOM.values(), ids=GIVES_ROOM.keys())
+    @pytest.mark.parametrize("release_slot", GIVES_ROOM.values(), ids=GIVES_ROOM.keys())
     async def test_every_ending_gives_the_queue_its_room_back(
-        self, backend: Backend, give_room: Callable[[Backend, Job], Awaitable[object]]
+        self, backend: Backend, release_slot: Callable[[Backend, Job], Awaitable[object]]
     ) -> None:
         # B-ACK-05: queue and key limits are released even by a worker that disowns the job
         await backend.set_limits("default", running=1, per_key=1)
@@ -105,7 +105,7 @@ class TestLimits:
             job = await claim(backend)
             assert job.id == expected
             assert await take(backend) == []
-            await give_room(backend, job)
+            await release_slot(backend, job)
 
     async def test_a_job_being_cancelled_holds_its_room_until_it_is_acknowledged(self, backend: Backend) -> None:
         await backend.set_limits("default", running=1, per_key=1)
@@ -272,7 +272,7 @@ class TestLimits:
         count = limits["per_key"] if "per_key" in limits else limits["rate_per_key"].count
         started = min(limit, count)
 
-        async def give_room() -> None:
+        async def release_slot() -> None:
             if "per_key" in limits:
                 for job in (await backend.list_jobs(JobFilter(statuses=[S.RUNNING]))).items:
                     await backend.complete_job(job.id)
@@ -298,12 +298,12 @@ class TestLimits:
             (None, ["other 0", "other 1", "other 2"]),
             (["other", "unheard of"], [f"other {started + n}" for n in range(3)]),
         ):
-            await give_room()
+            await release_slot()
             assert await take(backend, limit=limit, types=types, lease=None) == expected[:started]
 
-    @pytest.mark.parametrize("give_room", GIVES_ROOM.values(), ids=GIVES_ROOM.keys())
+    @pytest.mark.parametrize("release_slot", GIVES_ROOM.values(), ids=GIVES_ROOM.keys())
     async def test_every_ending_gives_its_room_to_jobs_of_any_type(
-        self, backend: Backend, give_room: Callable[[Backend, Job], Awaitable[object]]
+        self, backend: Backend, release_slot: Callable[[Backend, Job], Awaitable[object]]
     ) -> None:
         # S5, B-ACK-05
         await backend.set_limits("default", per_key=1)
@@ -312,7 +312,7 @@ class TestLimits:
         await backend.enqueue_jobs([new_job(type="other", concurrency_key="k") for _ in range(30)])
         await backend.enqueue_jobs([new_job(f"mine {n}", type="mine", concurrency_key="k") for n in range(3)])
         assert await take(backend, limit=1) == []
-        await give_room(backend, first)
+        await release_slot(backend, first)
         assert await backend.cancel_jobs(job_ids=["mine 0"]) == (["mine 0"], [])
         assert await take(backend, types=["mine"]) == ["mine 1"]
 
