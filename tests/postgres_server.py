@@ -72,7 +72,7 @@ class ServerFailed(Exception):
 class Server:
     """A server with its own temporary folder, on a port of the loopback that stays the same over restarts.
 
-    The folder is in memory if nothing is to be synced and there is room, else on disk. While it runs, anyone on the
+    The folder is in memory if nothing is to be synced and there is space, else on disk. While it runs, anyone on the
     machine may connect as superuser. It does not outlive the process that made it, however that process ends.
     """
 
@@ -171,8 +171,8 @@ class Server:
 
     # --- how it is done ---
 
-    def _make_folder(self, room: Path) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="longshore-postgres-", dir=room))
+    def _make_folder(self, parent: Path) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="longshore-postgres-", dir=parent))
         self._folders.append(folder)
         if self._account is not None:
             os.chown(folder, self._account.pw_uid, self._account.pw_gid)

@@ -160,17 +160,17 @@ SPOILED = {
 class Checked:
     """What mypy --strict says of all pages at once: one run is a matter of seconds, and each of them would be one."""
 
-    def __init__(self, room: Path) -> None:
+    def __init__(self, workdir: Path) -> None:
         pages = {"right.py": RIGHT, "wrong.py": WRONG}
         for example, (right, wrong) in SPOILED.items():
             text = (ROOT / "examples" / example).read_text(encoding="utf-8")
             assert text.count(right) == 1, f"{example} has changed: choose another call to spoil"
             pages[example] = text.replace(right, wrong)
         for name, text in pages.items():
-            (room / name).parent.mkdir(parents=True, exist_ok=True)
-            (room / name).write_text(text, encoding="utf-8")
+            (workdir / name).parent.mkdir(parents=True, exist_ok=True)
+            (workdir / name).write_text(text, encoding="utf-8")
         settings = ("--strict", "--config-file", str(ROOT / "pyproject.toml"))  # and the cache that `make check` left
-        command = [sys.executable, "-m", "mypy", *settings, "--no-error-summary", str(room), str(ROOT / "examples")]
+        command = [sys.executable, "-m", "mypy", *settings, "--no-error-summary", str(workdir), str(ROOT / "examples")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 1, done.stdout + done.stderr
         self.told = done.stdout

@@ -23,7 +23,7 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One execution: from its claim to the event that gave its room back (None: it still runs)."""
+    """One execution: from its claim to the event that gave its free slots back (None: it still runs)."""
 
     job_id: str
     start: int
@@ -82,7 +82,7 @@ def most_at_once(events: Iterable[JobEvent], key_of: Callable[[str], str | None]
 
 
 def _steps(held: Iterable[Held]) -> list[tuple[int, int, str]]:
-    """Starts and ends in order; of one instant the ends first, for their room may be given on at once."""
+    """Starts and ends in order; of one instant the ends first, for their free slots may be given on at once."""
     steps = [(each.start, 1, each.job_id) for each in held]
     steps += [(each.end, -1, each.job_id) for each in held if each.end is not None]
     return sorted(steps, key=lambda step: (step[0], step[1]))

@@ -1,4 +1,4 @@
-"""Moving house: what was in the file is in the database afterwards, all of it and once, and life goes on the same."""
+"""Data migration: what was in the file is in the database afterwards, all of it and once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def database(postgres_url: str, clock: HeldClock) -> Iterator[PostgresBackend]:
 
 
 async def picture(backend: Backend) -> dict[str, Any]:
-    """All that the verbs tell, except for who has worked here lately: those stay with the house."""
+    """All that the operations return, except for workers, which are not copied."""
     jobs = await all_jobs(backend)
     return shown_all(
         {
@@ -243,7 +243,7 @@ def carry_over(stores: TwoStores, url: str) -> None:
 
 
 def bring_workers(file: SQLiteStore, url: str) -> None:
-    """Who worked in the old house is not moved; here they come along, for the walk to go on with them."""
+    """Workers are not copied; here they are added, so that the walk can go on."""
     workers = file._inside.execute("SELECT id, seen_at, body FROM workers").fetchall()
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.executemany("INSERT INTO longshore.workers VALUES (%s, %s, %s)", workers)
@@ -496,7 +496,7 @@ def test_a_house_that_does_not_agree_in_the_end_stays_closed(
     def meddle(step: Step) -> None:
         if step.table == "job_events":
             with psycopg.connect(postgres_url) as connection:
-                connection.execute("SET longshore.moving = 'on'")
+                connection.execute("SET longshore.copying = 'on'")
                 connection.execute("UPDATE longshore.jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
 
     with pytest.raises(MoveRefused, match=r"does not agree with .* on jobs 6 to 8"):
@@ -534,7 +534,7 @@ def test_a_store_moved_to_a_database_can_be_moved_back_to_a_file(
     assert (report.begun, report.left_behind) == (Begun.FRESH, 0)
     assert asyncio.run(picture(back)) == asyncio.run(picture(file))
     assert faults_inside(back) == []
-    assert list(tmp_path.glob("back.db-moving*")) == []
+    assert list(tmp_path.glob("back.db-copying*")) == []
     assert move(database, back, while_live=True).begun is Begun.FINISHED
     cursor = asyncio.run(database.end_of_events())
     with pytest.raises(CursorExpired):
@@ -578,7 +578,7 @@ def test_a_file_that_does_not_agree_in_the_end_does_not_get_its_name(
 
     def meddle(step: Step) -> None:
         if step.table == "job_events":
-            with apsw.Connection(f"{path}-moving") as connection:
+            with apsw.Connection(f"{path}-copying") as connection:
                 connection.set_busy_timeout(10_000)
                 connection.execute("UPDATE jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
 

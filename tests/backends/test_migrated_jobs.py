@@ -139,7 +139,7 @@ async def test_schedules_of_an_older_store_stand_where_they_stood_and_go_on(old_
 
 
 async def test_a_job_that_an_older_store_parked_starts_in_a_claim_by_its_type(old_store: Fill) -> None:
-    # S5: its key has room, and a job of another type comes first
+    # S5: its key has free slots, and a job of another type comes first
     now = to_micros(await connect("memory://").now())
     row = {"status": JobStatus.INITIAL_PENDING, "then": now, "false": "{false}", "nothing": "{nothing}"}
     row |= {"run_at": "NULL", "eligible_at": now, "token": "NULL"}

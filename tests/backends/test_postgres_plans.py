@@ -16,7 +16,7 @@ from tests.postgres_run import Clones
 FIRST = -(2**63)
 LATER = NOW + 1_000_000
 CLAIMED = ("w", "token", LATER)
-ROOM = (1, None, 0)
+LIMITS = (1, None, 0)
 
 
 class Guard(NamedTuple):
@@ -57,9 +57,9 @@ GUARDS = {
     "head_of_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 20)),
     "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
     "claimable_with_room": Guard(
-        "jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, FIRST, 0, 20), in_order=True
+        "jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, FIRST, 0, 20), in_order=True
     ),
-    "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *ROOM, 20), in_order=True),
+    "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, 20), in_order=True),
     "next_priority": Guard("jobs_claimable", "queue priority", ("q1", 0), in_order=True),
     "tagged_claimable": Guard(
         "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20, ["t"]), in_order=True
@@ -67,7 +67,7 @@ GUARDS = {
     "tagged_with_room": Guard(
         "job_tags_claimable",
         "tag queue priority place",
-        ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, None, *ROOM),
+        ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, None, *LIMITS),
         in_order=True,
     ),
     "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
@@ -122,14 +122,14 @@ CLAIMS = [
 ]
 """The statements of a claim, in a transaction without sequential scans."""
 
-MOVING = "moving house looks at everything once"
+DATA_MIGRATION = "a data migration reads everything once"
 WALKED = {
-    "any_belongings": MOVING,
-    "blocks_of_events": MOVING,
-    "digest_of_job_tags": MOVING,
-    "fill_counts": MOVING,
-    "recount": MOVING,
-    "row_counts": MOVING,
+    "any_belongings": DATA_MIGRATION,
+    "blocks_of_events": DATA_MIGRATION,
+    "digest_of_job_tags": DATA_MIGRATION,
+    "fill_counts": DATA_MIGRATION,
+    "recount": DATA_MIGRATION,
+    "row_counts": DATA_MIGRATION,
     "tallies_with_tag": "all jobs that carry a tag, which may be most of them",
     "tallies_with_tags": "all jobs that carry a tag, which may be most of them",
 }

@@ -69,7 +69,7 @@ async def test_a_full_disk_is_told_plainly_and_room_made_is_room_used(tmp_path: 
             assert "Nothing was stored" in str(refusal)
             stored = {job.id for job in await all_jobs(backend)}
             assert stored == set(acknowledged)
-            limit = 10_000  # somebody made room
+            limit = 10_000  # space was freed
             for connection in connections:
                 try:
                     connection.pragma("max_page_count", limit)

@@ -56,14 +56,14 @@ INDEXES = {
 GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones", "concurrency_keys", "first")
 """Tables that grow with the work done (`first` is how statements call job_tags); none is ever walked through."""
 
-MOVING = "asked once in a move to another store, where everything is counted or read"
+DATA_MIGRATION = "asked once in a move to another store, where everything is counted or read"
 STEP = "run once when the machine's clock was set, over indexes that hold only what waits or runs"
 WALKED = {
-    "digest_of_job_tags": MOVING,
-    "fill_counts": MOVING,
-    "recount": MOVING,
-    "row_counts": MOVING,
-    "rows_of_concurrency_keys": MOVING,
+    "digest_of_job_tags": DATA_MIGRATION,
+    "fill_counts": DATA_MIGRATION,
+    "recount": DATA_MIGRATION,
+    "row_counts": DATA_MIGRATION,
+    "rows_of_concurrency_keys": DATA_MIGRATION,
     "leases_in_force": "the index holds only what runs now, and it is asked once in a move",
     "jobs_held": "the index holds only what runs now, and all of it is wanted",
     "holding_by_key": "the index holds only what runs now, and it is asked only when limits change",
@@ -78,8 +78,8 @@ WALKED = {
     "shift_leases": STEP,
 }
 SORTED = {
-    "fill_counts": MOVING,
-    "recount": MOVING,
+    "fill_counts": DATA_MIGRATION,
+    "recount": DATA_MIGRATION,
     "jobs_held": "all that runs now, once",
     "jobs_held_by": "all that one worker holds, once",
     "open_edges": "those who wait for the jobs that just ended, from several walks of the index",

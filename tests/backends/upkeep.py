@@ -70,9 +70,9 @@ told AS (
 SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kept, ' || holding || ' real'
 FROM told WHERE kept_holding <> holding
 UNION ALL
-SELECT 'key ' || key || ' of ' || queue || ' has room and strands ' || parked || ' parked jobs' FROM told
+SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || parked || ' parked jobs' FROM told
 WHERE parked > 0 AND wakes_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
-    -- under a rate the room is not known here, but it is something: a key with none would have a time to wake at
+    -- under a rate the free slots is not known here, but it is something: a key with none would have a time to wake at
     AND in_line < %(least)s(
         parked + in_line, coalesce(per_key - holding, 1),
         CASE WHEN key_rate_count IS NULL THEN parked + in_line ELSE 1 END
@@ -93,7 +93,7 @@ _SQLITE = {
     "least": "min",
 }
 _POSTGRES = {
-    # room that completed jobs have left, and nobody has taken back yet (docs/decisions/0022)
+    # free_slots that completed jobs have left, and nobody has taken back yet (docs/decisions/0022)
     "noted": """(
         SELECT coalesce(sum(given.jobs), 0) FROM room_left AS r, unnest(r.keys, r.jobs) AS given (key, jobs)
         WHERE r.queue = real.queue AND given.key = real.key

@@ -1,4 +1,4 @@
-"""Flow control as arithmetic: rates in windows, and room under limits."""
+"""Flow control as arithmetic: rates in windows, and free_slots under limits."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ MINUTE = 60 * SECOND
 
 
 @pytest.mark.parametrize(
-    ("limit", "running", "room"), [(None, 10**6, UNLIMITED), (3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (1, 0, 1)]
+    ("limit", "running", "free_slots"),
+    [(None, 10**6, UNLIMITED), (3, 0, 3), (3, 2, 1), (3, 3, 0), (3, 5, 0), (1, 0, 1)],
 )
 def test_room_under_a_limit_is_what_is_left_of_it_and_never_negative(
-    limit: int | None, running: int, room: int
+    limit: int | None, running: int, free_slots: int
 ) -> None:
     # M-FUT-07
-    assert free_slots_under(limit, running) == room
+    assert free_slots_under(limit, running) == free_slots
 
 
 def test_without_a_rate_there_is_room_without_end() -> None:

@@ -33,8 +33,8 @@ def test_what_is_read_and_written_patiently_is_what_is_read_and_written_at_once(
 
 
 def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
-    room = b" " * validation.LARGE
-    assert read_json("data", b'{"a":[1,2.5]}' + room) == {"a": [1, 2.5]}
+    padding = b" " * validation.LARGE
+    assert read_json("data", b'{"a":[1,2.5]}' + padding) == {"a": [1, 2.5]}
     for wrong, problem in (
         (b'{"a":1,"a":2}', "has the same key twice"),
         (b"[NaN]", "which JSON does not have"),
@@ -44,4 +44,4 @@ def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
         (b"[" + b"9" * 5_000 + b"]", "is not JSON"),
     ):
         with pytest.raises(InvalidArgument, match=problem):
-            read_json("data", wrong + room)
+            read_json("data", wrong + padding)

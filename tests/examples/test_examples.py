@@ -56,8 +56,8 @@ def test_another_mail_is_sent():
 class Example:
     """A copy of an example's folder, so that its files are the test's own."""
 
-    def __init__(self, name: str, room: Path) -> None:
-        self.folder = room / name
+    def __init__(self, name: str, workdir: Path) -> None:
+        self.folder = workdir / name
         self.program = PROGRAMS[name]
         shutil.copytree(EXAMPLES / name, self.folder, ignore=shutil.ignore_patterns("*.db*", "__pycache__"))
 

@@ -28,7 +28,7 @@ HARBORS = {
 
 
 @pytest.fixture(autouse=True)
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a few files that a person might have, and modules that nobody else sees."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -56,9 +56,9 @@ def test_a_harbor_that_cannot_be_had_is_told_in_one_line(
     ids=["folder", "junk"],
 )
 def test_nothing_is_started_on_a_file_that_cannot_be_used(
-    command: str, url: str, told: str, room: Path, capsys: pytest.CaptureFixture[str]
+    command: str, url: str, told: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "--url", url]) == Exit.UNREACHABLE
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line
-    assert (room / "junk.db").read_text(encoding="utf-8") == FILES["junk.db"]
+    assert (workdir / "junk.db").read_text(encoding="utf-8") == FILES["junk.db"]

@@ -31,10 +31,10 @@ def output_of(*command: str | Path, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def build(target: str, source: Path, room: Path) -> Path:
+def build(target: str, source: Path, workdir: Path) -> Path:
     """A wheel or an sdist, by the build backend of the lock."""
-    output_of(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", room, cwd=source)
-    (built,) = room.iterdir()
+    output_of(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", workdir, cwd=source)
+    (built,) = workdir.iterdir()
     return built
 
 
@@ -120,14 +120,14 @@ class Environment:
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self._folder = folder
-        self.room = folder / "room"
+        self.workdir = folder / "workdir"
         venv.create(folder / "venv", symlinks=True)
-        self.room.mkdir()
+        self.workdir.mkdir()
         self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder / "venv")}))
         for found in packages_brought_by(metadata_of(wheel).get_all("Requires-Dist", [])).values():
             self._link(found)
         install = (sys.executable, "-m", "pip", "--python", self.python, "install", "--no-index", "--no-deps")
-        output_of(*install, "--quiet", "--disable-pip-version-check", wheel, cwd=self.room)
+        output_of(*install, "--quiet", "--disable-pip-version-check", wheel, cwd=self.workdir)
 
     @property
     def python(self) -> Path:
@@ -139,12 +139,12 @@ class Environment:
 
     def run(self, program: str) -> str:
         """What it printed; warnings are errors."""
-        (self.room / "program.py").write_text(program, encoding="utf-8")
-        return output_of(self.python, "-W", "error", "program.py", cwd=self.room)
+        (self.workdir / "program.py").write_text(program, encoding="utf-8")
+        return output_of(self.python, "-W", "error", "program.py", cwd=self.workdir)
 
     def refused(self, *command: str | Path) -> str:
         """The one line on the error output of a command that could not do it."""
-        done = subprocess.run(command, cwd=self.room, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self.workdir, capture_output=True, text=True, check=False)
         assert done.returncode != 0
         assert done.stderr.count("\n") == 1, done.stderr
         return done.stderr
@@ -177,19 +177,19 @@ def test_importing_the_wheel_loads_little_and_from_itself_alone(environment: Env
 
 
 def test_the_command_is_there(environment: Environment) -> None:
-    told = output_of(environment.longshore, "--help", cwd=environment.room)
+    told = output_of(environment.longshore, "--help", cwd=environment.workdir)
     assert "durable job queue" in told
     assert "..." not in told.partition("Commands:")[2], "what a command does is said whole, or shorter"
-    version = metadata_of(next(environment.room.parent.parent.glob("wheel*/*.whl")))["Version"]
-    assert output_of(environment.longshore, "--version", cwd=environment.room) == f"longshore {version}\n"
+    version = metadata_of(next(environment.workdir.parent.parent.glob("wheel*/*.whl")))["Version"]
+    assert output_of(environment.longshore, "--version", cwd=environment.workdir) == f"longshore {version}\n"
 
 
 def test_the_command_line_needs_no_extra_on_sqlite(environment: Environment) -> None:
-    room = environment.room.with_name("shell")
-    room.mkdir()
+    workdir = environment.workdir.with_name("shell")
+    workdir.mkdir()
 
     def say(*words: str) -> str:
-        return output_of(environment.longshore, *words, cwd=room)
+        return output_of(environment.longshore, *words, cwd=workdir)
 
     say("migrate")
     job_id = say("enqueue", "echo", '{"say": "hello"}', "-q").strip()
@@ -229,7 +229,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(
     ids=["postgres", "otel", "server", "spark"],
 )
 def test_a_program_without_an_extra_is_told_what_to_install(program: str, extra: str, environment: Environment) -> None:
-    done = subprocess.run([environment.python, "-c", program], cwd=environment.room, capture_output=True, text=True)
+    done = subprocess.run([environment.python, "-c", program], cwd=environment.workdir, capture_output=True, text=True)
     assert done.returncode != 0
     assert re.search(rf'pip install "longshore\[{extra}\]"', done.stderr.splitlines()[-1]), done.stderr
 

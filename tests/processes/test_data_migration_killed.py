@@ -129,7 +129,7 @@ def test_a_move_out_of_a_database_killed_at_any_step_continues_when_restarted(
 def test_the_command_killed_after_any_line_it_prints_goes_on_when_it_is_run_again(
     source: str, postgres_url: str, seed: int, proving: bool
 ) -> None:
-    """After the last line it compares, and opens the new house: killed then, it has done that or has not."""
+    """After the last line it compares, and unlocks the target: killed then, it has done that or has not."""
     chance = Random(seed)
     command = ("-c", "from longshore.cli.main import run; run()", "migrate-data", source, postgres_url)
     for _ in range(25 if proving else 4):

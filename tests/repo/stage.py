@@ -19,7 +19,7 @@ import pytest
 from longshore import Job, connect
 from tests.repo.pages import FILE_NAME, ROOT, Block
 
-HOUSE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent
 SHELL = ROOT / "tests" / "onboarding" / "stage.sh"
 SERVER = "postgresql://app@db.example/app"
 """The database that the guides speak of; each page gets one of its own."""
@@ -39,17 +39,17 @@ def some_jobs(folder: Path) -> None:
     asyncio.run(fill())
 
 
-SET_UP: dict[Path, Callable[[Path], None]] = {ROOT / "docs" / "moving.md": some_jobs}
+SET_UP: dict[Path, Callable[[Path], None]] = {ROOT / "docs" / "data-migration.md": some_jobs}
 """What must be there before the commands of a page."""
 
 
 class Stage:
     """Runs the code of one page."""
 
-    def __init__(self, room: Path, request: pytest.FixtureRequest) -> None:
-        self.folder = room / "page"
+    def __init__(self, workdir: Path, request: pytest.FixtureRequest) -> None:
+        self.folder = workdir / "page"
         self.folder.mkdir()
-        self._room = room
+        self._workdir = workdir
         self._request = request
         with ExitStack() as held:
             sockets = [held.enter_context(closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(2)]
@@ -64,7 +64,7 @@ class Stage:
     def run_python(self, blocks: list[Block]) -> str:
         """All in one process, each in a folder of its own, but for those that bear a name; what they printed."""
         programs = [str(self._written(block)) for block in blocks]
-        return self._done(sys.executable, "-W", "error", str(HOUSE / "snippets.py"), *programs)
+        return self._done(sys.executable, "-W", "error", str(HERE / "snippets.py"), *programs)
 
     def _written(self, block: Block) -> Path:
         named = FILE_NAME.match(block.text)
@@ -82,7 +82,7 @@ class Stage:
             self._written(block)
         if set_up := SET_UP.get(commands[0].page):
             set_up(self.folder)
-        script = self._room / "page.sh"
+        script = self._workdir / "page.sh"
         told = "".join(f"echo {block.place} >&2\n{self.real(block.text)}" for block in commands)
         script.write_text(f'. "{SHELL}"\n{told}', encoding="utf-8")
         return self._done("bash", str(script))
@@ -92,7 +92,7 @@ class Stage:
             "NO_COLOR": "1",
             "LONGSHORE_PORT": self.port,
             "OTHER_PORT": self.other_port,
-            "STAGE": self._room,
+            "STAGE": self._workdir,
             "REPOSITORY": ROOT,
             "ENVIRONMENT": sys.prefix,
         }

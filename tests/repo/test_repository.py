@@ -139,10 +139,10 @@ def test_the_page_of_states_is_what_the_transition_table_says() -> None:
 IGNORE = re.compile(r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|type:\s*ignore(?:\[[^]]*\])?)")
 
 
-@pytest.mark.parametrize("room", ["src", "tests", "benchmarks", "examples"])
-def test_every_ignored_finding_has_its_reason_in_words(room: str) -> None:
+@pytest.mark.parametrize("part", ["src", "tests", "benchmarks", "examples"])
+def test_every_ignored_finding_has_its_reason_in_words(part: str) -> None:
     bare = []
-    for path in sorted((ROOT / room).rglob("*.py")):
+    for path in sorted((ROOT / part).rglob("*.py")):
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
             if token.type == tokenize.COMMENT and IGNORE.search(token.string):
                 words = re.findall(r"[A-Za-z]{2,}", IGNORE.sub("", token.string))

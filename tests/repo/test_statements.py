@@ -74,7 +74,7 @@ def all_names(dialect: str) -> frozenset[str]:
 
 def called(dialect: str) -> set[str]:
     """Names that Python calls: as attributes, or put together from what is done and the table it is done to."""
-    files = [path for room in ("sql", dialect) for path in (BACKENDS / room).glob("*.py")]
+    files = [path for part in ("sql", dialect) for path in (BACKENDS / part).glob("*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
     put_together = {f"{what}_{table}" for what in re.findall(r'_named\("(\w+)"', code) for table in TABLES}
     return put_together | set(re.findall(r"(?:\b|_)(?:sql|SQL)\.(\w+)", code))

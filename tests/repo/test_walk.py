@@ -1,4 +1,4 @@
-"""A job's walk through the house, kept as data in docs/walk.yaml, passes only through rooms that exist.
+"""Every file and symbol of docs/walk.yaml, one job's path through the code, exists.
 
 The file is a list of steps in the order a job meets them:
 

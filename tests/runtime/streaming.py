@@ -69,9 +69,9 @@ async def until_lease_vanished(stream: JobStream, job_id: str) -> None:
 
 
 async def others_get(queue: Queue, *job_ids: str) -> None:
-    """A stream with room for anything receives exactly these: whoever else is open had its chance, and no room.
+    """A stream with free slots receives exactly these jobs: the other open streams have no free slot.
 
-    Everybody is woken several times in between, so that one who wrongly believes to have room would have claimed.
+    Everybody is woken several times in between, so that one who wrongly believes to have free slots would have claimed.
     """
     async with queue.stream_jobs("the others", ["for the others"], 100) as witness:
         for number in range(3):
@@ -105,7 +105,7 @@ class Claim(NamedTuple):
     """One call of dequeue_jobs, and how much it found."""
 
     assignee_id: str
-    room: int
+    capacity: int
     found: int
 
 

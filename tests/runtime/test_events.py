@@ -734,7 +734,7 @@ def names_in(source: str) -> Iterator[str]:
 
 def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     # M-EV-01
-    written = {name for room in (transitions, admin, schedules) for name in names_in(inspect.getsource(room))}
+    written = {name for part in (transitions, admin, schedules) for name in names_in(inspect.getsource(part))}
     assert written - set(events_room.EVENTS) == set()
     assert {"job.waiting_children", "job.dependencies_completed"} <= written
     assert len(events_room.EVENTS) == 30

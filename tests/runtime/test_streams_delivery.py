@@ -98,7 +98,7 @@ async def test_a_stream_looks_at_once_and_once_more_before_it_waits(
     async with queue.stream_jobs("worker-1", max_assigned_jobs=10) as stream:
         assert sorted(await receive_ids(stream, 3)) == ["failed", "reset", "waiting"]
         await eventually(lambda: len(claims) >= 2)
-    assert [(claim.room, claim.found) for claim in claims[:2]] == [(10, 3), (7, 0)]
+    assert [(claim.capacity, claim.found) for claim in claims[:2]] == [(10, 3), (7, 0)]
 
 
 async def test_what_a_slow_consumer_did_not_take_waits_for_it_in_order_and_is_nobody_elses(queue: Queue) -> None:

@@ -31,7 +31,7 @@ async def consume(stream: JobStream) -> list[str]:
 
 
 async def hold_two_and_hand_over_one(queue: Queue, stream: JobStream) -> None:
-    """ "delivered" is with the consumer, "undelivered" in the outbox, "waiting" has no room."""
+    """ "delivered" is with the consumer, "undelivered" in the outbox, "waiting" has no free slot."""
     await add(queue, "delivered")
     assert await receive_ids(stream) == ["delivered"]
     await add(queue, "undelivered", "waiting")
@@ -172,7 +172,7 @@ async def test_a_stream_ended_before_it_began_never_begins(queue: Queue) -> None
 # -- a store that fails
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["with room", "full"])
+@pytest.mark.parametrize("full", [False, True], ids=["with free slots", "full"])
 async def test_a_backend_closed_underneath_ends_the_stream_with_that_error(
     open_backend: OpenBackend, full: bool
 ) -> None:

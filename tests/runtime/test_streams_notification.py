@@ -1,4 +1,4 @@
-"""Wake-ups: whoever has room and might get something looks at once, once for many events, and never for nothing."""
+"""Wake-ups: a stream with free slots claims at once, once for many events, and never for nothing."""
 
 from __future__ import annotations
 

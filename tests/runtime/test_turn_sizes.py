@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from longshore import Job, Lease
-from longshore.runtime.worker_loop import a_second_turn_pays, most_in_a_turn, room, still_leased, too_much_goes_on
+from longshore.runtime.worker_loop import a_second_turn_pays, free_slots, most_in_a_turn, still_leased, too_much_goes_on
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("held", "left"), [(0, 10), (9, 1), (10, 0), (12, 0)])
 def test_there_is_room_for_what_is_not_held_and_never_less_than_none(held: int, left: int) -> None:
-    assert room(10, held) == left
+    assert free_slots(10, held) == left
 
 
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (2, 1), (3, 2), (100, 50), (1_000, 500), (10_000, 500)])

@@ -73,7 +73,7 @@ async def test_a_worker_fills_up_to_what_it_may_run_and_claims_no_more(backend: 
     await queue.add_bulk([{"type": "x"} for _ in range(20)])
     async with working(queue, gate, concurrency=6) as worker:
         await gate.has_begun(6)
-        await queue.add("x")  # there is something new, and no room for it
+        await queue.add("x")  # there is something new, and no free slot for it
         counts = await backend.count_jobs()
         assert (counts[S.RUNNING], counts[S.INITIAL_PENDING]) == (6, 15)
         assert worker.running == 6

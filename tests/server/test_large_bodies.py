@@ -27,14 +27,14 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """Whether each kind of work was last done in the loop's own thread."""
     loop, found = threading.get_ident(), {}
 
-    def spy(room: Any, name: str) -> None:
-        real: Callable[..., Any] = getattr(room, name)
+    def spy(part: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(part, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             found[name] = threading.get_ident() == loop
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(room, name, watched)
+        monkeypatch.setattr(part, name, watched)
 
     spy(body_limits, "read_json")
     spy(store, "read_body")

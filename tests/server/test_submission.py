@@ -389,7 +389,7 @@ async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Ba
     refused = await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert (await all_jobs(memory))[0].status is JobStatus.CREATED
-    memory.accept_jobs = accept_jobs  # type: ignore[method-assign]  # there is room again
+    memory.accept_jobs = accept_jobs  # type: ignore[method-assign]  # it works again
     assert (await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})).json()["replayed"] is True
     assert [job.status for job in await all_jobs(memory)] == [JobStatus.INITIAL_PENDING]
 

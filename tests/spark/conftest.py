@@ -15,7 +15,7 @@ PATIENCE = 1_800 if PROVING else 300
 """Seconds for one test: the first of a process starts Java; a long form takes its time."""
 
 QUICK = {
-    # the room for code that one level of its compiler gets by default is full after three runs of the pipeline;
+    # the capacity for code that one level of its compiler gets by default is full after three runs of the pipeline;
     # from there on everything would be interpreted
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-XX:MetaspaceSize=256m",

@@ -31,8 +31,8 @@ def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     def shared(_master: object, _conf: object) -> Iterator[SparkSession]:
         yield spark
 
-    for room in ("pipeline",):
-        monkeypatch.setattr(f"longshore.cli.{room}.spark_session", shared)
+    for capacity in ("pipeline",):
+        monkeypatch.setattr(f"longshore.cli.{capacity}.spark_session", shared)
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, ["pipeline", *arguments])
 

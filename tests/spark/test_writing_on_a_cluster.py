@@ -35,7 +35,7 @@ rows.mapInArrow(slowly, rows.schema).write.format("longshore").option("url", sys
 """
 
 
-def laid_aside(url: str) -> int:
+def staged_rows(url: str) -> int:
     with psycopg.connect(url) as connection:
         (count,) = connection.execute("SELECT count(*) FROM longshore.staged_jobs").fetchone() or (0,)
         return int(count)
@@ -57,7 +57,7 @@ async def test_an_executor_killed_in_the_midst_of_a_write_leaves_every_row_a_job
         cluster.finish(writer)
     report = enqueue_report(postgres_url, "the write")
     assert report == (ROWS, ROWS)
-    assert laid_aside(postgres_url) == 0
+    assert staged_rows(postgres_url) == 0
     async with connect(postgres_url) as backend:
         await audit(backend)
         jobs = await all_jobs(backend)
@@ -76,7 +76,7 @@ async def test_a_driver_killed_in_the_midst_of_a_write_leaves_no_job_and_the_nex
     handed.mkdir()
     with standalone_cluster(tmp_path) as cluster:
         writer = cluster.start(WRITER, postgres_url, str(handed), str(ROWS))
-        cluster.wait_for(lambda: "some" if laid_aside(postgres_url) else "", within=120)
+        cluster.wait_for(lambda: "some" if staged_rows(postgres_url) else "", within=120)
         cluster.kill(writer)
         async with connect(postgres_url) as backend:
             assert await all_jobs(backend) == []
@@ -84,5 +84,5 @@ async def test_a_driver_killed_in_the_midst_of_a_write_leaves_no_job_and_the_nex
     async with connect(postgres_url) as backend:
         jobs = await all_jobs(backend)
     assert sorted(job.data["n"] for job in jobs) == list(range(ROWS))
-    assert laid_aside(postgres_url) == 0
+    assert staged_rows(postgres_url) == 0
     print(f"the driver killed while {ROWS} rows were written: no job; the same run again: {len(jobs)}, each row once")

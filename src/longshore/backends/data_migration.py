@@ -256,9 +256,9 @@ class _Bringing:
                 self._on_step(Step(table, self._done + number, self._total))
 
 
-def _blocks(table: str, *houses: CopySide) -> Iterator[range]:
+def _blocks(table: str, *sides: CopySide) -> Iterator[range]:
     """All blocks that have rows in any of them, from the lowest numbers up."""
-    spans = [span for house in houses if (span := house.span(table)) is not None]
+    spans = [span for side in sides if (span := side.span(table)) is not None]
     if spans:
         lowest, highest = min(low for low, _ in spans), max(high for _, high in spans)
         for start in range(lowest - lowest % BLOCK, highest + 1, BLOCK):

@@ -61,7 +61,7 @@ class QueueState:
         """Whether anything but a pause can keep a due job of this queue from starting."""
         return self.running_limit is not None or self.rate is not None or self.limits_keys
 
-    def room(self, now: int) -> int:
+    def free_slots(self, now: int) -> int:
         """How many more of its jobs may start now."""
         if self.paused:
             return 0
@@ -77,14 +77,14 @@ class KeyState:
     holding: int = 0
     window: Window = UNUSED
 
-    def room(self, queue: QueueState, now: int) -> int:
+    def free_slots(self, queue: QueueState, now: int) -> int:
         """How many more of this key's jobs may start now."""
         if queue.rate_per_key is None:
             return free_slots_under(queue.per_key, self.holding)
         return min(free_slots_under(queue.per_key, self.holding), free_slots_in(queue.rate_per_key, self.window, now))
 
     def wakes_at(self, queue: QueueState, now: int) -> int | None:
-        """When its next window begins and it has more room, if it has used up any of this one."""
+        """When its next window begins and it has more free slots, if it has used up any of this one."""
         rate = queue.rate_per_key
         if rate is None or self.window.at(rate, now).count == 0:
             return None
@@ -114,7 +114,7 @@ class Completion(NamedTuple):
 
 @dataclass(slots=True)
 class Ended:
-    """Jobs that have just ended together: whose they were, and whose room they give back."""
+    """Jobs that have just ended together: whose they were, and whose slots they give back."""
 
     job_ids: list[str]
     owners: Counter[str]
@@ -220,7 +220,7 @@ class Transaction(Protocol):
         """Completes those whose lease is good and who are not to be removed after it, where the store can.
 
         They are among others of a batch, all of which are locked. Returns whom their end concerns: nobody is told who
-        waits for them, and no key has its room back yet. None means that the store looks at each. Those with the
+        waits for them, and no key has its free slots back yet. None means that the store looks at each. Those with the
         option `remove_on_complete` are left alone.
         """
         ...
@@ -312,14 +312,14 @@ class Transaction(Protocol):
         ...
 
     def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
-        """The same, true until the end: nobody changes the settings, nor uses up any room that a limit leaves.
+        """The same, true until the end: nobody changes the settings, nor uses up any free slots that a limit leaves.
 
         `alone` keeps everybody else out of these queues, for whoever is about to change them.
         """
         ...
 
     def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
-        """The settings of these queues, true until the end; their room is for others to use."""
+        """The settings of these queues, true until the end; their free slots is for others to use."""
         ...
 
     def queues_ever_seen(self) -> list[str]:
@@ -359,7 +359,7 @@ class Transaction(Protocol):
         types: Sequence[str] | None = None,
         /,
     ) -> list[Job] | None:
-        """Claims the first in line of a queue that limits its keys, all at once, and uses up their room.
+        """Claims the first in line of a queue that limits its keys, all at once, and uses up their free slots.
 
         None means that the store cannot, or not now: more than `most_passed` would be passed over, one is past its
         time, or the end of what it looked at was reached. Then the claim is made job by job.
@@ -372,8 +372,8 @@ class Transaction(Protocol):
         """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
 
         `wanted` tells about how many are wanted yet. Jobs of keys that are full already may be left out. With tags,
-        parked jobs are candidates too: which of them step back into line when their key has room is decided without
-        regard to tags.
+        parked jobs are candidates too: which of them are unparked when their key has free slots does not depend on
+        tags.
         """
         ...
 
@@ -405,8 +405,8 @@ class Transaction(Protocol):
         """Whether any job of the queue is parked."""
         ...
 
-    def unpark(self, queue: str, room: Mapping[str, int], /) -> None:
-        """Puts parked jobs back into line: of each key the first of every type, as many of each as it has room for.
+    def unpark(self, queue: str, free_slots: Mapping[str, int], /) -> None:
+        """Unparks jobs: of each key the first of every type, as many of each as it has free slots for.
 
         A claim may name any type, so each type must have that many; the claim checks the key again.
         """

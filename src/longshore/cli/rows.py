@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NOTE = 200
 _LONGEST_IN_A_LIST = 80
-"""Letters of an error that a row has room for; `show` has all of it."""
+"""Characters of an error shown in a row; `show` prints all of it."""
 
 JOBS = (
     Column("ID", whole=True),

@@ -1,4 +1,4 @@
-"""Clocks: the only room that reads the time, and the clock that a test holds still."""
+"""Clocks: the only module that reads the time, and the clock that a test holds still."""
 
 from __future__ import annotations
 

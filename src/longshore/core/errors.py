@@ -134,7 +134,7 @@ class Forbidden(LongshoreError):
 
 
 class MoveRefused(LongshoreError):
-    """Moving one store to another would lose or double something, or did not end as it should; the message says how."""
+    """A copy of one store to another would lose or duplicate data, or failed; the message says how."""
 
 
 class CursorExpired(LongshoreError):

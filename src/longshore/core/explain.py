@@ -25,7 +25,7 @@ MOST_COUNTED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that runs, and so takes up room."""
+    """A job that runs, and so takes a slot."""
 
     job_id: str
     worker: str | None

@@ -142,7 +142,9 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield Finding("restored", "warning", found, way)
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
-        yield Finding("disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "make room on the disk")
+        yield Finding(
+            "disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "free some space on the disk"
+        )
 
 
 def _judge_bloat(condition: Condition) -> Iterator[Finding]:
@@ -160,7 +162,7 @@ def _judge_bloat(condition: Condition) -> Iterator[Finding]:
         yield Finding("bloat", "warning", found, f"let autovacuum run more often, or VACUUM {name}")
     if condition.unused > max(LARGE_WASTE, condition.size // 2):
         found = f"{_size(condition.unused)} of {_size(condition.size)} hold nothing any more"
-        yield Finding("bloat", "warning", found, "stop everything and VACUUM the file, if the disk needs the room")
+        yield Finding("bloat", "warning", found, "stop everything and VACUUM the file, if the disk needs the space")
     elif not littered and not held:
         yield Finding("bloat", "ok", f"{_size(condition.size)}, little of it wasted")
 

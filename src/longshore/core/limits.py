@@ -11,7 +11,7 @@ from longshore.core.validation import check_number
 
 _MICROSECOND = timedelta(microseconds=1)
 UNLIMITED = 2**62
-"""Room where there is no limit: larger than any number of jobs, and still an integer."""
+"""Free slots where there is no limit: larger than any number of jobs, and still an integer."""
 
 
 @dataclass(frozen=True, slots=True)

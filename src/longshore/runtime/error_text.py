@@ -16,7 +16,7 @@ from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.core.validation import LONGEST_TEXT, clean_text
 
 LONGEST_MESSAGE = 8 * 1024
-"""Of an exception: the rest of the room is for where it came from."""
+"""Of an exception: the rest of the free slots is for where it came from."""
 LONGEST_STDERR = 16 * 1024
 LONGEST_CHAIN = 10
 MOST_FRAMES = 60
@@ -135,11 +135,11 @@ def _exact(text: str) -> str:
     return text if type(text) is str else "".join((text,))  # a subclass may lie about its length or its parts
 
 
-def _bounded(text: str, room: int) -> str:
+def _bounded(text: str, limit: int) -> str:
     """The end tells most, and the beginning what it is the end of."""
-    if len(text) <= room:
+    if len(text) <= limit:
         return text
-    kept = room - len(_CUT)
+    kept = limit - len(_CUT)
     return f"{text[: kept // 4]}{_CUT}{text[len(text) - (kept - kept // 4) :]}"
 
 

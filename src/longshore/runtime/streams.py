@@ -1,4 +1,4 @@
-"""A stream of jobs: it claims whenever it has room, renews what it holds, and hands over batches as they are taken."""
+"""A stream of jobs: it claims while it has free slots, renews its leases, and hands over batches as they are taken."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 POLL_SECONDS = 0.5
-"""How often a stream with room looks for jobs whose time has come, and for hints that were lost."""
+"""How often a stream with free slots looks for jobs whose time has come, and for hints that were lost."""
 _EVENTS_AT_ONCE = 1_000
 ALL_WORKERS = "*"
 """The worker named by a `worker.error` that `reset_running_jobs` records."""
@@ -290,20 +290,20 @@ class JobStream:
             await self._claim_while_there_is_room()
 
     async def _claim_while_there_is_room(self) -> None:
-        while not self._ending and (room := self._capacity - len(self._held)) > 0:
-            jobs = await self._insist(self._claim, room)
+        while not self._ending and (free_slots := self._capacity - len(self._held)) > 0:
+            jobs = await self._insist(self._claim, free_slots)
             self._work_signal.found(len(jobs))
             if not jobs:
                 self._work_signal.look_ahead(self._queues)
                 return
 
-    async def _claim(self, room: int) -> list[Job]:
+    async def _claim(self, free_slots: int) -> list[Job]:
         """Claims in the background: were this loop to end meanwhile, the jobs of a cancelled call would be nobody's."""
         if self._ending:
             return []
         asked_at = monotonic()
         claiming = background.submit(
-            self._backend.dequeue_jobs(self.assignee_id, self._tags, room, queues=self._queues, lease=self._lease)
+            self._backend.dequeue_jobs(self.assignee_id, self._tags, free_slots, queues=self._queues, lease=self._lease)
         )
         try:
             jobs = await asyncio.shield(asyncio.wrap_future(claiming))

@@ -16,7 +16,7 @@ _PATIENCE = 10
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 _UNAVAILABLE_PAUSE = 0.5
 _WHILE_BUSY = 0.1
-"""Seconds between two looks for cancellations while there is more work than room."""
+"""Seconds between two looks for cancellations while there is more work than free slots."""
 
 _AHEAD_AGAIN = 0.1
 """Seconds between two looks at what is still to come."""
@@ -43,7 +43,7 @@ class WorkSignal:
         self._scarce = asyncio.Event()
         self._scarce.set()
         self._restless = False
-        """Whether the store has changed, by us or others, since the last look of a watch that has no room."""
+        """Whether the store has changed, by us or others, since the last look of a watch that has no free slot."""
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ahead: asyncio.Task[None] | None = None

@@ -153,7 +153,7 @@ _LEFT_BEHIND = 10
 """Runs left behind, for each that may run at once, after which a worker begins no more until some have ended."""
 
 
-def room(concurrency: int, held: int) -> int:
+def free_slots(concurrency: int, held: int) -> int:
     """How many more jobs a worker may claim that holds so many, or may get them from a claim under way."""
     return max(concurrency - held, 0)
 
@@ -366,7 +366,7 @@ class WorkerLoop:
         """How many more jobs may be claimed now."""
         if self.closing or self._too_much_goes_on():
             return 0
-        return room(self._worker.concurrency, len(self.job_tasks) + len(self._outcomes) + self._turns.spoken_for)
+        return free_slots(self._worker.concurrency, len(self.job_tasks) + len(self._outcomes) + self._turns.spoken_for)
 
     def _too_much_goes_on(self) -> bool:
         too_much = too_much_goes_on(self._worker.concurrency, self.job_tasks.left_behind)
@@ -380,7 +380,7 @@ class WorkerLoop:
     # -- a turn
 
     def _begin_turn(self) -> None:
-        """Settles what has ended and claims as much as there is room for, in one transaction."""
+        """Settles what has ended and claims as much as there are free slots for, in one transaction."""
         if self._in_doubt:
             self._turns.begin(self._take_up_what_was_claimed(), speaks_for=self._worker.concurrency)
             return

@@ -178,13 +178,13 @@ class _Rows:
     def stage(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         """Checked, under names of their own: those of a try that failed are told apart."""
         parts: list[str] = []
-        room = 0
+        left = 0
         with _staging(self.address) as store:
             for bodies in self._bodies(batches):
-                if room < len(bodies):
+                if left < len(bodies):
                     parts.append(new_id())
-                    room = _IN_A_PART
-                room -= len(bodies)
+                    left = _IN_A_PART
+                left -= len(bodies)
                 answer(store.stage_jobs(run, parts[-1], bodies))
         return StagedRows(run, tuple(parts))
 

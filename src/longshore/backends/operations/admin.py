@@ -47,7 +47,7 @@ def set_limits(
     rate: Rate | Unchanged | None,
     rate_per_key: Rate | Unchanged | None,
 ) -> None:
-    """Changes the limits that are named, and lets whoever now has room step back into line."""
+    """Changes the limits that are named, and lets whoever now has free slots step back into line."""
     state = _queue(tx, name)
     before, rate_before = (state.per_key, state.rate_per_key), state.rate
     state.running_limit = state.running_limit if running is UNCHANGED else running

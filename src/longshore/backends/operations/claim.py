@@ -96,11 +96,11 @@ def _within_keys(
     if terms.tags or len(states) != 1:
         return None
     (queue,) = states.values()
-    room = min(terms.limit, queue.room(tx.now))
-    if not queue.limits_keys or queue.rate is not None or room < 1:
+    free_slots = min(terms.limit, queue.free_slots(tx.now))
+    if not queue.limits_keys or queue.rate is not None or free_slots < 1:
         return None
     passed = most_in_the_way(max(terms.limit, LEAST_LOOKED_AT))
-    return tx.claim_within_keys(queue, room, passed, terms.assignee_id, terms.token, expires_at, terms.types)
+    return tx.claim_within_keys(queue, free_slots, passed, terms.assignee_id, terms.token, expires_at, terms.types)
 
 
 def most_in_the_way(at_once: int) -> int:
@@ -142,7 +142,7 @@ def _claimed(
 
 
 class _Line:
-    """The queues' lines merged into one, the room that each queue and key has left, and who of it may start."""
+    """The queues' lines merged into one, the free slots that each queue and key has left, and who of it may start."""
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class _Line:
         self.chosen: list[Candidate] = []
         """The first `limit` jobs that may start."""
         self.blocked: list[int] = []
-        """Those met before them whose key has no room, and who are not parked yet."""
+        """Those met before them whose key has no free slot, and who are not parked yet."""
         self.outlived: list[int] = []
         """Those met before them whose time is over."""
-        self.room = {name: state.room(tx.now) for name, state in states.items() if state.eligible}
-        self.queues = {name: states[name] for name, room in self.room.items() if room > 0}
+        self.free_slots = {name: state.free_slots(tx.now) for name, state in states.items() if state.eligible}
+        self.queues = {name: states[name] for name, free_slots in self.free_slots.items() if free_slots > 0}
         self.keys: dict[tuple[str, str], KeyState] = {}
         self.left: dict[tuple[str, str], int] = {}
         """How many more of each key may start."""
@@ -181,7 +181,13 @@ class _Line:
         return [self.queues[name] for name, jobs in self.in_the_way.items() if jobs >= CROWD * self.at_once]
 
     def _choose(self) -> None:
-        now, room, chosen, blocked, outlived = self.tx.now, self.room, self.chosen, self.blocked, self.outlived
+        now, free_slots, chosen, blocked, outlived = (
+            self.tx.now,
+            self.free_slots,
+            self.chosen,
+            self.blocked,
+            self.outlived,
+        )
         keyed = {name for name, queue in self.queues.items() if queue.limits_keys}
         for entry in self._merged():
             if len(blocked) == MOST_PASSED or len(outlived) == MOST_PASSED:
@@ -194,7 +200,7 @@ class _Line:
             if entry.expires_at is not None and entry.expires_at <= now:
                 outlived.append(entry.uid)
                 continue
-            room[queue] -= 1
+            free_slots[queue] -= 1
             chosen.append(entry)
             if len(chosen) == self.limit:
                 break
@@ -207,7 +213,7 @@ class _Line:
         if len(sources) == 1:
             queue = next(iter(self.queues))
             for entry in sources[0]:
-                if self.room[queue] <= 0:
+                if self.free_slots[queue] <= 0:
                     return
                 yield entry
             return
@@ -215,7 +221,7 @@ class _Line:
         heapq.heapify(heads)
         while heads:
             entry, number = heads[0]
-            if self.room[entry.queue] <= 0:
+            if self.free_slots[entry.queue] <= 0:
                 heapq.heappop(heads)
                 continue
             yield entry
@@ -250,7 +256,7 @@ class _Line:
         else:
             state = KeyState(name, key, entry.holding, window_of(entry.window_start, entry.window_count))
         self.keys[pair] = state
-        return state.room(self.queues[name], self.tx.now)
+        return state.free_slots(self.queues[name], self.tx.now)
 
     def keep_accounts(self) -> None:
         """Stores what the claim used up of rates and keys."""

@@ -16,7 +16,7 @@ from longshore.core.transitions import Change
 
 
 def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
-    """Keeps the keys' numbers after these changes, and refills the line where a key has room."""
+    """Keeps the keys' numbers after these changes, and refills the line where a key has free slots."""
     keyed = [change for change in changes if change.record.concurrency_key is not None and _concerns_line(change)]
     if not keyed:
         return
@@ -39,11 +39,11 @@ def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> Non
         if queues[name].limits_keys:
             states = tx.give_back_keys(queues[name], given_back)
             if states is not None:
-                tx.unpark(name, _rooms(tx, queues[name], states.values()))
+                tx.unpark(name, _slots(tx, queues[name], states.values()))
 
 
 def _concerns_line(change: Change) -> bool:
-    """Whether the job stood in line, or had or has room: whoever only waited for others took nobody's place."""
+    """Whether the job stood in line, or had or has free slots: whoever only waited for others took nobody's place."""
     return change.was in ELIGIBLE or change.was in HOLDS_CAPACITY or change.record.status in HOLDS_CAPACITY
 
 
@@ -58,20 +58,20 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
 
 
 def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> None:
-    """Unparks as many jobs of each key and type as the key has room for, and stores the keys.
+    """Unparks as many jobs of each key and type as the key has free slots for, and stores the keys.
 
-    While a key has parked jobs of a type, its unparked jobs of that type must never be fewer than its room, because a
+    While a key has parked jobs of a type, it needs at least as many unparked jobs of that type as free slots, because a
     claim may name that type only. Too many do no harm: the claim that meets them parks them again.
     """
     kept = list(states)
     if tx.any_parked(queue.name):
-        tx.unpark(queue.name, _rooms(tx, queue, kept))
+        tx.unpark(queue.name, _slots(tx, queue, kept))
     tx.put_keys(queue, kept)
 
 
-def _rooms(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> dict[str, int]:
-    rooms = {state.key: state.room(queue, tx.now) for state in states}
-    return {key: room for key, room in rooms.items() if room}
+def _slots(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> dict[str, int]:
+    slots = {state.key: state.free_slots(queue, tx.now) for state in states}
+    return {key: free_slots for key, free_slots in slots.items() if free_slots}
 
 
 MOST_REMOVED = 1_000

@@ -119,7 +119,7 @@ def _usage_of_key(view: Reader, queue: QueueState, record: Record, now: int) -> 
 
 
 def _holders(view: Reader, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:
-    """Who has the room, if there is none left."""
+    """Who has the free slots, if there is none left."""
     full = limit is not None and running >= limit
     return tuple(view.holders(queue.name, key, MOST_LISTED)) if full else ()
 

@@ -92,7 +92,7 @@ def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Mom
 def update_job_status(
     tx: Transaction, job_id: str, status: JobStatus, result: bytes | None, error: str, token: str
 ) -> Freed:
-    """A move by hand; into RUNNING only where the queue's and the key's limits have room."""
+    """A move by hand; into RUNNING only where the queue's and the key's limits have free slots."""
     change = change_of(tx, job_id)
     record = change.record
     if record.status is status:

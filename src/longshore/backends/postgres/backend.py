@@ -285,7 +285,7 @@ class PostgresBackend(ArchivingBackend):
         with self._pool.taken(monotonic() + self._wait_seconds) as taken:
             return condition_of(taken.session, self._sql, self.schema, self._open().version)
 
-    # -- moving house
+    # -- data migration
 
     def copy_in(self) -> contextlib.AbstractContextManager[SchemaTarget]:
         """The schema, to be moved into by `longshore.backends.data_migration.move`."""

@@ -37,11 +37,11 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         self._holds: dict[str, Hold] = {}
         """How it holds them."""
         self._up_to_date: set[str] = set()
-        """Those of them whose room was read, and that nothing was changed in since."""
+        """Those of them whose slots was read, and that nothing was changed in since."""
         self._given_back: dict[str, list[Any]] = {}
         """What keys of queues with parked jobs have got back, until those step forward."""
         self._waking: dict[str, tuple[int | None, int | None]] = {}
-        """When the first and the last key of a queue wakes whose room it holds."""
+        """When the first and the last key of a queue wakes whose slots it holds."""
         self.holds_all = False
         """Whether those are all the queues there are."""
         self._holds_rows = False
@@ -78,11 +78,11 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         return {name: self._held[name] for name in names}
 
     def _not_held_enough(self, names: Sequence[str], alone: bool) -> Wanted:
-        """Those that whoever may use their room has to hold, or hold better; once read, they may turn out limited."""
+        """Those to lock, or to lock more strictly, before their free slots are used; reading them may reveal limits."""
         limited = {
             name for name in names if (self._held[name].limited if name in self._held else name in self._limited)
         }
-        enough = {name: Hold.ALONE if alone else Hold.ROOM if name in limited else Hold.SHARED for name in names}
+        enough = {name: Hold.ALONE if alone else Hold.SLOTS if name in limited else Hold.SHARED for name in names}
         return {name: hold for name, hold in enough.items() if self._holds.get(name, 0) < hold}
 
     def _hold(self, wanted: Wanted) -> None:
@@ -104,12 +104,12 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
             raise HoldFirst(self._holds | dict(wanted))
 
     def settings_of(self, session: OwnSession, wanted: Wanted, *, and_all_others: bool = False) -> str:
-        """SQL that reads the settings of queues once they are locked so, and takes back the room left in them."""
-        rooms = [name for name, hold in wanted.items() if hold is not Hold.SHARED]
+        """SQL that reads the settings of queues once they are locked so, and takes back the slots left in them."""
+        slots = [name for name, hold in wanted.items() if hold is not Hold.SHARED]
         names = [] if and_all_others else [self._listed(wanted)]
-        if rooms:
+        if slots:
             statement = self._sql.held_settings_and_room_of_all if and_all_others else self._sql.held_settings_and_room
-            return session.called(statement, self._listed(rooms), *names)
+            return session.called(statement, self._listed(slots), *names)
         return session.called(self._sql.held_settings_of_all if and_all_others else self._sql.held_settings, *names)
 
     def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
@@ -141,18 +141,18 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         return frozenset(states)
 
     def _read_again(self, names: Sequence[str]) -> None:
-        """The room of queues that it holds, and in which it has changed something itself."""
+        """The free slots of queues that it holds, and in which it has changed something itself."""
         if names:
             assert isinstance(self._session, OwnSession)
             held = {name: self._holds[name] for name in names}
             self.now_held(self._session.simply(self.settings_of(self._session, held)), held)
 
     def _step_forward(self) -> None:
-        """As many parked jobs as their keys have more room for."""
+        """As many parked jobs as their keys have more free slots for."""
         for name, keys in self._given_back.items():
             states = [KeyState(name, key, holding, window_of(*window)) for key, holding, *window in keys]
-            rooms = {state.key: state.room(self._held[name], self.now) for state in states}
-            self.unpark(name, {key: room for key, room in rooms.items() if room})
+            slots = {state.key: state.free_slots(self._held[name], self.now) for state in states}
+            self.unpark(name, {key: free_slots for key, free_slots in slots.items() if free_slots})
         self._given_back.clear()
 
     # -- the claim in one statement
@@ -313,7 +313,7 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         self._run(self._sql.put_key, *map(self._listed, zip(*rows, strict=True)))
 
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
-        """Notes it, and changes no key: those are for whoever uses the queue's room next, and is alone with them."""
+        """Notes it, and changes no key: those are for whoever uses the queue's slots next, and is alone with them."""
         self._up_to_date.discard(queue.name)
         self._run(self._sql.leave_room, queue.name, self._listed(given_back), self._listed(given_back.values()))
 
@@ -328,6 +328,8 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         """As they are stored: what was left since they were held is taken back by whoever holds them next."""
         return SQLClaimQueries.key_states(self, queue, keys)
 
-    def unpark(self, queue: str, room: Mapping[str, int]) -> None:
-        if room and self._run(self._sql.unpark_first, queue, self._listed(room), self._listed(room.values())):
+    def unpark(self, queue: str, free_slots: Mapping[str, int]) -> None:
+        if free_slots and self._run(
+            self._sql.unpark_first, queue, self._listed(free_slots), self._listed(free_slots.values())
+        ):
             self.news = True

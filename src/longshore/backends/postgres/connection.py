@@ -178,7 +178,7 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
     (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
     (errors.CannotConnectNow, "is starting or stopping; try again in a moment"),
-    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make room and go on"),
+    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make free_slots and go on"),
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
     (errors.SerializationFailure, "met a conflict with somebody else's transaction; roll yours back and do it again"),
     (errors.DeadlockDetected, "met a conflict with somebody else's transaction; roll yours back and do it again"),

@@ -56,7 +56,7 @@ class SchemaTarget(SQLCopySide):
         """Gives what is known of a move into this schema."""
         with self._session.connection.transaction():
             self._rows(self._sql.allow_copy)
-            (known,) = self._one(self._sql.moving)
+            (known,) = self._one(self._sql.copy_state)
             yield None if known is None else json.loads(known)
 
     @contextmanager

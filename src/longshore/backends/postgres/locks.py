@@ -13,8 +13,8 @@ class Hold(IntEnum):
 
     SHARED = 1
     """Its settings stay as they are."""
-    ROOM = 2
-    """And nobody else uses the room that its limits leave."""
+    SLOTS = 2
+    """And nobody else uses the free slots that its limits leave."""
     ALONE = 3
     """Nobody else holds it in any way."""
 
@@ -24,7 +24,7 @@ Wanted = Mapping[str, Hold]
 
 
 class Lock(NamedTuple):
-    """A lock on a queue or on its room; they are taken in their order."""
+    """A lock on a queue or on its free slots; they are taken in their order."""
 
     on_room: bool
     number: int
@@ -53,21 +53,21 @@ def in_order(wanted: Wanted) -> dict[Lock, bool]:
     for name, hold in wanted.items():
         queue = Lock(False, lock_number(name))
         locks[queue] = locks.get(queue, False) or hold is Hold.ALONE
-        if hold is Hold.ROOM:
+        if hold is Hold.SLOTS:
             locks[Lock(True, queue.number)] = True
     return dict(sorted(locks.items()))
 
 
 class LockSpaces:
-    """Where one schema has its advisory locks: those on queues, and those on their rooms."""
+    """Where one schema has its advisory locks: those on queues, and those on their slots."""
 
     def __init__(self, schema: str) -> None:
         self.queues = lock_number(f"longshore {schema}")
-        self._rooms = lock_number(f"longshore rooms {schema}")
+        self._slots = lock_number(f"longshore slots {schema}")
 
     def of(self, lock: Lock) -> int:
         """The space of this lock."""
-        return self._rooms if lock.on_room else self.queues
+        return self._slots if lock.on_room else self.queues
 
     def taken_in_order(self, wanted: Wanted) -> str:
         """As SQL with nothing left open, so that it goes in one message with what is read once they are held."""

@@ -464,8 +464,8 @@ line AS MATERIALIZED (
 {with_keys}
 
 -- name: claim_within_keys
--- The same from a queue that limits its keys, for it alone: those whose key has room ($9 may be held, $10 may start
--- between $11 and $12), and the room is used up. Nobody is chosen if more than $8 are in the way of the last one, or if
+-- The same from a queue that limits its keys, for it alone: those whose key has free slots ($9 may be held, $10 may start
+-- between $11 and $12), and the free slots is used up. Nobody is chosen if more than $8 are in the way of the last one, or if
 -- those who were looked at ($7) are not enough: that is seen to job by job.
 WITH RECURSIVE priorities AS (
 {priorities_in_line}
@@ -711,7 +711,7 @@ FROM json_to_recordset($1::json) AS new (
 WHERE jobs.uid = ANY($2::bigint[]) AND jobs.uid = new.uid AND jobs.job_seq = new.was_seq
 
 -- name: complete_jobs
--- The fence, the end, its event and its count in one statement; and the room that keys get back, noted for whoever uses
+-- The fence, the end, its event and its count in one statement; and the free slots that keys get back, noted for whoever uses
 -- it next, of queues whose settings are held ($7), the others' is seen to afterwards. What does not match is left for a
 -- closer look. First the jobs of the whole batch are locked, in the order in which everybody locks,
 -- and judged as they are then. What they are compared by stands in no condition on the table itself: it would lead the
@@ -969,10 +969,10 @@ SELECT {entries_of_line}, ({now}), NULL, NULL, NULL, NULL, {queue_columns}
 FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
 
 -- name: after_room_is_taken_back
--- The same, after those whose room is held ($1) have taken back what was left of it: keys of which nothing is held any
--- more, nor has started in a window that is not over, are forgotten. Whoever has the room is alone with the keys, so
+-- The same, after those whose slots is held ($1) have taken back what was left of it: keys of which nothing is held any
+-- more, nor has started in a window that is not over, are forgotten. Whoever has the free slots is alone with the keys, so
 -- where they stand is where they are. Told are how many jobs hold a place, if that is limited: whatever ended before
--- they were counted ended before the time that stands beside it. Then the keys that have more room now, if anybody is
+-- they were counted ended before the time that stands beside it. Then the keys that have more free slots now, if anybody is
 -- parked; and when the first and the last of all keys wakes. What is left is asked for in order, for a walk down the
 -- index: it forgets the dead, of which there are many.
 WITH taken AS (
@@ -1033,7 +1033,7 @@ FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT J
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues ORDER BY 1
 
 -- name: hold_if_free
--- Whoever claims shares the queue with others who do; whoever uses room that a limit leaves is alone with that, and
+-- Whoever claims shares the queue with others who do; whoever uses slots that a limit leaves is alone with that, and
 -- whoever changes the queue is alone with all of it.
 -- This one waits for nobody: what it holds already, somebody may be waiting for.
 SELECT bool_and(CASE
@@ -1125,23 +1125,23 @@ UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
 -- name: unpark_first
 -- Whoever is locked just now is waited for: passed over, nobody would think of them again.
 -- Of each key the first of every type, as a claim may name any of them: one step in the index finds the next type.
-WITH RECURSIVE roomy AS (
-    SELECT given.key, given.room, (
+WITH RECURSIVE open_keys AS (
+    SELECT given.key, given.free_slots, (
         SELECT parked.type FROM {schema}.jobs AS parked
         WHERE parked.queue = $1 AND parked.concurrency_key = given.key AND parked.parked ORDER BY parked.type LIMIT 1
-    ) AS type FROM unnest($2::text[], $3::bigint[]) AS given (key, room)
+    ) AS type FROM unnest($2::text[], $3::bigint[]) AS given (key, free_slots)
     UNION ALL
-    SELECT roomy.key, roomy.room, (
+    SELECT open_keys.key, open_keys.free_slots, (
         SELECT parked.type FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.type > roomy.type AND parked.parked
+        WHERE parked.queue = $1 AND parked.concurrency_key = open_keys.key AND parked.type > open_keys.type AND parked.parked
         ORDER BY parked.type LIMIT 1
-    ) FROM roomy WHERE roomy.type IS NOT NULL
+    ) FROM open_keys WHERE open_keys.type IS NOT NULL
 ),
 stepping AS MATERIALIZED (
-    SELECT first.uid FROM roomy CROSS JOIN LATERAL (
+    SELECT first.uid FROM open_keys CROSS JOIN LATERAL (
         SELECT parked.uid FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = roomy.key AND parked.type = roomy.type AND parked.parked
-        ORDER BY parked.priority, parked.place, parked.uid LIMIT roomy.room FOR NO KEY UPDATE
+        WHERE parked.queue = $1 AND parked.concurrency_key = open_keys.key AND parked.type = open_keys.type AND parked.parked
+        ORDER BY parked.priority, parked.place, parked.uid LIMIT open_keys.free_slots FOR NO KEY UPDATE
     ) AS first
 )
 UPDATE {schema}.jobs SET parked = false WHERE uid = ANY (ARRAY(SELECT uid FROM stepping))
@@ -1520,36 +1520,36 @@ SELECT EXISTS (SELECT 1 FROM {schema}.jobs) OR EXISTS (SELECT 1 FROM {schema}.to
     OR EXISTS (SELECT 1 FROM {schema}.job_events) OR EXISTS (SELECT 1 FROM {schema}.queues)
     OR EXISTS (SELECT 1 FROM {schema}.schedules) OR EXISTS (SELECT 1 FROM {schema}.api_tokens)
 
--- name: moving
--- Locked: of two who move into one house, the one who began last goes on, and the other sees that it was overtaken.
-SELECT moving FROM {schema}.meta FOR UPDATE
+-- name: copy_state
+-- Locked: of two copies into one schema, the one that began last goes on, and the other fails.
+SELECT copy_state FROM {schema}.meta FOR UPDATE
 
 -- name: put_moving
-UPDATE {schema}.meta SET moving = $1
+UPDATE {schema}.meta SET copy_state = $1
 
 -- name: allow_copy
 -- For this transaction only; nor does it matter how long a statement takes.
-SELECT set_config('longshore.moving', 'on', true), set_config('statement_timeout', '0', true)
+SELECT set_config('longshore.copying', 'on', true), set_config('statement_timeout', '0', true)
 
 -- name: lock_schema
--- A process that opened the house before the move began would take jobs out of it half-way: whoever writes to it is
+-- A process that opened the schema before the copy began would take jobs out of it half-way: whoever writes to it is
 -- told to wait, whatever connection they have.
 CREATE OR REPLACE FUNCTION {schema}.refuse_while_moving() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('longshore.moving', true) IS DISTINCT FROM 'on' THEN
+    IF current_setting('longshore.copying', true) IS DISTINCT FROM 'on' THEN
         RAISE EXCEPTION 'longshore migrate-data into this schema was not finished; run it again'
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN NULL;
 END
 $$;
-CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.jobs
+CREATE TRIGGER copy_guard BEFORE INSERT OR UPDATE OR DELETE ON {schema}.jobs
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
-CREATE TRIGGER moving BEFORE INSERT ON {schema}.job_events
+CREATE TRIGGER copy_guard BEFORE INSERT ON {schema}.job_events
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
-CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.queues
+CREATE TRIGGER copy_guard BEFORE INSERT OR UPDATE OR DELETE ON {schema}.queues
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving();
-CREATE TRIGGER moving BEFORE INSERT OR UPDATE OR DELETE ON {schema}.schedules
+CREATE TRIGGER copy_guard BEFORE INSERT OR UPDATE OR DELETE ON {schema}.schedules
     FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse_while_moving()
 
 -- name: unlock_schema
@@ -1615,7 +1615,7 @@ SELECT
     setval(pg_get_serial_sequence($name${schema}.job_events$name$, 'n'), $2::bigint, false)
 
 -- name: learn_sizes
--- Or the planner would take the house for empty until it is next looked over.
+-- Or the planner would take the tables for empty until the next ANALYZE.
 ANALYZE {schema}.jobs, {schema}.job_tags, {schema}.job_events, {schema}.job_dependencies, {schema}.job_logs
 
 -- name: blocks_of_events

@@ -105,10 +105,10 @@ def _incomplete(server: Server, schema: str) -> BackendUnavailable:
 
 
 def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> None:
-    """Nobody works in a house that half of the jobs have not come to yet."""
+    """Workers refuse to open a partly copied schema."""
     with server.watching(connection):
-        (moving,) = connection.execute(f"SELECT moving FROM {quoted(schema)}.meta").fetchone() or (None,)
-    move = json.loads(moving or '{"finished": true}')
+        (copy_state,) = connection.execute(f"SELECT copy_state FROM {quoted(schema)}.meta").fetchone() or (None,)
+    move = json.loads(copy_state or '{"finished": true}')
     if not move.get("finished"):
         raise BackendUnavailable(
             f"the move from {move['from']} into schema {schema} at {server.name} was not finished; "

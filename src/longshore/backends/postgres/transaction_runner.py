@@ -93,7 +93,7 @@ class TransactionRunner:
         """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead.
 
         `holds` are the queues that the verb claims from, or None for all: they are held from the start; only shared
-        if it uses no room that their limits leave.
+        if it uses no free slot that their limits leave.
         """
         until = monotonic() + self._wait_seconds
         careful = False
@@ -190,7 +190,7 @@ class TransactionRunner:
         names = dict.fromkeys([*(self._all_queues if holds is None else holds), *first])
         locked = {**dict.fromkeys(names, Hold.SHARED), **first}
         if attempt.uses_room:
-            locked |= {name: max(locked[name], Hold.ROOM) for name in self._limited.intersection(names)}
+            locked |= {name: max(locked[name], Hold.SLOTS) for name in self._limited.intersection(names)}
         settings = transaction.settings_of(session, locked, and_all_others=holds is None)
         rows = session.simply(begin + self._locks.taken_in_order(locked) + settings)
         found = transaction.now_held(rows, locked)

@@ -228,7 +228,7 @@ def any_outlived(rows: Iterable[Row], now: int) -> bool:
 
 
 class WithinKeys:
-    """Chooses the first in line whose keys have room, from rows of `claim_columns` with what is known of each key."""
+    """Chooses the first jobs whose keys have free slots, from rows of `claim_columns` with the state of each key."""
 
     def __init__(
         self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
@@ -256,17 +256,17 @@ class WithinKeys:
                 continue
             key = columns[_KEY]
             if key is not None:
-                room = left.get(key)
-                if room is None:
+                free_slots = left.get(key)
+                if free_slots is None:
                     state = KeyState(self._queue.name, key, holding, window_of(start, count))
-                    room = state.room(self._queue, self._now)
-                if room <= 0:
+                    free_slots = state.free_slots(self._queue, self._now)
+                if free_slots <= 0:
                     left[key] = 0
                     passed += 1
                     if passed > self._most_passed:
                         return []
                     continue
-                left[key] = room - 1
+                left[key] = free_slots - 1
                 used[key] = used.get(key, 0) + 1
             chosen.append(tuple(columns))
             if len(chosen) == self._limit:

@@ -196,7 +196,7 @@ def _refuse_odd_places(path: Path) -> None:
     refuse_planted(path)
     log = beside(path, "-wal")
     there = path.exists()
-    if not there and beside(path, "-moving").exists():
+    if not there and beside(path, "-copying").exists():
         raise BackendUnavailable(
             f"the move into {path} was not finished; run longshore migrate-data again, and it goes on"
         )
@@ -235,7 +235,7 @@ _DAMAGED = "is damaged; it was left as it is. Restore a backup, or recover what 
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.BusyError, "is locked for too long; look for a process or connection that holds a transaction open"),
     (apsw.LockedError, "is locked for too long; look for a process or connection that holds a transaction open"),
-    (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; make room and go on"),
+    (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; make free_slots and go on"),
     (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
     (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
     (apsw.NotADBError, "is not a database; it was left as it is"),
@@ -245,7 +245,7 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
 )
 
 _SYSTEM_ERRORS = {
-    errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; make room and go on",
+    errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; make free_slots and go on",
     errno.EROFS: "cannot be written: the file or its folder is read-only",
     errno.EIO: "cannot be read or written: the disk reports an error",
 }

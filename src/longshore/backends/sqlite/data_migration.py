@@ -108,7 +108,7 @@ class FileTarget(SQLCopySide):
     def __init__(self, path: Path) -> None:
         self.name = f"sqlite:///{path}"
         self._path = path
-        self._unfinished = beside(path, "-moving")
+        self._unfinished = beside(path, "-copying")
         self._connection: apsw.Connection | None = None
         self._move: dict[str, Any] = {}
 
@@ -131,7 +131,7 @@ class FileTarget(SQLCopySide):
         self._connection.executemany(statement, rows)
 
     def _known(self) -> dict[str, Any] | None:
-        for (note,) in self._rows(SQL.moving):
+        for (note,) in self._rows(SQL.copy_state):
             known: dict[str, Any] = json.loads(note)
             return known
         return None

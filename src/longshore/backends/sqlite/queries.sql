@@ -936,16 +936,16 @@ UPDATE opening SET inode = ?
 UPDATE opening SET inode = '', log_lost_at = ?
 
 -- name: make_note_of_move
-CREATE TABLE IF NOT EXISTS moving (note TEXT NOT NULL) STRICT
+CREATE TABLE IF NOT EXISTS copy_state (note TEXT NOT NULL) STRICT
 
--- name: moving
-SELECT note FROM moving
+-- name: copy_state
+SELECT note FROM copy_state
 
 -- name: clear_moving
-DELETE FROM moving
+DELETE FROM copy_state
 
 -- name: put_moving
-INSERT INTO moving VALUES (?)
+INSERT INTO copy_state VALUES (?)
 
 -- name: clear_jobs
 DELETE FROM jobs WHERE uid >= ? AND uid < ?

@@ -197,10 +197,10 @@ class SQLiteClaimQueries(SQLiteReader, SQLClaimQueries):
     def _put_keys(self, rows: Sequence[Row]) -> None:
         self._many(SQL.put_key, rows)
 
-    def unpark(self, queue: str, room: Mapping[str, int]) -> None:
+    def unpark(self, queue: str, free_slots: Mapping[str, int]) -> None:
         parked: list[int] = []
-        for key, job_type in list(self._rows(SQL.types_with_parked, queue, self._listed(room))):
-            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, job_type, room[key])]
+        for key, job_type in list(self._rows(SQL.types_with_parked, queue, self._listed(free_slots))):
+            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, job_type, free_slots[key])]
         self._unpark(parked)
 
 

@@ -172,7 +172,7 @@ class Executor(ABC):
         whoever cancelled decides whether it still counts.
         """
 
-    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors that have to wait for room
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors that have to wait for a slot
         """Whether a job may wait before it begins; then the executor calls `job.begin()` when it does."""
         return False
 

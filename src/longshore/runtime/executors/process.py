@@ -293,7 +293,7 @@ class ProcessExecutor(Executor):
     """Runs `function(job)`, a `def` or an `async def` at the top of a module, in up to `processes` child processes.
 
     `memory_limit` is how many bytes of address space a job may take beyond what its process has once the function is
-    imported; a job that wants more gets a MemoryError. A child makes room for a new one after `jobs_per_process` jobs.
+    imported; a job that wants more gets a MemoryError. A child is replaced after `jobs_per_process` jobs.
     A child that dies with its job raises ProcessDied, which counts as a crash of that job alone.
     """
 

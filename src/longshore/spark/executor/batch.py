@@ -45,10 +45,10 @@ def may_begin(*, jobs: int, under_way: Sequence[int], slots: int, most: int) -> 
 
 def how_many(sizes: Sequence[int], most: int) -> int:
     """How many of the jobs with payloads of these sizes go into one batch: at least one."""
-    room = MOST_BYTES
+    left = MOST_BYTES
     for count, size in enumerate(sizes[:most]):
-        room -= size
-        if room < 0 and count:
+        left -= size
+        if left < 0 and count:
             return count
     return min(len(sizes), most)
 

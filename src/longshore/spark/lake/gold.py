@@ -331,7 +331,7 @@ def _cut_by_hours(attempts: DataFrame) -> DataFrame:
 
 
 def _most_at_once(parts: DataFrame) -> DataFrame:
-    """One that ends when another begins makes room for it."""
+    """One that ends when another begins does not overlap it."""
     changes = parts.select("worker", "at", F.col("begin").alias("when"), F.lit(1).alias("change")).unionByName(
         parts.select("worker", "at", F.col("end").alias("when"), F.lit(-1).alias("change"))
     )

@@ -89,14 +89,14 @@ def key(names: Sequence[str], classes: Sequence[str]) -> Markup:
     return tag("ul", entries, class_="key")
 
 
-def cut(name: str, room: float) -> str:
-    """A name that fits into so much room."""
-    return clipped(name, max(int(room / _WIDE_LETTER), 5))
+def cut(name: str, width: float) -> str:
+    """A name that fits into so much width."""
+    return clipped(name, max(int(width / _WIDE_LETTER), 5))
 
 
-def named(name: str, x: float, y: float, room: float) -> Markup:
+def named(name: str, x: float, y: float, width: float) -> Markup:
     """The name of a row, to the left of it, whole when pointed at."""
-    return tag("text", tag("title", name), cut(name, room), x=x, y=y, class_="name end")
+    return tag("text", tag("title", name), cut(name, width), x=x, y=y, class_="name end")
 
 
 Values = Sequence[float]

@@ -172,7 +172,7 @@ _LENGTHS = {60: "1 min", 3_600: "1 h", 86_400: "1 day", 7 * 86_400: "1 week"}
 def periods_between(first: int, last: int, finest: int, fewest: int = 12, most: int = 120) -> Periods:
     """So many at most that both times lie within, none finer than what is known.
 
-    At least a few, with room on both sides: what happened within a minute is not drawn as wide as the page.
+    At least a few, with a margin on both sides: what happened within a minute is not drawn as wide as the page.
     """
     step = bucket_size(last - first + finest, finest, most)
     begin = first // step * step

@@ -424,9 +424,9 @@ def workers(gold: Gold) -> Section:
     """How much of its time each worker was busy."""
     frame = gold.frame("workers").where("worker IS NOT NULL")
     # what a worker could have done in the hours in which it did anything
-    room = F.try_divide("busy_seconds", "utilisation")
+    capacity = F.try_divide("busy_seconds", "utilisation")
     busy = F.sum("busy_seconds").alias("busy_seconds")
-    rate = F.try_divide(F.sum("busy_seconds"), F.coalesce(F.sum(room), F.count("*") * HOUR)).alias("utilisation")
+    rate = F.try_divide(F.sum("busy_seconds"), F.coalesce(F.sum(capacity), F.count("*") * HOUR)).alias("utilisation")
     counts = (F.sum("attempts").alias("attempts"), busy, F.max("most_at_once").alias("most_at_once"), rate)
     table = frame.groupBy("worker").agg(*counts).orderBy(F.desc("busy_seconds"), "worker")
     names = [row["worker"] for row in table.limit(_WORKER_ROWS).collect()]
@@ -447,11 +447,11 @@ def workers(gold: Gold) -> Section:
         legend = key(
             ["busy up to 20 %", "40 %", "60 %", "80 %", "above"], [f"work{shade}" for shade in range(1, len(_BUSY) + 2)]
         )
-        drawing = Markup(legend + heatmap(gold.by_hour, rows, "share of its room that was busy", told, _shade))
+        drawing = Markup(legend + heatmap(gold.by_hour, rows, "share of its capacity that was busy", told, _shade))
     return Section(
         "workers",
         "Workers",
-        "How much of its room each worker used; its room is as many jobs at once as it ever ran that day.",
+        "How much of its capacity each worker used; its capacity is as many jobs at once as it ever ran that day.",
         drawing,
         [
             text("worker", "worker"),

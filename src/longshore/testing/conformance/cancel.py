@@ -458,7 +458,7 @@ class TestRemoval:
             "stopped",
             "elsewhere",
             "last",
-        }  # a job without the option makes room, too
+        }  # a job without the option counts, too
 
     async def test_the_dead_are_counted_by_themselves(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-09 X-100

@@ -118,7 +118,7 @@ class TestConcurrency:
 
     async def test_the_numbers_add_up_at_every_moment_while_jobs_move(self, backend: Backend) -> None:
         # B-STAT-09 B-GET-03 M-SQL-05
-        await backend.enqueue_jobs([new_job(tags=["moving"]) for _ in range(40)])
+        await backend.enqueue_jobs([new_job(tags=["changing"]) for _ in range(40)])
 
         async def work(number: int) -> None:
             if number < 3:
@@ -126,7 +126,7 @@ class TestConcurrency:
                     await backend.settle_jobs([Outcome(job.id, job.lease) for job in jobs])
                 return
             for _ in range(40):
-                for tags in ((), ("moving",)):
+                for tags in ((), ("changing",)):
                     stats = await backend.get_job_stats(tags)
                     assert stats.total_jobs == 40
                     assert stats.pending_jobs + stats.running_jobs + stats.completed_jobs == 40

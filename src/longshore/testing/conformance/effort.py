@@ -129,7 +129,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
         _other_types_with_keys,
         lambda b: b.dequeue_jobs("w", limit=5, types=["mine"]),
     ),
-    "dequeue_jobs of a type whose key has room again": (_types_of_a_full_key, _complete_and_claim_a_type),
+    "dequeue_jobs of a type whose key has free slots again": (_types_of_a_full_key, _complete_and_claim_a_type),
     "dequeue_jobs of nothing": (_waiting, lambda b: b.dequeue_jobs("w", ["unheard of"], limit=5)),
     "dequeue_jobs from one queue": (_waiting, lambda b: b.dequeue_jobs("w", limit=5, queues=["other"])),
     "facts_about behind the finished": (_finished, lambda b: b.facts_about("rare 4")),

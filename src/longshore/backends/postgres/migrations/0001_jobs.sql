@@ -210,13 +210,13 @@ CREATE TABLE {schema}.workers (
     body text NOT NULL
 ) WITH (fillfactor = 50);
 
--- `home` is the database this log was written in: a dump restored elsewhere begins a log of its own. `moving` tells of
+-- `home` is the database this log was written in: a dump restored elsewhere begins a log of its own. `copy_state` tells of
 -- a move into this schema: where from, and whether it is finished.
 CREATE TABLE {schema}.meta (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     log text NOT NULL,
     home text NOT NULL,
-    moving text
+    copy_state text
 );
 
 CREATE VIEW {schema}.job_list AS

@@ -1,4 +1,4 @@
--- Room of keys that jobs left when they completed, until whoever uses the queue's room next takes it back: who settles
+-- Slots of keys that jobs left when they completed, until whoever uses the queue's slots next takes it back: who settles
 -- changes no key, and so waits for nobody who claims.
 CREATE TABLE {schema}.room_left (
     number bigint GENERATED ALWAYS AS IDENTITY,

@@ -1,4 +1,4 @@
-"""The records of the contract as JSON, both ways and exact: a room for each kind, and here all that the verbs need."""
+"""The records of the contract as JSON, both ways and exact."""
 
 from longshore.backends.remote.records.jobs import (
     FILTER,

@@ -534,7 +534,7 @@ REPORT: Form[SettleReport] = Form(
     read_report,
     a_record(
         "SettleReport",
-        "What became of each outcome, by job id: its new status, or a problem; and which workers got room back.",
+        "What became of each outcome, by job id: its new status, or a problem; and which workers got slots back.",
         list(_REPORT_FIELDS),
         **_REPORT_FIELDS,
     ),
