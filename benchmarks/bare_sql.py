@@ -29,7 +29,7 @@ _INSERT_JOB = """
 INSERT INTO jobs (
     uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts,
     max_crashes, idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total,
-    created_at, deps_left, status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch,
+    created_at, deps_left, status, run_at, eligible_at, place, blocked, executions, retry_count, crashes, epoch,
     job_seq, updated_at, started_at, finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token,
     lease_expires_at, result, error_message, progress, checkpoint
 ) VALUES (
@@ -52,7 +52,7 @@ FROM jobs"""
 
 _CLAIMABLE = f"""{_FOR_A_WORKER} INDEXED BY jobs_claimable
 WHERE queue = ? AND priority = 0 AND place <= ?
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
 ORDER BY place, uid LIMIT ?"""
 
 _TAGGED_CLAIMABLE = f"""{_FOR_A_WORKER} WHERE uid IN (

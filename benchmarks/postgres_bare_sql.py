@@ -41,7 +41,7 @@ _CLAIM = f"""
 WITH chosen AS MATERIALIZED (
     SELECT uid FROM longshore.jobs
     WHERE queue = %(queue)s AND priority = 0 AND place <= %(now)s
-    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT parked
+    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT blocked
     ORDER BY place, uid LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 claimed AS (

@@ -21,7 +21,8 @@ GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "to
 # Most jobs are over; of the others each status has its share, in ten queues, three priorities and forty keys.
 _FILL = f"""
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
-    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, parked, finalized_at, expires_at,
+    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, blocked, finalized_at,
+    expires_at,
     lease_owner, lease_token, lease_expires_at, idempotency_key, concurrency_key, announce_at)
 SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3, false, 0, 0, g, 0,
     (ARRAY['INITIAL_PENDING', 'INITIAL_PENDING', 'INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'RUNNING', 'DEAD',

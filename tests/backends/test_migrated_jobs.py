@@ -138,7 +138,7 @@ async def test_schedules_of_an_older_store_stand_where_they_stood_and_go_on(old_
         assert moved.created_at == kept.created_at
 
 
-async def test_a_job_that_an_older_store_parked_starts_in_a_claim_by_its_type(old_store: Fill) -> None:
+async def test_a_job_that_an_older_store_blocked_starts_in_a_claim_by_its_type(old_store: Fill) -> None:
     # S5: its key has free slots, and a job of another type comes first
     now = to_micros(await connect("memory://").now())
     row = {"status": JobStatus.INITIAL_PENDING, "then": now, "false": "{false}", "nothing": "{nothing}"}
@@ -146,7 +146,7 @@ async def test_a_job_that_an_older_store_parked_starts_in_a_claim_by_its_type(ol
     statements = [INSERT.format(uid=uid, id=name, **row) for uid, name in ((1, "other"), (2, "mine"))]
     statements += [
         "UPDATE jobs SET concurrency_key = 'k'",
-        "UPDATE jobs SET type = 'mine', parked = NOT {false} WHERE id = 'mine'",
+        "UPDATE jobs SET type = 'mine', blocked = NOT {false} WHERE id = 'mine'",
         COUNT,
         "INSERT INTO queues (name, paused, per_key, window_start, window_count) VALUES ('default', {false}, 1, 0, 0)",
     ]

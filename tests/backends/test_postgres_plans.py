@@ -72,8 +72,8 @@ GUARDS = {
     ),
     "next_tagged_priority": Guard("job_tags_claimable", "tag queue priority", ("x", "q1", 0), in_order=True),
     "waiting_with_tag": Guard("job_tags_claimable", "tag", ("x", 16)),
-    "unpark_first": Guard("jobs_parked", "queue concurrency_key type", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
-    "any_parked": Guard("jobs_parked", "queue", ("q1",)),
+    "unblock_first": Guard("jobs_blocked", "queue concurrency_key type", ("q1", ["k13", "k33"], [1, 2]), in_order=True),
+    "any_blocked": Guard("jobs_blocked", "queue", ("q1",)),
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),
     "keys_waking": Guard("concurrency_keys_waking", "queue wakes_at", ("q1", 500, 500)),
@@ -116,8 +116,8 @@ GUARDS = {
 CLAIMS = [
     *("held_settings", "held_settings_of_all", "held_settings_and_room", "held_settings_and_room_of_all"),
     *("claim_next", "claim_from_cursor", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
-    *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unpark_first"),
-    *("any_parked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
+    *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unblock_first"),
+    *("any_blocked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
     *("candidates_of_types", "claim_types_within_keys"),
 ]
 """The statements of a claim, in a transaction without sequential scans."""

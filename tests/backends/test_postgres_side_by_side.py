@@ -38,11 +38,11 @@ async def claimed(backend: Backend, **options: object) -> list[str]:
     return [job.id for job in await backend.dequeue_jobs("w", limit=10, **options)]  # type: ignore[arg-type]  # as given
 
 
-async def test_a_parked_job_that_is_locked_when_its_key_gets_room_steps_back_into_line(postgres_url: str) -> None:
+async def test_a_blocked_job_that_is_locked_when_its_key_gets_room_steps_back_into_line(postgres_url: str) -> None:
     # I8
     async with connect(postgres_url) as backend:
         await backend.set_limits("default", per_key=1)
-        names = ["a", "p", *(f"after {number}" for number in range(60))]  # so many that they are parked
+        names = ["a", "p", *(f"after {number}" for number in range(60))]  # so many that they are blocked
         await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in names])
         assert await claimed(backend) == ["a"]
         with psycopg.connect(postgres_url) as holding:

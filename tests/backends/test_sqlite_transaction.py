@@ -116,5 +116,5 @@ def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(tr
         "c": 1,
     }
     assert transaction.claim_within_keys(queue, 3, 5, "w", "token", None) is None  # nobody has free slots
-    assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is parked
+    assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
     assert {state.holding for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

@@ -91,7 +91,7 @@ def test_on_a_long_random_walk_a_store_and_memory_stay_the_same(
 ) -> None:
     """Hypothesis finds the short ways to go wrong; on a long walk keys fill up and windows pass.
 
-    A walk has about ten jobs, too few for a claim to park any. So half of the walks park from the first job on.
+    A walk has about ten jobs, too few for a claim to block any. So half of the walks block from the first job on.
     """
     # S5: keys, limits and types together
     if part % 2:

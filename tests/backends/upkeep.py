@@ -48,7 +48,7 @@ UNION ALL
 SELECT 'deps_left of uid ' || uid || ' is ' || deps_left FROM jobs WHERE deps_left <> (
     SELECT count(*) FROM job_dependencies WHERE dependent_uid = uid AND state <> 'satisfied')
 UNION ALL
-SELECT 'uid ' || uid || ' is parked as ' || status FROM jobs WHERE parked AND status NOT IN
+SELECT 'uid ' || uid || ' is blocked as ' || status FROM jobs WHERE blocked AND status NOT IN
     ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 """
 
@@ -56,8 +56,8 @@ _KEYS = f"""
 WITH real AS (
     SELECT queue, concurrency_key AS key,
         sum(CASE WHEN status IN ('RUNNING', 'CANCELLING') THEN 1 ELSE 0 END) AS holding,
-        sum(CASE WHEN parked THEN 1 ELSE 0 END) AS parked,
-        sum(CASE WHEN status IN {_ELIGIBLE} AND NOT parked THEN 1 ELSE 0 END) AS in_line
+        sum(CASE WHEN blocked THEN 1 ELSE 0 END) AS blocked,
+        sum(CASE WHEN status IN {_ELIGIBLE} AND NOT blocked THEN 1 ELSE 0 END) AS in_line
     FROM jobs WHERE concurrency_key IS NOT NULL GROUP BY queue, concurrency_key
 ),
 told AS (
@@ -70,16 +70,16 @@ told AS (
 SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kept, ' || holding || ' real'
 FROM told WHERE kept_holding <> holding
 UNION ALL
-SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || parked || ' parked jobs' FROM told
-WHERE parked > 0 AND wakes_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
+SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || blocked || ' blocked jobs' FROM told
+WHERE blocked > 0 AND wakes_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
     -- under a rate the free slots is not known here, but it is something: a key with none would have a time to wake at
     AND in_line < %(least)s(
-        parked + in_line, coalesce(per_key - holding, 1),
-        CASE WHEN key_rate_count IS NULL THEN parked + in_line ELSE 1 END
+        blocked + in_line, coalesce(per_key - holding, 1),
+        CASE WHEN key_rate_count IS NULL THEN blocked + in_line ELSE 1 END
     )
 UNION ALL
-SELECT 'parked where no key is limited: ' || real.queue FROM real LEFT JOIN queues AS q ON q.name = real.queue
-WHERE real.parked > 0 AND q.per_key IS NULL AND q.key_rate_count IS NULL
+SELECT 'blocked where no key is limited: ' || real.queue FROM real LEFT JOIN queues AS q ON q.name = real.queue
+WHERE real.blocked > 0 AND q.per_key IS NULL AND q.key_rate_count IS NULL
 """
 
 

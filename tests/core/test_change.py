@@ -96,10 +96,10 @@ def test_a_job_held_by_nobody_in_particular_frees_nobody() -> None:
 @pytest.mark.parametrize(("source", "target"), [pair for pair in LEGAL if pair[1] in FINAL])
 def test_the_end_time_is_set_on_every_way_into_a_final_status_and_only_if_unset(source: S, target: S) -> None:
     # Q-JOB-08 X-15
-    record = record_in(source, finalized_at=None, parked=True)
+    record = record_in(source, finalized_at=None, blocked=True)
     Change(record, NOW).move(target, "job.test")
     assert record.finalized_at == NOW
-    assert not record.parked
+    assert not record.blocked
     again = record_in(source, finalized_at=BORN)
     Change(again, NOW).move(target, "job.test")
     assert again.finalized_at == BORN
@@ -115,13 +115,13 @@ def test_a_status_that_is_not_final_sets_no_end_time(source: S, target: S) -> No
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in LEGAL if pair[1].eligible])
 def test_a_job_that_becomes_eligible_takes_its_place_in_line(source: S, target: S) -> None:
-    record = record_in(source, parked=True, eligible_at=0, place=0, run_at=NOW + 9 * SECOND)
+    record = record_in(source, blocked=True, eligible_at=0, place=0, run_at=NOW + 9 * SECOND)
     Change(record, NOW).move(target, "job.test")
-    assert (record.eligible_at, record.place, record.parked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
+    assert (record.eligible_at, record.place, record.blocked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
 
 
 def test_a_change_remembers_where_the_job_was() -> None:
-    change = Change(record_in(S.RUNNING, retry_count=3, parked=True), NOW)
+    change = Change(record_in(S.RUNNING, retry_count=3, blocked=True), NOW)
     change.move(S.FAILED_RETRY, "job.failed")
     change.record.retry_count += 1
     assert (change.was, change.was_retries, change.was_owner) == (S.RUNNING, 3, "worker-1")

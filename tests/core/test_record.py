@@ -78,7 +78,7 @@ def test_a_new_record_begins_with_nothing_counted_and_nothing_happened() -> None
     record = record_of(job(), NOW)
     counters = (record.executions, record.retry_count, record.crashes, record.epoch, record.job_seq)
     assert counters == (0, 0, 0, 0, 0)
-    assert (record.deps_total, record.deps_left, record.uid, record.parked) == (0, 0, 0, False)
+    assert (record.deps_total, record.deps_left, record.uid, record.blocked) == (0, 0, 0, False)
     assert (record.result, record.error_message, record.progress, record.checkpoint) == (None, "", None, None)
     assert (record.assignee_id, record.lease_owner, record.lease_token, record.lease_expires_at) == (None,) * 4
     assert (record.started_at, record.finalized_at, record.last_retry_at, record.assigned_at) == (None,) * 4
@@ -281,10 +281,10 @@ def test_a_job_from_a_clock_ahead_of_ours_is_still_claimable_now() -> None:
     assert record.eligible_at == NOW
 
 
-def test_standing_in_line_again_ends_the_parking() -> None:
-    record = new_record(parked=True)
+def test_standing_in_line_again_ends_the_blocking() -> None:
+    record = new_record(blocked=True)
     record.set_sort_key(NOW)
-    assert not record.parked
+    assert not record.blocked
 
 
 JOBS_IN_LINE = st.lists(

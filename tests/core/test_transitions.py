@@ -481,7 +481,7 @@ def test_a_dead_job_is_opened_again_by_name_and_its_counters_start_anew_unless_k
 @pytest.mark.parametrize("status", [S.INITIAL_PENDING, S.FAILED_RETRY, S.UNKNOWN_RETRY])
 def test_a_promoted_job_may_run_now_and_keeps_its_status(status: S) -> None:
     # M-JM-05
-    record = record_in(status, run_at=NOW + SECOND, eligible_at=NOW + SECOND, parked=False)
+    record = record_in(status, run_at=NOW + SECOND, eligible_at=NOW + SECOND, blocked=False)
     change = done(record, transitions.promote)
     assert (record.status, record.run_at, record.updated_at) == (status, None, NOW)
     assert record.eligible_at <= NOW

@@ -27,7 +27,7 @@ OF_THEIR_OWN = {
         "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
         "a batch is looked up or stored in one round trip": (
             "copy_events copy_jobs copy_staged_jobs copy_tags count_delayed insert_plain_jobs jobs_behind_keys"
-            " tombstones_behind_keys unpark_first"
+            " tombstones_behind_keys unblock_first"
         ),
         "numbers come from a sequence, and the time from the server": "new_uids now",
         "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
@@ -46,8 +46,8 @@ OF_THEIR_OWN = {
     },
     "sqlite": {
         "one by one costs nothing in the same process": (
-            "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_parked job_behind_key job_by_uid"
-            " first_parked types_with_parked next_owner tombstone_behind_key uid_with_room"
+            "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_blocked job_behind_key job_by_uid"
+            " first_blocked types_with_blocked next_owner tombstone_behind_key uid_with_room"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"

@@ -359,16 +359,16 @@ class MemoryStore:
         for state in states:
             self._keys[state.queue, state.key] = dataclasses.replace(state)
 
-    def park(self, uids: Sequence[int]) -> None:
+    def block(self, uids: Sequence[int]) -> None:
         """Nothing to do: this store has no index to keep short."""
 
-    def park_ahead(self, _queue: QueueState, _among: int) -> int:
+    def block_ahead(self, _queue: QueueState, _among: int) -> int:
         return 0
 
-    def any_parked(self, _queue: str) -> bool:
+    def any_blocked(self, _queue: str) -> bool:
         return False
 
-    def unpark(self, _queue: str, _room: Mapping[str, int]) -> None:
+    def unblock(self, _queue: str, _room: Mapping[str, int]) -> None:
         """As above."""
 
     def keys_waking(self, _queue: QueueState) -> list[KeyState]:

@@ -140,7 +140,7 @@ class Candidate(NamedTuple):
     queue: str
     key: str | None
     expires_at: int | None
-    parked: bool
+    blocked: bool
     holding: int | None = None
     """What is known of its key, where that was looked up too: how many are held, and its window."""
     window_start: int = 0
@@ -369,10 +369,10 @@ class Transaction(Protocol):
     def candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None = None, /
     ) -> Iterator[Candidate]:
-        """Eligible jobs of the queue whose time has come, not parked, in standing order, read one by one.
+        """Eligible jobs of the queue whose time has come, not blocked, in standing order, read one by one.
 
         `wanted` tells about how many are wanted yet. Jobs of keys that are full already may be left out. With tags,
-        parked jobs are candidates too: which of them are unparked when their key has free slots does not depend on
+        blocked jobs are candidates too: which of them are unblocked when their key has free slots does not depend on
         tags.
         """
         ...
@@ -384,7 +384,7 @@ class Transaction(Protocol):
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int], /) -> Mapping[str, KeyState] | None:
         """Takes so many from what is held of each key, and forgets those that are idle then.
 
-        Returns them as they are, if any job of the queue is parked and may step forward; None if none is, or if
+        Returns them as they are, if any job of the queue is blocked and may step forward; None if none is, or if
         whoever holds the queue next sees to all of it.
         """
         ...
@@ -393,20 +393,20 @@ class Transaction(Protocol):
         """Stores what is known of keys."""
         ...
 
-    def park(self, uids: Sequence[int]) -> None:
+    def block(self, uids: Sequence[int]) -> None:
         """Takes jobs of full keys out of the way of claims."""
         ...
 
-    def park_ahead(self, queue: QueueState, among: int, /) -> int:
+    def block_ahead(self, queue: QueueState, among: int, /) -> int:
         """Does so for all jobs of full keys among the first so many in line; returns how many they were."""
         ...
 
-    def any_parked(self, queue: str) -> bool:
-        """Whether any job of the queue is parked."""
+    def any_blocked(self, queue: str) -> bool:
+        """Whether any job of the queue is blocked."""
         ...
 
-    def unpark(self, queue: str, free_slots: Mapping[str, int], /) -> None:
-        """Unparks jobs: of each key the first of every type, as many of each as it has free slots for.
+    def unblock(self, queue: str, free_slots: Mapping[str, int], /) -> None:
+        """Unblocks jobs: of each key the first of every type, as many of each as it has free slots for.
 
         A claim may name any type, so each type must have that many; the claim checks the key again.
         """
@@ -417,7 +417,7 @@ class Transaction(Protocol):
         ...
 
     def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
-        """Begins (or ends) keeping the queue's keys after its limits changed: all are unparked and counted anew.
+        """Begins (or ends) keeping the queue's keys after its limits changed: all are unblocked and counted anew.
 
         With new windows every key's starts are counted from 0; otherwise they go on.
         """

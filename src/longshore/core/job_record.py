@@ -105,7 +105,7 @@ class Record:
     """The later of `run_at` and the time it came to (or back to) the queue: claimable from here on."""
     place: int = 0
     """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
-    parked: bool = False
+    blocked: bool = False
     """Left out of the claim's index because its concurrency key is full; see `backends/operations/persist.py`."""
     executions: int = 0
     retry_count: int = 0
@@ -158,7 +158,7 @@ class Record:
         self.eligible_at = came if self.run_at is None else max(self.run_at, came)
         self.announce_at = self.run_at if self.comes(now) else None
         self.place = FRONT - self.uid if self.lifo else self.eligible_at
-        self.parked = False
+        self.blocked = False
 
 
 class Tombstone(NamedTuple):

@@ -85,7 +85,7 @@ class Change:
         if target in ELIGIBLE:
             record.set_sort_key(self.now)
         else:
-            record.parked = False
+            record.blocked = False
             if target is JobStatus.CANCELLING:
                 record.cancel_asked_at = self.now
         if target in FINAL and record.finalized_at is None:

@@ -26,13 +26,13 @@ line never blocks other writers."""
 
 
 MOST_IN_THE_WAY = 50
-"""How many jobs of full keys may stand in line unparked, and half as many as a claim looks at: passing over one costs
-little, and to park it and put it back costs as much as to claim it."""
+"""How many jobs of full keys may stand in line unblocked, and half as many as a claim looks at: passing over one costs
+little, and to block it and put it back costs as much as to claim it."""
 CROWD = 0.95
-"""The share of jobs in the way from which on they are parked in bulk: below it a claim of 100 passes at most 2,000,
+"""The share of jobs in the way from which on they are blocked in bulk: below it a claim of 100 passes at most 2,000,
 which costs about as much as claiming them."""
 LOOKED_AHEAD = 1_000
-"""How many are looked at then, at a time: a few milliseconds of parking."""
+"""How many are looked at then, at a time: a few milliseconds of blocking."""
 LEAST_LOOKED_AT = 20
 """How many of the line even the smallest claim looks at."""
 
@@ -73,7 +73,7 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         return Claim(at_once, more=False)
     line = _Line(tx, states, tags, limit, types)
     for crowded in line.crowded():
-        if _park_crowd(tx, crowded) >= MOST_PASSED:
+        if _block_crowd(tx, crowded) >= MOST_PASSED:
             return Claim([], more=True)
         line = _Line(tx, states, tags, limit, types)
     while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
@@ -83,7 +83,7 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
             return Claim([], more=True)
         line = _Line(tx, tx.hold_queues(queues), tags, limit, types)
     if len(line.blocked) > most_in_the_way(line.at_once):
-        tx.park(line.blocked)
+        tx.block(line.blocked)
     jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
     line.keep_accounts()
     return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
@@ -104,23 +104,23 @@ def _within_keys(
 
 
 def most_in_the_way(at_once: int) -> int:
-    """How many a claim that looks at so many passes over; from there on it parks them."""
+    """How many a claim that looks at so many passes over; from there on it blocks them."""
     return min(at_once // 2, MOST_IN_THE_WAY)
 
 
-def _park_crowd(tx: Transaction, queue: QueueState) -> int:
-    """Parks jobs of full keys at the head of the line in bulk; returns how many.
+def _block_crowd(tx: Transaction, queue: QueueState) -> int:
+    """Blocks jobs of full keys at the head of the line in bulk; returns how many.
 
-    Whoever is parked is passed over for good. A claim parks those that it meets; only where nearly all are in the way
+    Whoever is blocked is passed over for good. A claim blocks those that it meets; only where nearly all are in the way
     are many cleared before it goes on.
     """
-    parked = 0
-    while parked < MOST_PASSED:
-        more = tx.park_ahead(queue, LOOKED_AHEAD)
-        parked += more
+    blocked = 0
+    while blocked < MOST_PASSED:
+        more = tx.block_ahead(queue, LOOKED_AHEAD)
+        blocked += more
         if more < CROWD * LOOKED_AHEAD:
             break
-    return parked
+    return blocked
 
 
 def _claimed(
@@ -158,7 +158,7 @@ class _Line:
         self.chosen: list[Candidate] = []
         """The first `limit` jobs that may start."""
         self.blocked: list[int] = []
-        """Those met before them whose key has no free slot, and who are not parked yet."""
+        """Those met before them whose key has no free slot, and who are not blocked yet."""
         self.outlived: list[int] = []
         """Those met before them whose time is over."""
         self.free_slots = {name: state.free_slots(tx.now) for name, state in states.items() if state.eligible}
@@ -194,7 +194,7 @@ class _Line:
                 break
             queue = entry.queue
             if queue in keyed and not self._key_has_room(entry):
-                if not entry.parked:
+                if not entry.blocked:
                     blocked.append(entry.uid)
                 continue
             if entry.expires_at is not None and entry.expires_at <= now:

@@ -39,7 +39,7 @@ def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> Non
         if queues[name].limits_keys:
             states = tx.give_back_keys(queues[name], given_back)
             if states is not None:
-                tx.unpark(name, _slots(tx, queues[name], states.values()))
+                tx.unblock(name, _slots(tx, queues[name], states.values()))
 
 
 def _concerns_line(change: Change) -> bool:
@@ -58,14 +58,14 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
 
 
 def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> None:
-    """Unparks as many jobs of each key and type as the key has free slots for, and stores the keys.
+    """Unblocks as many jobs of each key and type as the key has free slots for, and stores the keys.
 
-    While a key has parked jobs of a type, it needs at least as many unparked jobs of that type as free slots, because a
-    claim may name that type only. Too many do no harm: the claim that meets them parks them again.
+    While a key has blocked jobs of a type, it needs at least as many unblocked jobs of that type as free slots, because
+    a claim may name that type only. Too many do no harm: the claim that meets them blocks them again.
     """
     kept = list(states)
-    if tx.any_parked(queue.name):
-        tx.unpark(queue.name, _slots(tx, queue, kept))
+    if tx.any_blocked(queue.name):
+        tx.unblock(queue.name, _slots(tx, queue, kept))
     tx.put_keys(queue, kept)
 
 

@@ -39,7 +39,7 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         self._up_to_date: set[str] = set()
         """Those of them whose slots was read, and that nothing was changed in since."""
         self._given_back: dict[str, list[Any]] = {}
-        """What keys of queues with parked jobs have got back, until those step forward."""
+        """What keys of queues with blocked jobs have got back, until those step forward."""
         self._waking: dict[str, tuple[int | None, int | None]] = {}
         """When the first and the last key of a queue wakes whose slots it holds."""
         self.holds_all = False
@@ -148,11 +148,11 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
             self.now_held(self._session.simply(self.settings_of(self._session, held)), held)
 
     def _step_forward(self) -> None:
-        """As many parked jobs as their keys have more free slots for."""
+        """As many blocked jobs as their keys have more free slots for."""
         for name, keys in self._given_back.items():
             states = [KeyState(name, key, holding, window_of(*window)) for key, holding, *window in keys]
             slots = {state.key: state.free_slots(self._held[name], self.now) for state in states}
-            self.unpark(name, {key: free_slots for key, free_slots in slots.items() if free_slots})
+            self.unblock(name, {key: free_slots for key, free_slots in slots.items() if free_slots})
         self._given_back.clear()
 
     # -- the claim in one statement
@@ -328,8 +328,8 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         """As they are stored: what was left since they were held is taken back by whoever holds them next."""
         return SQLClaimQueries.key_states(self, queue, keys)
 
-    def unpark(self, queue: str, free_slots: Mapping[str, int]) -> None:
+    def unblock(self, queue: str, free_slots: Mapping[str, int]) -> None:
         if free_slots and self._run(
-            self._sql.unpark_first, queue, self._listed(free_slots), self._listed(free_slots.values())
+            self._sql.unblock_first, queue, self._listed(free_slots), self._listed(free_slots.values())
         ):
             self.news = True

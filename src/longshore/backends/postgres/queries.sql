@@ -1,7 +1,7 @@
 -- name: job_columns
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+status, run_at, eligible_at, place, blocked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
 finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
 announce_at, cancel_asked_at, result, error_message, progress, checkpoint
 
@@ -118,10 +118,10 @@ status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')
 -- name: next_priority
 -- One step down the claim's index to the next priority that has anybody in line, due or not.
 SELECT priority FROM {schema}.jobs
-WHERE queue = $1 AND priority > $2 AND {eligible} AND NOT parked ORDER BY priority LIMIT 1
+WHERE queue = $1 AND priority > $2 AND {eligible} AND NOT blocked ORDER BY priority LIMIT 1
 
 -- name: in_line
-queue = $1 AND priority = $2 AND place <= $3 AND eligible_at <= $3 AND {eligible} AND NOT parked
+queue = $1 AND priority = $2 AND place <= $3 AND eligible_at <= $3 AND {eligible} AND NOT blocked
 
 -- name: full_keys
 SELECT key FROM {schema}.concurrency_keys
@@ -129,7 +129,7 @@ WHERE queue = $1 AND (holding >= $4::bigint OR (window_count >= $5::bigint AND w
 
 -- name: line_columns
 -- A job as a claim looks at it, to choose or pass over.
-jobs.priority, jobs.place, jobs.uid, jobs.queue, jobs.concurrency_key, jobs.expires_at, jobs.parked
+jobs.priority, jobs.place, jobs.uid, jobs.queue, jobs.concurrency_key, jobs.expires_at, jobs.blocked
 
 -- name: with_keys
 -- What is known of their keys beside them.
@@ -156,7 +156,7 @@ line AS MATERIALIZED (
     SELECT head.* FROM priorities CROSS JOIN LATERAL (
         SELECT {line_columns} FROM {schema}.jobs
         WHERE jobs.queue = $1 AND jobs.priority = priorities.priority AND jobs.place <= $2 AND jobs.eligible_at <= $2
-        AND jobs.{eligible} AND NOT jobs.parked
+        AND jobs.{eligible} AND NOT jobs.blocked
         ORDER BY jobs.place, jobs.uid LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
     ) AS head
     LIMIT $3
@@ -199,7 +199,7 @@ WHERE tag = $1 AND queue = $2 AND priority > $3 AND claimable ORDER BY priority 
 jobs.uid, jobs.id, jobs.queue, jobs.type, jobs.payload, jobs.tags, jobs.options, jobs.priority, jobs.lifo, jobs.delay,
 jobs.expires_at, jobs.timeout, jobs.max_attempts, jobs.max_crashes, jobs.idempotency_key, jobs.concurrency_key,
 jobs.parent_id, jobs.on_dependency_failure, jobs.schedule_id, jobs.deps_total, jobs.created_at, jobs.deps_left,
-jobs.status, jobs.run_at, jobs.eligible_at, jobs.place, jobs.parked, jobs.executions, jobs.retry_count, jobs.crashes,
+jobs.status, jobs.run_at, jobs.eligible_at, jobs.place, jobs.blocked, jobs.executions, jobs.retry_count, jobs.crashes,
 jobs.epoch, jobs.job_seq, jobs.updated_at, jobs.started_at, jobs.finalized_at, jobs.last_retry_at, jobs.assigned_at,
 jobs.assignee_id, jobs.lease_owner, jobs.lease_token, jobs.lease_expires_at, jobs.announce_at, jobs.cancel_asked_at,
 jobs.result, jobs.error_message, jobs.progress, jobs.checkpoint
@@ -234,13 +234,13 @@ greatest(jobs.last_told, pg_current_xact_id())
 -- From one priority that has anybody in line to the next: a step each, however many are in line.
 SELECT (
     SELECT first.priority FROM {schema}.jobs AS first
-    WHERE first.queue = $1 AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
+    WHERE first.queue = $1 AND first.{eligible} AND NOT first.blocked ORDER BY first.priority LIMIT 1
 ) AS priority
 UNION ALL
 SELECT (
     SELECT following.priority FROM {schema}.jobs AS following
     WHERE following.queue = $1 AND following.priority > priorities.priority
-    AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
+    AND following.{eligible} AND NOT following.blocked ORDER BY following.priority LIMIT 1
 )
 FROM priorities WHERE priorities.priority IS NOT NULL
 
@@ -265,7 +265,7 @@ SELECT
 {due_columns}
 FROM {schema}.jobs AS due
 WHERE due.queue = $1 AND due.priority = priorities.priority AND due.place <= $2 AND due.eligible_at <= $2
-AND due.{eligible} AND NOT due.parked
+AND due.{eligible} AND NOT due.blocked
 
 -- name: claim_columns
 -- A job as it is once it is claimed, in the order of the fields of Job. What all jobs of a claim share is left out, and
@@ -289,7 +289,7 @@ WHERE late.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY', 'WAITI
 -- counted makes sure that the whole line was read when the entries read are asked for.
 claimed AS (
     UPDATE {schema}.jobs SET
-        status = 'RUNNING', parked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
+        status = 'RUNNING', blocked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
         updated_at = {claimed_at}, started_at = coalesce(started_at, {claimed_at}), assigned_at = {claimed_at},
         assignee_id = $4, lease_owner = $4, lease_token = $5, lease_expires_at = $6, last_told = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
@@ -341,7 +341,7 @@ chosen AS MATERIALIZED (
 
 -- name: waits_in_line
 -- The conditions of the index of types.
-{eligible} AND parked::int = 0
+{eligible} AND blocked::int = 0
 
 -- name: lines_of_types
 -- Every wanted type with each priority of its jobs, due or not: one index seek each.
@@ -577,14 +577,14 @@ SELECT {entries_of_line}, ({first_outlived} $1 ORDER BY late.expires_at LIMIT 1)
 -- name: priorities_of_lines
 SELECT line.queue, (
     SELECT first.priority FROM {schema}.jobs AS first
-    WHERE first.queue = line.queue AND first.{eligible} AND NOT first.parked ORDER BY first.priority LIMIT 1
+    WHERE first.queue = line.queue AND first.{eligible} AND NOT first.blocked ORDER BY first.priority LIMIT 1
 ) AS priority
 FROM unnest($1::text[]) AS line (queue)
 UNION ALL
 SELECT priorities.queue, (
     SELECT following.priority FROM {schema}.jobs AS following
     WHERE following.queue = priorities.queue AND following.priority > priorities.priority
-    AND following.{eligible} AND NOT following.parked ORDER BY following.priority LIMIT 1
+    AND following.{eligible} AND NOT following.blocked ORDER BY following.priority LIMIT 1
 )
 FROM priorities WHERE priorities.priority IS NOT NULL
 
@@ -596,7 +596,7 @@ WITH RECURSIVE priorities AS (
 SELECT head.queue FROM priorities CROSS JOIN LATERAL (
     SELECT due.queue, due.priority, due.place, due.uid FROM {schema}.jobs AS due
     WHERE due.queue = priorities.queue AND due.priority = priorities.priority AND due.place <= $2
-    AND due.eligible_at <= $2 AND due.{eligible} AND NOT due.parked
+    AND due.eligible_at <= $2 AND due.{eligible} AND NOT due.blocked
     ORDER BY due.place, due.uid LIMIT $3
 ) AS head
 ORDER BY head.priority, head.place, head.uid LIMIT $3
@@ -604,14 +604,14 @@ ORDER BY head.priority, head.place, head.uid LIMIT $3
 -- name: coming
 -- Of one priority of one queue, those whose time is still to come; LIFO jobs, whose place is no time, are left out.
 coming.queue = priorities.queue AND coming.priority = priorities.priority AND coming.place > $2
-AND coming.{eligible} AND NOT coming.parked
+AND coming.{eligible} AND NOT coming.blocked
 
 -- name: lifo_places
 -- LIFO jobs stand in their own order, before all times there are.
 place <= -1152921504606846976
 
 -- name: count_delayed
--- Those who are parked had come in time, but a clock may have been set back since.
+-- Those who are blocked had come in time, but a clock may have been set back since.
 WITH RECURSIVE priorities AS (
 {priorities_of_lines}
 )
@@ -621,13 +621,13 @@ SELECT coalesce(sum(here.jobs), 0)::bigint FROM (
     SELECT (
         SELECT count(*) FROM {schema}.jobs AS coming
         WHERE coming.queue = priorities.queue AND coming.priority = priorities.priority
-        AND coming.{lifo_places} AND coming.eligible_at > $2 AND coming.{eligible} AND NOT coming.parked
+        AND coming.{lifo_places} AND coming.eligible_at > $2 AND coming.{eligible} AND NOT coming.blocked
     ) FROM priorities
     UNION ALL
     SELECT (
-        SELECT count(*) FROM {schema}.jobs AS parked
-        WHERE parked.queue = line.queue AND parked.parked
-        AND (parked.place > $2 OR (parked.{lifo_places} AND parked.eligible_at > $2))
+        SELECT count(*) FROM {schema}.jobs AS blocked
+        WHERE blocked.queue = line.queue AND blocked.blocked
+        AND (blocked.place > $2 OR (blocked.{lifo_places} AND blocked.eligible_at > $2))
     ) FROM unnest($1::text[]) AS line (queue)
 ) AS here
 
@@ -694,7 +694,7 @@ WHERE NOT EXISTS (SELECT 1 FROM {schema}.queue_names AS known WHERE known.name =
 -- once more as an array, which keeps the planner at the primary key.
 UPDATE {schema}.jobs SET
     deps_left = new.deps_left, status = new.status, run_at = new.run_at, eligible_at = new.eligible_at,
-    place = new.place, parked = new.parked, executions = new.executions, retry_count = new.retry_count,
+    place = new.place, blocked = new.blocked, executions = new.executions, retry_count = new.retry_count,
     crashes = new.crashes, epoch = new.epoch, job_seq = new.job_seq, updated_at = new.updated_at,
     started_at = new.started_at, finalized_at = new.finalized_at, last_retry_at = new.last_retry_at,
     assigned_at = new.assigned_at, assignee_id = new.assignee_id, lease_owner = new.lease_owner,
@@ -702,7 +702,7 @@ UPDATE {schema}.jobs SET
     cancel_asked_at = new.cancel_asked_at, result = decode(new.result, 'base64'), error_message = new.error_message,
     last_told = {next_told}
 FROM json_to_recordset($1::json) AS new (
-    deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, parked boolean, executions bigint,
+    deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, blocked boolean, executions bigint,
     retry_count bigint, crashes bigint, epoch bigint, job_seq bigint, updated_at bigint, started_at bigint,
     finalized_at bigint, last_retry_at bigint, assigned_at bigint, assignee_id text, lease_owner text,
     lease_token text, lease_expires_at bigint, announce_at bigint, cancel_asked_at bigint, result text,
@@ -973,7 +973,7 @@ FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT J
 -- more, nor has started in a window that is not over, are forgotten. Whoever has the free slots is alone with the keys, so
 -- where they stand is where they are. Told are how many jobs hold a place, if that is limited: whatever ended before
 -- they were counted ended before the time that stands beside it. Then the keys that have more free slots now, if anybody is
--- parked; and when the first and the last of all keys wakes. What is left is asked for in order, for a walk down the
+-- blocked; and when the first and the last of all keys wakes. What is left is asked for in order, for a walk down the
 -- index: it forgets the dead, of which there are many.
 WITH taken AS (
     DELETE FROM {schema}.room_left WHERE ctid = ANY (ARRAY(
@@ -1003,7 +1003,7 @@ SELECT {entries_of_line}, ({now}),
         WHERE counted.queue = known.name AND counted.status IN ('RUNNING', 'CANCELLING')
     ) END,
     CASE WHEN EXISTS (SELECT FROM given_back WHERE given_back.queue = known.name) AND (
-        SELECT 1 FROM {schema}.jobs WHERE jobs.queue = known.name AND parked
+        SELECT 1 FROM {schema}.jobs WHERE jobs.queue = known.name AND blocked
         ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
     ) IS NOT NULL THEN (
         SELECT json_agg(json_build_array(key, holding - jobs, window_start, window_count))
@@ -1065,7 +1065,7 @@ ORDER BY lease_owner, lease_expires_at, uid LIMIT $3
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.jobs
     WHERE queue = $1 AND eligible_at <= $2 AND (priority, place, uid) < ($3::bigint, $4::bigint, $5::bigint)
-    AND {eligible} AND NOT parked ORDER BY priority, place, uid LIMIT $6
+    AND {eligible} AND NOT blocked ORDER BY priority, place, uid LIMIT $6
 ) AS ahead
 
 -- name: recent_ends
@@ -1119,42 +1119,42 @@ SELECT key, window_start, window_count FROM {schema}.concurrency_keys WHERE queu
 SELECT concurrency_key, count(*) FROM {schema}.jobs
 WHERE lease_token IS NOT NULL AND queue = $1 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 
--- name: park
-UPDATE {schema}.jobs SET parked = true WHERE uid = ANY($1::bigint[])
+-- name: block
+UPDATE {schema}.jobs SET blocked = true WHERE uid = ANY($1::bigint[])
 
--- name: unpark_first
+-- name: unblock_first
 -- Whoever is locked just now is waited for: passed over, nobody would think of them again.
 -- Of each key the first of every type, as a claim may name any of them: one step in the index finds the next type.
 WITH RECURSIVE open_keys AS (
     SELECT given.key, given.free_slots, (
-        SELECT parked.type FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = given.key AND parked.parked ORDER BY parked.type LIMIT 1
+        SELECT blocked.type FROM {schema}.jobs AS blocked
+        WHERE blocked.queue = $1 AND blocked.concurrency_key = given.key AND blocked.blocked ORDER BY blocked.type LIMIT 1
     ) AS type FROM unnest($2::text[], $3::bigint[]) AS given (key, free_slots)
     UNION ALL
     SELECT open_keys.key, open_keys.free_slots, (
-        SELECT parked.type FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = open_keys.key AND parked.type > open_keys.type AND parked.parked
-        ORDER BY parked.type LIMIT 1
+        SELECT blocked.type FROM {schema}.jobs AS blocked
+        WHERE blocked.queue = $1 AND blocked.concurrency_key = open_keys.key AND blocked.type > open_keys.type AND blocked.blocked
+        ORDER BY blocked.type LIMIT 1
     ) FROM open_keys WHERE open_keys.type IS NOT NULL
 ),
 stepping AS MATERIALIZED (
     SELECT first.uid FROM open_keys CROSS JOIN LATERAL (
-        SELECT parked.uid FROM {schema}.jobs AS parked
-        WHERE parked.queue = $1 AND parked.concurrency_key = open_keys.key AND parked.type = open_keys.type AND parked.parked
-        ORDER BY parked.priority, parked.place, parked.uid LIMIT open_keys.free_slots FOR NO KEY UPDATE
+        SELECT blocked.uid FROM {schema}.jobs AS blocked
+        WHERE blocked.queue = $1 AND blocked.concurrency_key = open_keys.key AND blocked.type = open_keys.type AND blocked.blocked
+        ORDER BY blocked.priority, blocked.place, blocked.uid LIMIT open_keys.free_slots FOR NO KEY UPDATE
     ) AS first
 )
-UPDATE {schema}.jobs SET parked = false WHERE uid = ANY (ARRAY(SELECT uid FROM stepping))
+UPDATE {schema}.jobs SET blocked = false WHERE uid = ANY (ARRAY(SELECT uid FROM stepping))
 
--- name: unpark
-UPDATE {schema}.jobs SET parked = false WHERE uid = ANY($1::bigint[])
+-- name: unblock
+UPDATE {schema}.jobs SET blocked = false WHERE uid = ANY($1::bigint[])
 
--- name: any_parked
+-- name: any_blocked
 -- The first in order is asked for: then no planner thinks that reading the table would find one soon.
-SELECT 1 FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
+SELECT 1 FROM {schema}.jobs WHERE queue = $1 AND blocked ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
 
--- name: all_parked
-SELECT uid FROM {schema}.jobs WHERE queue = $1 AND parked ORDER BY uid FOR UPDATE
+-- name: all_blocked
+SELECT uid FROM {schema}.jobs WHERE queue = $1 AND blocked ORDER BY uid FOR UPDATE
 
 -- name: event_row
 job_uid, job_id, job_seq, queue, type, event, from_status, to_status, epoch, execution, assignee_id, actor,
@@ -1472,7 +1472,7 @@ SELECT min(n), max(n) FROM {schema}.job_events WHERE xid = {moved_xid}
 SELECT
     count(*), sum({weight} * job_seq)::bigint, sum({weight} * {status_number})::bigint,
     sum({weight} * retry_count)::bigint, sum({weight} * (updated_at % 1000003))::bigint,
-    sum({weight} * (coalesce(lease_expires_at, 0) % 1000003))::bigint, sum({weight} * parked::integer)::bigint,
+    sum({weight} * (coalesce(lease_expires_at, 0) % 1000003))::bigint, sum({weight} * blocked::integer)::bigint,
     sum({weight} * deps_left)::bigint, sum({weight} * (place % 1000003))::bigint,
     sum(length(payload)), sum(length(result)), sum(length(checkpoint))
 FROM {schema}.jobs WHERE uid >= $1 AND uid < $2

@@ -25,7 +25,7 @@ from longshore.core.transitions import Change, EventRow, belongings
 _WORTH_A_COPY = 50
 """So many rows are sent by COPY; fewer cost less as single statements."""
 _SAVED_FIELDS = (
-    "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
+    "deps_left", "status", "run_at", "eligible_at", "place", "blocked", "executions", "retry_count", "crashes", "epoch",
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
     "uid", "was_seq",

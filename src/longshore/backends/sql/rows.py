@@ -27,7 +27,7 @@ _new_columns = attrgetter(
     "announce_at", "job_seq", "updated_at",
 )  # fmt: skip
 _saved_columns = attrgetter(
-    "deps_left", "status", "run_at", "eligible_at", "place", "parked", "executions", "retry_count", "crashes", "epoch",
+    "deps_left", "status", "run_at", "eligible_at", "place", "blocked", "executions", "retry_count", "crashes", "epoch",
     "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
     "uid",
@@ -54,7 +54,7 @@ def record_of_row(row: Row) -> Record:
     record.status = STATUS[record.status]
     record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
     record.lifo = record.lifo == 1
-    record.parked = record.parked == 1
+    record.blocked = record.blocked == 1
     record.relative = record.relative == 1
     return record
 

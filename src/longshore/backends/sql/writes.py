@@ -337,17 +337,17 @@ class SQLClaimQueries(SQLTransaction):
     def _put_keys(self, rows: Sequence[Row]) -> None:
         """Stores keys as rows of queue, key, holding, window's start and count, and the time it wakes at."""
 
-    def park(self, uids: Sequence[int]) -> None:
+    def block(self, uids: Sequence[int]) -> None:
         if uids:
-            self._run(self._sql.park, self._listed(uids))
+            self._run(self._sql.block, self._listed(uids))
 
-    def any_parked(self, queue: str) -> bool:
-        return self._one(self._sql.any_parked, queue) is not None
+    def any_blocked(self, queue: str) -> bool:
+        return self._one(self._sql.any_blocked, queue) is not None
 
-    def _unpark(self, uids: Sequence[int]) -> None:
+    def _unblock(self, uids: Sequence[int]) -> None:
         if uids:
             self.news = True
-            self._run(self._sql.unpark, self._listed(uids))
+            self._run(self._sql.unblock, self._listed(uids))
 
     def keys_waking(self, queue: QueueState) -> list[KeyState]:
         window = 0 if queue.rate_per_key is None else queue.rate_per_key.per_micros
@@ -355,7 +355,7 @@ class SQLClaimQueries(SQLTransaction):
         return [key_of_row(row) for row in rows]
 
     def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
-        self._unpark([uid for (uid,) in self._rows(self._sql.all_parked, queue.name)])
+        self._unblock([uid for (uid,) in self._rows(self._sql.all_blocked, queue.name)])
         states: dict[str, KeyState] = {}
         for key, start, count in [] if new_windows else list(self._rows(self._sql.windows_of_keys, queue.name)):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
@@ -380,7 +380,7 @@ class SQLClaimQueries(SQLTransaction):
         since = self.now - self.now % rate.per_micros
         return since, since + rate.per_micros
 
-    def park_ahead(self, queue: QueueState, among: int) -> int:
+    def block_ahead(self, queue: QueueState, among: int) -> int:
         looked_at: list[Row] = []
         for priority in self._priorities(queue.name):
             left = among - len(looked_at)
@@ -388,7 +388,7 @@ class SQLClaimQueries(SQLTransaction):
                 break
             looked_at += self._rows(self._sql.look_ahead, queue.name, priority, self.now, *self._limits(queue), left)
         full = [uid for uid, is_full in looked_at if is_full]
-        self.park(full)
+        self.block(full)
         return len(full)
 
     def candidates(
@@ -428,7 +428,7 @@ class SQLClaimQueries(SQLTransaction):
     def _page_of_line(
         self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int, *, all_keys: bool
     ) -> list[Candidate]:
-        """The first ones whatever their key, so that those of full keys are seen and parked; then none of those."""
+        """The first ones whatever their key, so that those of full keys are seen and blocked; then none of those."""
         if all_keys or not queue.limits_keys:
             found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
         else:
@@ -440,7 +440,7 @@ class SQLClaimQueries(SQLTransaction):
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
     ) -> Iterator[Candidate]:
-        """Those who carry all these tags, parked ones included."""
+        """Those who carry all these tags, blocked ones included."""
 
     @abstractmethod
     def _candidates_of_types(

@@ -1,7 +1,7 @@
 -- name: job_columns
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+status, run_at, eligible_at, place, blocked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
 finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
 announce_at, cancel_asked_at, result, error_message, progress, checkpoint, relative
 
@@ -9,7 +9,7 @@ announce_at, cancel_asked_at, result, error_message, progress, checkpoint, relat
 -- The columns that every store has, in the same order.
 uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts, max_crashes,
 idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total, created_at, deps_left,
-status, run_at, eligible_at, place, parked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
+status, run_at, eligible_at, place, blocked, executions, retry_count, crashes, epoch, job_seq, updated_at, started_at,
 finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token, lease_expires_at,
 announce_at, cancel_asked_at, result, error_message, progress, checkpoint
 
@@ -75,12 +75,12 @@ ORDER BY created_at, uid LIMIT ?
 -- One step down the claim's index to the next priority that has anybody in line, due or not.
 SELECT priority FROM jobs INDEXED BY jobs_claimable
 WHERE queue = ? AND priority > ?
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
 ORDER BY priority LIMIT 1
 
 -- name: in_line
 queue = ?1 AND priority = ?2 AND place <= ?3 AND eligible_at <= ?3
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
 
 -- name: of_type
 -- Jobs of one type, from the index of types.
@@ -90,13 +90,13 @@ FROM jobs INDEXED BY jobs_of_type
 -- The first priority of each type, due or not: one index seek each.
 SELECT wanted.value, (
     SELECT priority {of_type} WHERE queue = ?1 AND type = wanted.value
-    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 ORDER BY priority LIMIT 1
+    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0 ORDER BY priority LIMIT 1
 )
 FROM json_each(?2) AS wanted
 
 -- name: next_priority_of_type
 SELECT priority {of_type} WHERE queue = ? AND type = ? AND priority > ?
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 ORDER BY priority LIMIT 1
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0 ORDER BY priority LIMIT 1
 
 -- name: first_of_type
 SELECT {claim_columns} {of_type} WHERE {in_line} AND type = ?4 ORDER BY place, uid LIMIT ?5
@@ -112,7 +112,7 @@ WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?
 
 -- name: line_columns
 -- A job as a claim looks at it, to choose or pass over.
-priority, place, uid, jobs.queue, concurrency_key, expires_at, parked
+priority, place, uid, jobs.queue, concurrency_key, expires_at, blocked
 
 -- name: line_with_keys
 -- With what is known of its key.
@@ -162,17 +162,17 @@ place <= -1152921504606846976
 -- name: delayed_in_line
 SELECT count(*) FROM jobs INDEXED BY jobs_claimable
 WHERE queue = ?1 AND priority = ?2 AND place > ?3
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
 
 -- name: delayed_lifo
 SELECT count(*) FROM jobs INDEXED BY jobs_claimable
 WHERE queue = ?1 AND priority = ?2 AND {lifo_places} AND eligible_at > ?3
-AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
+AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
 
--- name: delayed_parked
--- Their time had come when they were parked; but a clock may have been set back since.
-SELECT count(*) FROM jobs INDEXED BY jobs_parked
-WHERE queue = ?1 AND (place > ?2 OR ({lifo_places} AND eligible_at > ?2)) AND parked = 1
+-- name: delayed_blocked
+-- Their time had come when they were blocked; but a clock may have been set back since.
+SELECT count(*) FROM jobs INDEXED BY jobs_blocked
+WHERE queue = ?1 AND (place > ?2 OR ({lifo_places} AND eligible_at > ?2)) AND blocked = 1
 
 -- name: next_due
 -- In one statement, because idle workers ask again and again: from one priority to the next, and of each the first.
@@ -180,7 +180,7 @@ WITH RECURSIVE priorities (queue, priority) AS (
     SELECT line.value, (
         SELECT leading.priority FROM jobs AS leading INDEXED BY jobs_claimable
         WHERE leading.queue = line.value
-        AND leading.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND leading.parked = 0
+        AND leading.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND leading.blocked = 0
         ORDER BY leading.priority LIMIT 1
     )
     FROM json_each(?1) AS line
@@ -188,7 +188,7 @@ WITH RECURSIVE priorities (queue, priority) AS (
     SELECT priorities.queue, (
         SELECT following.priority FROM jobs AS following INDEXED BY jobs_claimable
         WHERE following.queue = priorities.queue AND following.priority > priorities.priority
-        AND following.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND following.parked = 0
+        AND following.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND following.blocked = 0
         ORDER BY following.priority LIMIT 1
     )
     FROM priorities WHERE priorities.priority IS NOT NULL
@@ -196,7 +196,7 @@ WITH RECURSIVE priorities (queue, priority) AS (
 SELECT min((
     SELECT coming.place FROM jobs AS coming INDEXED BY jobs_claimable
     WHERE coming.queue = priorities.queue AND coming.priority = priorities.priority AND coming.place > ?2
-    AND coming.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND coming.parked = 0
+    AND coming.status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND coming.blocked = 0
     ORDER BY coming.place LIMIT 1
 ))
 FROM priorities
@@ -269,7 +269,7 @@ ON CONFLICT (id) DO NOTHING
 -- name: save_job
 -- The fence: the row must still be the version this change was made from, or nothing is written.
 UPDATE jobs SET
-    relative = ?, deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, parked = ?, executions = ?, retry_count = ?,
+    relative = ?, deps_left = ?, status = ?, run_at = ?, eligible_at = ?, place = ?, blocked = ?, executions = ?, retry_count = ?,
     crashes = ?, epoch = ?, job_seq = ?, updated_at = ?, started_at = ?, finalized_at = ?, last_retry_at = ?,
     assigned_at = ?, assignee_id = ?, lease_owner = ?, lease_token = ?, lease_expires_at = ?, announce_at = ?,
     cancel_asked_at = ?, result = ?, error_message = ?
@@ -277,7 +277,7 @@ WHERE uid = ? AND job_seq = ?
 
 -- name: claim
 -- Every job of a claim gets the same owner, token, lease and time.
-status = 'RUNNING', parked = 0, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
+status = 'RUNNING', blocked = 0, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1, updated_at = ?1,
 started_at = coalesce(started_at, ?1), assigned_at = ?1, assignee_id = ?2, lease_owner = ?2, lease_token = ?3,
 lease_expires_at = ?4
 
@@ -328,7 +328,7 @@ SELECT ?1 + accepted.key, uid, jobs.id, job_seq + 1, queue, jobs.type, 'job.acce
 FROM json_each(?4) AS accepted JOIN jobs ON uid = accepted.value
 
 -- name: accept_jobs
-UPDATE jobs SET status = 'INITIAL_PENDING', eligible_at = min(created_at, ?1), place = min(created_at, ?1), parked = 0,
+UPDATE jobs SET status = 'INITIAL_PENDING', eligible_at = min(created_at, ?1), place = min(created_at, ?1), blocked = 0,
     announce_at = NULL, job_seq = job_seq + 1, updated_at = ?1
 WHERE uid IN (SELECT value FROM json_each(?2)) AND status = 'CREATED'
 
@@ -491,7 +491,7 @@ WHERE lease_token IS NOT NULL AND queue = ?1 AND (?2 IS NULL OR concurrency_key 
 SELECT count(*) FROM (
     SELECT 1 FROM jobs INDEXED BY jobs_claimable
     WHERE queue = ?1 AND eligible_at <= ?2 AND (priority, place, uid) < (?3, ?4, ?5)
-    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0 LIMIT ?6
+    AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0 LIMIT ?6
 )
 
 -- name: recent_ends
@@ -552,36 +552,36 @@ SELECT key, window_start, window_count FROM concurrency_keys WHERE queue = ? AND
 SELECT concurrency_key, count(*) FROM jobs INDEXED BY jobs_held
 WHERE lease_token IS NOT NULL AND queue = ? AND concurrency_key IS NOT NULL GROUP BY concurrency_key
 
--- name: park
-UPDATE jobs SET parked = 1 WHERE uid IN (SELECT value FROM json_each(?))
+-- name: block
+UPDATE jobs SET blocked = 1 WHERE uid IN (SELECT value FROM json_each(?))
 
--- name: types_with_parked
--- Of these keys (?2), each type that has parked jobs: one step in the index for each type, and one more for each key.
+-- name: types_with_blocked
+-- Of these keys (?2), each type that has blocked jobs: one step in the index for each type, and one more for each key.
 WITH RECURSIVE found (key, type) AS (
     SELECT given.value, (
-        SELECT type FROM jobs INDEXED BY jobs_parked
-        WHERE queue = ?1 AND concurrency_key = given.value AND parked = 1 ORDER BY type LIMIT 1
+        SELECT type FROM jobs INDEXED BY jobs_blocked
+        WHERE queue = ?1 AND concurrency_key = given.value AND blocked = 1 ORDER BY type LIMIT 1
     ) FROM json_each(?2) AS given
     UNION ALL
     SELECT found.key, (
-        SELECT type FROM jobs INDEXED BY jobs_parked
-        WHERE queue = ?1 AND concurrency_key = found.key AND type > found.type AND parked = 1 ORDER BY type LIMIT 1
+        SELECT type FROM jobs INDEXED BY jobs_blocked
+        WHERE queue = ?1 AND concurrency_key = found.key AND type > found.type AND blocked = 1 ORDER BY type LIMIT 1
     ) FROM found WHERE found.type IS NOT NULL
 )
 SELECT key, type FROM found WHERE type IS NOT NULL
 
--- name: first_parked
-SELECT uid FROM jobs INDEXED BY jobs_parked
-WHERE queue = ? AND concurrency_key = ? AND type = ? AND parked = 1 ORDER BY priority, place, uid LIMIT ?
+-- name: first_blocked
+SELECT uid FROM jobs INDEXED BY jobs_blocked
+WHERE queue = ? AND concurrency_key = ? AND type = ? AND blocked = 1 ORDER BY priority, place, uid LIMIT ?
 
--- name: unpark
-UPDATE jobs SET parked = 0 WHERE uid IN (SELECT value FROM json_each(?))
+-- name: unblock
+UPDATE jobs SET blocked = 0 WHERE uid IN (SELECT value FROM json_each(?))
 
--- name: any_parked
-SELECT 1 FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1 LIMIT 1
+-- name: any_blocked
+SELECT 1 FROM jobs INDEXED BY jobs_blocked WHERE queue = ? AND blocked = 1 LIMIT 1
 
--- name: all_parked
-SELECT uid FROM jobs INDEXED BY jobs_parked WHERE queue = ? AND parked = 1
+-- name: all_blocked
+SELECT uid FROM jobs INDEXED BY jobs_blocked WHERE queue = ? AND blocked = 1
 
 -- name: insert_event
 INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -770,8 +770,8 @@ SELECT max(
 
 -- name: uids_in_line
 SELECT uid FROM jobs INDEXED BY jobs_claimable
-WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0
-UNION ALL SELECT uid FROM jobs INDEXED BY jobs_parked WHERE parked = 1
+WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
+UNION ALL SELECT uid FROM jobs INDEXED BY jobs_blocked WHERE blocked = 1
 
 -- name: shift_relative_times
 -- No time may reach beyond the year 9999.
@@ -853,7 +853,7 @@ SELECT (SELECT min(n) FROM job_events), (SELECT max(n) FROM job_events)
 SELECT
     count(*), sum({weight} * job_seq), sum({weight} * {status_number}), sum({weight} * retry_count),
     sum({weight} * (updated_at % 1000003)), sum({weight} * (coalesce(lease_expires_at, 0) % 1000003)),
-    sum({weight} * parked), sum({weight} * deps_left),
+    sum({weight} * blocked), sum({weight} * deps_left),
     sum({weight} * (place % 1000003)), sum(length(payload)), sum(length(result)), sum(length(checkpoint))
 FROM jobs WHERE uid >= ? AND uid < ?
 

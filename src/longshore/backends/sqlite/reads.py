@@ -25,9 +25,9 @@ _FEW = 20_000
 
 # which index leads straight to the jobs of a queue in a status; a partial index is used only if told its own words
 _ELIGIBLE = "('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY')"
-_IN_LINE = f"status IN {_ELIGIBLE} AND parked = 0"
+_IN_LINE = f"status IN {_ELIGIBLE} AND blocked = 0"
 _UNSTARTED = f"queue = ? AND status = 'INITIAL_PENDING' AND {_IN_LINE}"
-_PARKED = "queue = ? AND status = 'INITIAL_PENDING' AND parked = 1"
+_PARKED = "queue = ? AND status = 'INITIAL_PENDING' AND blocked = 1"
 _RUNNING = "queue = ? AND status = 'RUNNING' AND lease_token IS NOT NULL"
 _COMPLETED = "queue = ? AND status = 'COMPLETED' AND finalized_at IS NOT NULL"
 _OTHER = "queue = ? AND status = '{status}' AND status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED')"
@@ -81,7 +81,7 @@ def _first_in(
     if status is JobStatus.INITIAL_PENDING and count <= _FEW:
         places = [
             ("jobs INDEXED BY jobs_claimable", _UNSTARTED),
-            ("jobs INDEXED BY jobs_parked", _PARKED),
+            ("jobs INDEXED BY jobs_blocked", _PARKED),
         ]
     elif status is JobStatus.RUNNING:
         places = [("jobs INDEXED BY jobs_held", _RUNNING)]
@@ -192,8 +192,8 @@ class SQLiteReader(SQLReader):
                 for statement in (SQL.delayed_in_line, SQL.delayed_lifo):
                     ((here,),) = self._rows(statement, queue, priority, now)
                     delayed += here
-            ((parked,),) = self._rows(SQL.delayed_parked, queue, now)
-            delayed += parked
+            ((blocked,),) = self._rows(SQL.delayed_blocked, queue, now)
+            delayed += blocked
         return delayed
 
     def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:

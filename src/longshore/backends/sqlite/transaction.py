@@ -106,7 +106,7 @@ class SQLiteClaimQueries(SQLiteReader, SQLClaimQueries):
         for jobs, keys in _by_number(given_back).items():
             self._run(SQL.give_back_keys, queue.name, jobs, self._listed(keys))
         self._run(SQL.forget_idle_keys, queue.name, self._listed(given_back), *self._window(queue) or (None, None))
-        return self.key_states(queue.name, list(given_back)) if self.any_parked(queue.name) else None
+        return self.key_states(queue.name, list(given_back)) if self.any_blocked(queue.name) else None
 
     @abstractmethod
     def _write_claim(self, uids: Sequence[int], owner: str | None, token: str | None, expires_at: int | None) -> None:
@@ -197,11 +197,11 @@ class SQLiteClaimQueries(SQLiteReader, SQLClaimQueries):
     def _put_keys(self, rows: Sequence[Row]) -> None:
         self._many(SQL.put_key, rows)
 
-    def unpark(self, queue: str, free_slots: Mapping[str, int]) -> None:
-        parked: list[int] = []
-        for key, job_type in list(self._rows(SQL.types_with_parked, queue, self._listed(free_slots))):
-            parked += [uid for (uid,) in self._rows(SQL.first_parked, queue, key, job_type, free_slots[key])]
-        self._unpark(parked)
+    def unblock(self, queue: str, free_slots: Mapping[str, int]) -> None:
+        blocked: list[int] = []
+        for key, job_type in list(self._rows(SQL.types_with_blocked, queue, self._listed(free_slots))):
+            blocked += [uid for (uid,) in self._rows(SQL.first_blocked, queue, key, job_type, free_slots[key])]
+        self._unblock(blocked)
 
 
 def _by_number(keys: Mapping[str, int]) -> Mapping[int, list[str]]:

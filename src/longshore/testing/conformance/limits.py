@@ -399,7 +399,7 @@ class TestLimits:
         assert sum(count for status, count in left.items() if not status.final) == 0
         assert settled >= 40
 
-    async def test_a_job_past_its_time_does_not_park_the_next_of_its_key_for_ever(
+    async def test_a_job_past_its_time_does_not_block_the_next_of_its_key_for_ever(
         self, backend: Backend, clock: HeldClock
     ) -> None:
         await backend.set_limits("default", per_key=1)

@@ -29,7 +29,7 @@ CREATE TABLE {schema}.jobs (
     lease_expires_at bigint,
     last_told xid8 NOT NULL DEFAULT pg_current_xact_id(), -- where its last event stands in the log; see job_events
     lifo boolean NOT NULL,
-    parked boolean NOT NULL DEFAULT false,
+    blocked boolean NOT NULL DEFAULT false,
     id text COLLATE "C" NOT NULL,
     queue text COLLATE "C" NOT NULL,
     type text COLLATE "C" NOT NULL,
@@ -58,8 +58,8 @@ CREATE TABLE {schema}.jobs (
 CREATE UNIQUE INDEX jobs_by_id ON {schema}.jobs (id);
 -- The claim leans on this one: only rows that may be claimed are in it, in the order they are claimed in.
 CREATE INDEX jobs_claimable ON {schema}.jobs (queue, priority, place, uid)
-    WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT parked;
-CREATE INDEX jobs_parked ON {schema}.jobs (queue, concurrency_key, priority, place, uid) WHERE parked;
+    WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT blocked;
+CREATE INDEX jobs_blocked ON {schema}.jobs (queue, concurrency_key, priority, place, uid) WHERE blocked;
 CREATE INDEX jobs_held ON {schema}.jobs (lease_owner, lease_expires_at, uid) WHERE lease_token IS NOT NULL;
 -- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
 CREATE INDEX jobs_by_status ON {schema}.jobs (queue, status, uid)

@@ -23,7 +23,7 @@ CREATE TABLE jobs (
     run_at INTEGER,
     eligible_at INTEGER NOT NULL,
     place INTEGER NOT NULL,
-    parked INTEGER NOT NULL DEFAULT 0,
+    blocked INTEGER NOT NULL DEFAULT 0,
     executions INTEGER NOT NULL DEFAULT 0,
     retry_count INTEGER NOT NULL DEFAULT 0,
     crashes INTEGER NOT NULL DEFAULT 0,
@@ -50,8 +50,8 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
 -- The claim leans on this one: only rows that may be claimed are in it, in the order they are claimed in.
 CREATE INDEX jobs_claimable ON jobs (queue, priority, place)
-    WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND parked = 0;
-CREATE INDEX jobs_parked ON jobs (queue, concurrency_key, priority, place) WHERE parked = 1;
+    WHERE status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0;
+CREATE INDEX jobs_blocked ON jobs (queue, concurrency_key, priority, place) WHERE blocked = 1;
 CREATE INDEX jobs_held ON jobs (lease_owner, lease_expires_at) WHERE lease_token IS NOT NULL;
 -- The three statuses of an untroubled life are left out: each has another index, and this one costs them nothing.
 CREATE INDEX jobs_by_status ON jobs (queue, status) WHERE status NOT IN ('INITIAL_PENDING', 'RUNNING', 'COMPLETED');
