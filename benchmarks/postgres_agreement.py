@@ -21,7 +21,7 @@ _ROWS = (
     "SELECT * FROM longshore.jobs ORDER BY uid",
     "SELECT * FROM longshore.job_events ORDER BY job_seq, job_uid",
 )
-_NUMBERS = {"xid": 0, "n": 0, "uid": 0, "job_uid": 0, "last_told": 0}
+_NUMBERS = {"xid": 0, "n": 0, "uid": 0, "job_uid": 0, "last_event_xid": 0}
 """Given out by the server: some are skipped, on either side."""
 
 

@@ -56,7 +56,7 @@ SELECT g, g, 'gone ' || g, 'q' || g / 20 % 10, 't', 'COMPLETED', CASE g % 3 WHEN
 FROM generate_series(1, %(count)s::bigint, 2) AS g;
 INSERT INTO job_logs (uid, number, at, level, message)
 SELECT g, 1, g, 'info', 'a line' FROM generate_series(1, %(count)s::bigint) AS g;
-INSERT INTO concurrency_keys (holding, window_start, window_count, wakes_at, queue, key)
+INSERT INTO concurrency_keys (running_count, window_start, window_count, window_ends_at, queue, key)
 SELECT g % 2, 0, 0, CASE g % 10 WHEN 0 THEN g END, 'q' || g / 20 % 10, 'key ' || g
 FROM generate_series(1, %(count)s::bigint, 4) AS g;
 INSERT INTO schedules (id, paused, next_run_at, body)
@@ -87,7 +87,7 @@ def make_schema(url: str, state: str) -> Statements:
 
 PIECES = frozenset(
     {
-        "after_room_is_taken_back",
+        "after_slots_are_taken_back",
         "due_in_line",
         "first_outlived",
         "full_keys",

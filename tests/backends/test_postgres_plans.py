@@ -56,7 +56,7 @@ GUARDS = {
     "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
     "head_of_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 20)),
     "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
-    "claimable_with_room": Guard(
+    "claimable_with_free_slots": Guard(
         "jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, FIRST, 0, 20), in_order=True
     ),
     "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, 20), in_order=True),
@@ -64,7 +64,7 @@ GUARDS = {
     "tagged_claimable": Guard(
         "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20, ["t"]), in_order=True
     ),
-    "tagged_with_room": Guard(
+    "tagged_with_free_slots": Guard(
         "job_tags_claimable",
         "tag queue priority place",
         ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, None, *LIMITS),
@@ -76,7 +76,7 @@ GUARDS = {
     "any_blocked": Guard("jobs_blocked", "queue", ("q1",)),
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),
-    "keys_waking": Guard("concurrency_keys_waking", "queue wakes_at", ("q1", 500, 500)),
+    "keys_waking": Guard("concurrency_keys_waking", "queue window_ends_at", ("q1", 500, 500)),
     # the sweep, and whoever is due
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),
     "jobs_held_by": Guard("jobs_held", "lease_owner", ("w1",)),
@@ -114,9 +114,16 @@ GUARDS = {
 }
 
 CLAIMS = [
-    *("held_settings", "held_settings_of_all", "held_settings_and_room", "held_settings_and_room_of_all"),
-    *("claim_next", "claim_from_cursor", "claim_within_keys", "claimable", "claimable_with_room", "head_of_line"),
-    *("look_ahead", "next_priority", "tagged_claimable", "tagged_with_room", "next_tagged_priority", "unblock_first"),
+    *("held_settings", "held_settings_of_all", "held_settings_and_slots", "held_settings_and_slots_of_all"),
+    *("claim_next", "claim_from_cursor", "claim_within_keys", "claimable", "claimable_with_free_slots", "head_of_line"),
+    *(
+        "look_ahead",
+        "next_priority",
+        "tagged_claimable",
+        "tagged_with_free_slots",
+        "next_tagged_priority",
+        "unblock_first",
+    ),
     *("any_blocked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
     *("candidates_of_types", "claim_types_within_keys"),
 ]
@@ -211,7 +218,9 @@ def test_no_statement_of_a_claim_costs_enough_for_postgres_to_compile_it(
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("name", ["claimable", "claimable_with_room", "tagged_claimable", "tagged_with_room"])
+@pytest.mark.parametrize(
+    "name", ["claimable", "claimable_with_free_slots", "tagged_claimable", "tagged_with_free_slots"]
+)
 def test_a_claim_locks_no_more_jobs_than_it_takes(name: str, state: str, schemas: Schemas, url: str) -> None:
     """Whoever claims at the same moment passes over what is locked, and would go away with less than there is."""
     connection, sql = schemas[state]

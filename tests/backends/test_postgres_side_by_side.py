@@ -28,10 +28,10 @@ async def somebody_waits(url: str) -> None:
             await asyncio.sleep(0)
 
 
-async def room_left(url: str) -> list[tuple[object, ...]]:
+async def released_slots(url: str) -> list[tuple[object, ...]]:
     """What nobody took back."""
     with psycopg.connect(url) as looking:
-        return looking.execute("SELECT queue, keys, jobs FROM longshore.room_left").fetchall()
+        return looking.execute("SELECT queue, keys, jobs FROM longshore.released_slots").fetchall()
 
 
 async def claimed(backend: Backend, **options: object) -> list[str]:
@@ -68,7 +68,7 @@ async def test_whoever_settles_jobs_of_limited_keys_does_not_wait_for_whoever_cl
             waiting = asyncio.create_task(claimed(backend))
             await somebody_waits(postgres_url)
         assert await waiting == ["b"]
-        assert await room_left(postgres_url) == []
+        assert await released_slots(postgres_url) == []
 
 
 async def test_a_turn_whose_claim_fails_tells_what_it_settled(postgres_url: str) -> None:
@@ -101,7 +101,7 @@ async def test_limits_that_change_while_a_completion_is_under_way_count_it_once(
             await asyncio.wait_for(backend.set_limits("default", per_key=after), AT_ONCE)
         assert (await ending).refused == {}
         assert await claimed(backend) == (["b", "c"] if after is None else ["b"])
-        assert await room_left(postgres_url) == []
+        assert await released_slots(postgres_url) == []
 
 
 async def test_a_job_let_in_side_by_side_with_its_claim_does_not_start_before_that(postgres_url: str) -> None:

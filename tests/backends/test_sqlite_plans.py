@@ -12,7 +12,7 @@ from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.backend import SQLiteBackend
 
 INDEXES = {
-    "claimable_with_room": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",
+    "claimable_with_free_slots": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",
     "look_ahead": "jobs_claimable (queue=? AND priority=? AND place<?)",
     "claimable": "jobs_claimable (queue=? AND priority=? AND place>? AND place<?)",
     "first_in_line": "jobs_claimable (queue=? AND priority=? AND place<?)",
@@ -42,7 +42,7 @@ INDEXES = {
     "any_blocked": "jobs_blocked (queue=?)",
     "ahead_of": "jobs_claimable (queue=? AND (priority,place)<(?,?))",
     "types_with_blocked": "jobs_blocked (queue=? AND concurrency_key=? AND type>?)",
-    "keys_waking": "concurrency_keys_waking (queue=? AND wakes_at<?)",
+    "keys_waking": "concurrency_keys_waking (queue=? AND window_ends_at<?)",
     "jobs_of_keys": "jobs_by_key (queue=? AND idempotency_key=?)",
     "removed_jobs_of_keys": "tombstones_by_key (queue=? AND idempotency_key=?)",
     "job_behind_key": "jobs_by_key (queue=? AND idempotency_key=?)",

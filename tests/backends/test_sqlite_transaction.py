@@ -106,15 +106,15 @@ def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(tr
     jobs = [Job(id=f"k{n}", type="t", queue="keyed", concurrency_key=key) for n, key in enumerate("aabbc")]
     enqueue_jobs(transaction, jobs)
     assert transaction.claim_within_keys(queue, 3, 1, "w", "token", None) is None  # two are in the way
-    assert transaction.key_states("keyed", ["a"])["a"].holding == 0
+    assert transaction.key_states("keyed", ["a"])["a"].running_count == 0
     claimed_now = transaction.claim_within_keys(queue, 3, 2, "w", "token", None)
     assert claimed_now is not None
     assert [job.id for job in claimed_now] == ["k0", "k2", "k4"]
-    assert {key: state.holding for key, state in transaction.key_states("keyed", ["a", "b", "c"]).items()} == {
+    assert {key: state.running_count for key, state in transaction.key_states("keyed", ["a", "b", "c"]).items()} == {
         "a": 1,
         "b": 1,
         "c": 1,
     }
     assert transaction.claim_within_keys(queue, 3, 5, "w", "token", None) is None  # nobody has free slots
     assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
-    assert {state.holding for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}
+    assert {state.running_count for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

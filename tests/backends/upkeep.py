@@ -61,7 +61,7 @@ WITH real AS (
     FROM jobs WHERE concurrency_key IS NOT NULL GROUP BY queue, concurrency_key
 ),
 told AS (
-    SELECT real.*, coalesce(k.holding, 0) - %(noted)s AS kept_holding, %(noted)s AS noted, k.wakes_at,
+    SELECT real.*, coalesce(k.running_count, 0) - %(noted)s AS kept_holding, %(noted)s AS noted, k.window_ends_at,
         q.per_key, q.key_rate_count
     FROM real JOIN queues AS q ON q.name = real.queue
     LEFT JOIN concurrency_keys AS k ON k.queue = real.queue AND k.key = real.key
@@ -71,7 +71,7 @@ SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kep
 FROM told WHERE kept_holding <> holding
 UNION ALL
 SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || blocked || ' blocked jobs' FROM told
-WHERE blocked > 0 AND wakes_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
+WHERE blocked > 0 AND window_ends_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
     -- under a rate the free slots is not known here, but it is something: a key with none would have a time to wake at
     AND in_line < %(least)s(
         blocked + in_line, coalesce(per_key - holding, 1),
@@ -95,7 +95,7 @@ _SQLITE = {
 _POSTGRES = {
     # free_slots that completed jobs have left, and nobody has taken back yet (docs/decisions/0022)
     "noted": """(
-        SELECT coalesce(sum(given.jobs), 0) FROM room_left AS r, unnest(r.keys, r.jobs) AS given (key, jobs)
+        SELECT coalesce(sum(given.jobs), 0) FROM released_slots AS r, unnest(r.keys, r.jobs) AS given (key, jobs)
         WHERE r.queue = real.queue AND given.key = real.key
     )""",
     "each_tag": "json_array_elements_text(CASE tags WHEN '' THEN '[]' ELSE tags END :: json) AS carried (value)",

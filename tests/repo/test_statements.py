@@ -18,13 +18,13 @@ OF_THEIR_OWN = {
             " hold_if_free hold_jobs insert_schedules jobs_to_renew unsure_edges"
         ),
         "who settles waits for nobody who claims: what keys get back is noted, and taken by whoever claims next": (
-            "held_settings_and_room held_settings_and_room_of_all leave_room room_left"
+            "held_settings_and_slots held_settings_and_slots_of_all note_released_slots released_slots"
         ),
         "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
             "claim_chosen claim_next claim_from_cursor claim_within_keys entries_read head_of_line heads_of_lines"
             " candidates_of_types claim_of_types claim_of_types_further_on claim_types_within_keys heads_of_types"
         ),
-        "a claim reads whole jobs and locks them; SQLite finds a uid first and looks the job up": "tagged_with_room",
+        "a claim reads and locks whole jobs; SQLite finds a uid first, then the job": "tagged_with_free_slots",
         "a batch is looked up or stored in one round trip": (
             "copy_events copy_jobs copy_staged_jobs copy_tags count_delayed insert_plain_jobs jobs_behind_keys"
             " tombstones_behind_keys unblock_first"
@@ -47,7 +47,7 @@ OF_THEIR_OWN = {
     "sqlite": {
         "one by one costs nothing in the same process": (
             "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_blocked job_behind_key job_by_uid"
-            " first_blocked types_with_blocked next_owner tombstone_behind_key uid_with_room"
+            " first_blocked types_with_blocked next_owner tombstone_behind_key uid_with_free_slots"
         ),
         "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
             "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"

@@ -13,7 +13,7 @@ from longshore.core.actor import acting
 from longshore.core.clock import HeldClock
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
-from longshore.runtime import events as events_room
+from longshore.runtime import events as event_module
 from longshore.testing.conformance.scenarios import lease_of, log_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "queue.md"
@@ -95,7 +95,7 @@ async def test_the_documented_details_of_every_event_are_those_the_store_writes(
     for event in await log_of(backend):
         written.setdefault(event.event, set()).update(event.detail)
     documented = table()
-    assert documented.keys() == set(events_room.EVENTS)
+    assert documented.keys() == set(event_module.EVENTS)
     assert written.keys() == documented.keys()
     documented["schedule.paused"].discard(
         "error"

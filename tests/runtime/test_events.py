@@ -22,7 +22,7 @@ from longshore.backends.operations import admin, schedules
 from longshore.core import transitions
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, InvalidArgument
-from longshore.runtime import events as events_room
+from longshore.runtime import events as event_module
 from longshore.testing.conformance.scenarios import claim, history, job_in, new_job
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.streaming import eventually
@@ -133,14 +133,14 @@ async def test_a_store_that_does_not_return_the_end_of_its_log_in_time_refuses_t
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M6
-    assert events_room.PLACE_WITHIN == 1.0
+    assert event_module.PLACE_WITHIN == 1.0
 
     async def never() -> str:
         await asyncio.Event().wait()
         raise AssertionError
 
     with monkeypatch.context() as silent:
-        silent.setattr(events_room, "PLACE_WITHIN", 0.01)
+        silent.setattr(event_module, "PLACE_WITHIN", 0.01)
         silent.setattr(backend, "end_of_events", never)
         began = monotonic()
         with pytest.raises(BackendUnavailable, match=r"call on\(\) again"):
@@ -251,8 +251,8 @@ async def test_a_listener_whose_buffer_is_full_continues_from_the_log_and_misses
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M2
-    assert events_room.BUFFERED == 1_000
-    monkeypatch.setattr(events_room, "BUFFERED", 5)
+    assert event_module.BUFFERED == 1_000
+    monkeypatch.setattr(event_module, "BUFFERED", 5)
     quick, slow, free = Ear(), Ear(), asyncio.Event()
 
     async def slowly(event: JobEvent) -> None:
@@ -359,9 +359,9 @@ async def test_an_event_carries_the_size_of_a_job_that_is_too_large(queue: Queue
     # M3 M-EV-02
     ear = Ear()
     queue.on("job.added", ear)
-    await queue.enqueue_job(new_job(payload=b'"' + b"x" * events_room.SHOWN_JOB + b'"'))
+    await queue.enqueue_job(new_job(payload=b'"' + b"x" * event_module.SHOWN_JOB + b'"'))
     await ear.of(1)
-    assert ear.events[0].detail == {"job_omitted": events_room.SHOWN_JOB + 2}
+    assert ear.events[0].detail == {"job_omitted": event_module.SHOWN_JOB + 2}
 
 
 async def test_failed_attempts_and_scheduled_retries_have_aliases(queue: Queue, backend: Backend) -> None:
@@ -735,9 +735,9 @@ def names_in(source: str) -> Iterator[str]:
 def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     # M-EV-01
     written = {name for part in (transitions, admin, schedules) for name in names_in(inspect.getsource(part))}
-    assert written - set(events_room.EVENTS) == set()
+    assert written - set(event_module.EVENTS) == set()
     assert {"job.waiting_children", "job.dependencies_completed"} <= written
-    assert len(events_room.EVENTS) == 30
+    assert len(event_module.EVENTS) == 30
 
 
 async def test_a_job_in_every_status_was_told_of(queue: Queue, backend: Backend) -> None:

@@ -25,12 +25,12 @@ class Enqueuer:
         self._queue = queue
         self._layers = layers
         self._eagerness = eagerness
-        self._room = ResultWaiter(queue)
+        self._waiter = ResultWaiter(queue)
 
     def use(self, queue: Queue) -> None:
         """Replaces the queue after the harbor was opened again."""
         self._queue = queue
-        self._room = ResultWaiter(queue)
+        self._waiter = ResultWaiter(queue)
 
     async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
         """Stores all of them or none."""
@@ -68,7 +68,7 @@ class Enqueuer:
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
         """The job once it is final."""
-        return await self._room.ended(job_id, timeout)
+        return await self._waiter.ended(job_id, timeout)
 
     async def explain(self, job_id: str) -> Explanation:
         """Why it is not running now."""

@@ -318,7 +318,7 @@ class MemoryStore:
         jobs = [record for record in self._jobs.values() if record.queue == name]
         return dataclasses.replace(
             self._queues.get(name) or QueueState(name),
-            holding=sum(record.status in HOLDS_CAPACITY for record in jobs),
+            running_count=sum(record.status in HOLDS_CAPACITY for record in jobs),
             eligible=sum(record.status in ELIGIBLE for record in jobs),
         )
 
@@ -337,7 +337,7 @@ class MemoryStore:
 
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
         for key, jobs in given_back.items():
-            self._keys.setdefault((queue.name, key), KeyState(queue.name, key)).holding -= jobs
+            self._keys.setdefault((queue.name, key), KeyState(queue.name, key)).running_count -= jobs
 
     def candidates(
         self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None = None
@@ -368,7 +368,7 @@ class MemoryStore:
     def any_blocked(self, _queue: str) -> bool:
         return False
 
-    def unblock(self, _queue: str, _room: Mapping[str, int]) -> None:
+    def unblock(self, _queue: str, _slots: Mapping[str, int]) -> None:
         """As above."""
 
     def keys_waking(self, _queue: QueueState) -> list[KeyState]:
@@ -382,7 +382,7 @@ class MemoryStore:
             for record in self._jobs.values():
                 if record.queue == queue.name and record.concurrency_key and record.status in HOLDS_CAPACITY:
                     pair = (queue.name, record.concurrency_key)
-                    self._keys.setdefault(pair, KeyState(*pair)).holding += 1
+                    self._keys.setdefault(pair, KeyState(*pair)).running_count += 1
             for pair, window in windows.items():
                 self._keys.setdefault(pair, KeyState(*pair)).window = window
 
@@ -517,7 +517,7 @@ class MemoryStore:
 
     def next_waking(self, queue: str, now: int) -> int | None:
         states = [state for (name, _), state in self._keys.items() if name == queue]
-        moments = [state.wakes_at(self._queues[queue], now) for state in states]
+        moments = [state.window_ends_at(self._queues[queue], now) for state in states]
         return min((moment for moment in moments if moment is not None and moment > now), default=None)
 
     def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:

@@ -45,7 +45,7 @@ class QueueState:
     keep_finished: int | None = KEEP_FINISHED
     keep_dead: int | None = KEEP_DEAD
     keep_events: int | None = KEEP_EVENTS
-    holding: int = 0
+    running_count: int = 0
     """Jobs RUNNING or CANCELLING; counted by the store, never written here."""
     eligible: int = 0
     """Jobs in an eligible status, due or not; counted by the store, never written here. A store that would have to
@@ -65,7 +65,7 @@ class QueueState:
         """How many more of its jobs may start now."""
         if self.paused:
             return 0
-        return min(free_slots_under(self.running_limit, self.holding), free_slots_in(self.rate, self.window, now))
+        return min(free_slots_under(self.running_limit, self.running_count), free_slots_in(self.rate, self.window, now))
 
 
 @dataclass(slots=True)
@@ -74,16 +74,18 @@ class KeyState:
 
     queue: str
     key: str
-    holding: int = 0
+    running_count: int = 0
     window: Window = UNUSED
 
     def free_slots(self, queue: QueueState, now: int) -> int:
         """How many more of this key's jobs may start now."""
         if queue.rate_per_key is None:
-            return free_slots_under(queue.per_key, self.holding)
-        return min(free_slots_under(queue.per_key, self.holding), free_slots_in(queue.rate_per_key, self.window, now))
+            return free_slots_under(queue.per_key, self.running_count)
+        return min(
+            free_slots_under(queue.per_key, self.running_count), free_slots_in(queue.rate_per_key, self.window, now)
+        )
 
-    def wakes_at(self, queue: QueueState, now: int) -> int | None:
+    def window_ends_at(self, queue: QueueState, now: int) -> int | None:
         """When its next window begins and it has more free slots, if it has used up any of this one."""
         rate = queue.rate_per_key
         if rate is None or self.window.at(rate, now).count == 0:
@@ -141,7 +143,7 @@ class Candidate(NamedTuple):
     key: str | None
     expires_at: int | None
     blocked: bool
-    holding: int | None = None
+    running_count: int | None = None
     """What is known of its key, where that was looked up too: how many are held, and its window."""
     window_start: int = 0
     window_count: int = 0

@@ -287,9 +287,9 @@ class JobStream:
             await self._decide_on_vanished()
             await self._look_at_disowned()
             await self._end_recalled()
-            await self._claim_while_there_is_room()
+            await self._claim_while_slots_are_free()
 
-    async def _claim_while_there_is_room(self) -> None:
+    async def _claim_while_slots_are_free(self) -> None:
         while not self._ending and (free_slots := self._capacity - len(self._held)) > 0:
             jobs = await self._insist(self._claim, free_slots)
             self._work_signal.found(len(jobs))

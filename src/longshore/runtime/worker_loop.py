@@ -234,14 +234,14 @@ def still_leased(jobs: Iterable[Job], now: datetime) -> list[OrphanedClaim]:
 
 
 async def orphaned_claims(
-    backend: Backend, holding: HeldJobs, given_up: set[str], lock_seconds: float
+    backend: Backend, held: HeldJobs, given_up: set[str], lock_seconds: float
 ) -> list[tuple[Job, float]]:
     """The jobs, each with when its claim must have been asked for at the latest; none that was `given_up` here."""
-    ours = JobFilter(assignee_id=holding.assignee_id, statuses=[JobStatus.RUNNING])
+    ours = JobFilter(assignee_id=held.assignee_id, statuses=[JobStatus.RUNNING])
     asked_at = monotonic()
     stored = (await backend.list_jobs(ours, limit=LARGEST_TURN)).items
     now = await backend.now()
-    unheard = holding.not_held(job.id for job in stored) - given_up
+    unheard = held.not_held(job.id for job in stored) - given_up
     claims = still_leased((job for job in stored if job.id in unheard), now)
     return [(job, asked_at + left - lock_seconds) for job, left in claims]
 
@@ -353,16 +353,16 @@ class WorkerLoop:
     def _another_pays(self) -> bool:
         if len(self._turns) != 1 or self._in_doubt or self.trouble:
             return False
-        claimable = self._room() if self._work_signal.plenty else 0
+        claimable = self._free_slots() if self._work_signal.plenty else 0
         return a_second_turn_pays(self._worker.concurrency, ended=len(self._outcomes), claimable=claimable)
 
     def _turn_ended(self) -> None:
         """Rings if there was a reason to take a turn while none could begin, or there is one still."""
-        more = self._outcomes or (self._work_signal.plenty and self._room())
+        more = self._outcomes or (self._work_signal.plenty and self._free_slots())
         if self._knocked or more or self.closing or self._turns.failure is not None:
             self._work_signal.notify()
 
-    def _room(self) -> int:
+    def _free_slots(self) -> int:
         """How many more jobs may be claimed now."""
         if self.closing or self._too_much_goes_on():
             return 0
@@ -386,7 +386,7 @@ class WorkerLoop:
             return
         most = most_in_a_turn(self._worker.concurrency)
         outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
-        limit = min(self._room(), most)
+        limit = min(self._free_slots(), most)
         self._turns.begin(self._turn(outcomes, limit), speaks_for=max(len(outcomes), limit))
 
     async def _turn(self, outcomes: list[Outcome], limit: int) -> None:

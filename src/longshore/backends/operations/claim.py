@@ -193,7 +193,7 @@ class _Line:
             if len(blocked) == MOST_PASSED or len(outlived) == MOST_PASSED:
                 break
             queue = entry.queue
-            if queue in keyed and not self._key_has_room(entry):
+            if queue in keyed and not self._key_has_free_slots(entry):
                 if not entry.blocked:
                     blocked.append(entry.uid)
                 continue
@@ -231,7 +231,7 @@ class _Line:
             else:
                 heapq.heapreplace(heads, (following, number))
 
-    def _key_has_room(self, entry: Candidate) -> bool:
+    def _key_has_free_slots(self, entry: Candidate) -> bool:
         name, key = entry.queue, entry.key
         met = self.met[name] = self.met[name] + 1
         if key is None:
@@ -251,10 +251,10 @@ class _Line:
     def _look_up(self, pair: tuple[str, str], entry: Candidate) -> int:
         """How many more of this key may start."""
         name, key = pair
-        if entry.holding is None:
+        if entry.running_count is None:
             state = self.tx.key_states(name, [key])[key]
         else:
-            state = KeyState(name, key, entry.holding, window_of(entry.window_start, entry.window_count))
+            state = KeyState(name, key, entry.running_count, window_of(entry.window_start, entry.window_count))
         self.keys[pair] = state
         return state.free_slots(self.queues[name], self.tx.now)
 
@@ -269,7 +269,7 @@ class _Line:
         by_queue: dict[str, list[KeyState]] = defaultdict(list)
         for pair, starts in self.starts.items():
             state, rate = self.keys[pair], self.queues[pair[0]].rate_per_key
-            state.holding += starts
+            state.running_count += starts
             if rate is not None:
                 state.window = state.window.at(rate, self.tx.now).after(starts)
             by_queue[pair[0]].append(state)

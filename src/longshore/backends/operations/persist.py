@@ -53,7 +53,7 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
     for key, change in zip(keys, changes, strict=True):
         state = states[key]
         held, holds = change.was in HOLDS_CAPACITY, change.record.status in HOLDS_CAPACITY
-        state.holding += holds - held
+        state.running_count += holds - held
     refill(tx, queue, states.values())
 
 

@@ -105,8 +105,8 @@ def _waits_for(view: Reader, job_id: str) -> tuple[Dependency, ...]:
 
 
 def _usage_of_queue(view: Reader, queue: QueueState, now: int) -> Usage:
-    holders = _holders(view, queue, None, queue.running_limit, queue.holding)
-    return _usage(queue.running_limit, queue.holding, holders, queue.rate, queue.window, now)
+    holders = _holders(view, queue, None, queue.running_limit, queue.running_count)
+    return _usage(queue.running_limit, queue.running_count, holders, queue.rate, queue.window, now)
 
 
 def _usage_of_key(view: Reader, queue: QueueState, record: Record, now: int) -> Usage:
@@ -114,8 +114,8 @@ def _usage_of_key(view: Reader, queue: QueueState, record: Record, now: int) -> 
     if key is None or not queue.limits_keys:
         return Usage()
     state = view.key_states(queue.name, [key]).get(key) or KeyState(queue.name, key)
-    holders = _holders(view, queue, key, queue.per_key, state.holding)
-    return _usage(queue.per_key, state.holding, holders, queue.rate_per_key, state.window, now)
+    holders = _holders(view, queue, key, queue.per_key, state.running_count)
+    return _usage(queue.per_key, state.running_count, holders, queue.rate_per_key, state.window, now)
 
 
 def _holders(view: Reader, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:

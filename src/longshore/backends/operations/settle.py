@@ -97,21 +97,21 @@ def update_job_status(
     record = change.record
     if record.status is status:
         return {}
-    if status is S.RUNNING and record.status.eligible and not _has_room(tx, change):
+    if status is S.RUNNING and record.status.eligible and not _has_free_slots(tx, change):
         raise InvalidTransition(job_id, record.status, status, "the limit of its queue or key is full")
     transitions.update(change, status, result, error, token)
     return write(tx, [change])
 
 
-def _has_room(tx: Transaction, change: Change) -> bool:
+def _has_free_slots(tx: Transaction, change: Change) -> bool:
     record = change.record
     queue = tx.hold_queues([record.queue], alone=True)[record.queue]
-    if free_slots_under(queue.running_limit, queue.holding) == 0:
+    if free_slots_under(queue.running_limit, queue.running_count) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:
         return True
     key = tx.key_states(record.queue, [record.concurrency_key])[record.concurrency_key]
-    return free_slots_under(queue.per_key, key.holding) > 0
+    return free_slots_under(queue.per_key, key.running_count) > 0
 
 
 class _Checked(NamedTuple):

@@ -108,18 +108,20 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         slots = [name for name, hold in wanted.items() if hold is not Hold.SHARED]
         names = [] if and_all_others else [self._listed(wanted)]
         if slots:
-            statement = self._sql.held_settings_and_room_of_all if and_all_others else self._sql.held_settings_and_room
+            statement = (
+                self._sql.held_settings_and_slots_of_all if and_all_others else self._sql.held_settings_and_slots
+            )
             return session.called(statement, self._listed(slots), *names)
         return session.called(self._sql.held_settings_of_all if and_all_others else self._sql.held_settings, *names)
 
     def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
         states = {}
-        for entries, now, holding, given_back, first, last, name, paused, *others in rows:
+        for entries, now, running_count, given_back, first, last, name, paused, *others in rows:
             self._entries = entries
             self.now = max(self.now, now) if self.tells_time else self.now  # it may have waited long for the locks
             if name is not None:
                 states[name] = QueueState(name) if paused is None else queue_of_row((name, paused, *others))
-                states[name].holding = holding or 0
+                states[name].running_count = running_count or 0
                 self._waking[name] = (first, last)
                 if given_back is not None:
                     self._given_back[name] = given_back
@@ -150,7 +152,7 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
     def _step_forward(self) -> None:
         """As many blocked jobs as their keys have more free slots for."""
         for name, keys in self._given_back.items():
-            states = [KeyState(name, key, holding, window_of(*window)) for key, holding, *window in keys]
+            states = [KeyState(name, key, running_count, window_of(*window)) for key, running_count, *window in keys]
             slots = {state.key: state.free_slots(self._held[name], self.now) for state in states}
             self.unblock(name, {key: free_slots for key, free_slots in slots.items() if free_slots})
         self._given_back.clear()
@@ -294,7 +296,7 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
     ) -> Iterator[Candidate]:
         rarest, *others = self._rarest_first(tags)
         known = None if types is None else self._listed(types)
-        statement = self._sql.tagged_with_room if queue.limits_keys else self._sql.tagged_claimable
+        statement = self._sql.tagged_with_free_slots if queue.limits_keys else self._sql.tagged_claimable
         limits = self._limits(queue) if queue.limits_keys else ()
         for priority in self._tagged_priorities(queue.name, rarest):
             last = (BEFORE_ALL, 0)
@@ -315,7 +317,9 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
         """Notes it, and changes no key: those are for whoever uses the queue's slots next, and is alone with them."""
         self._up_to_date.discard(queue.name)
-        self._run(self._sql.leave_room, queue.name, self._listed(given_back), self._listed(given_back.values()))
+        self._run(
+            self._sql.note_released_slots, queue.name, self._listed(given_back), self._listed(given_back.values())
+        )
 
     def keys_waking(self, queue: QueueState) -> list[KeyState]:
         first, last = self._waking.get(queue.name, (None, None))

@@ -26,7 +26,7 @@ Wanted = Mapping[str, Hold]
 class Lock(NamedTuple):
     """A lock on a queue or on its free slots; they are taken in their order."""
 
-    on_room: bool
+    on_slots: bool
     number: int
 
 
@@ -67,7 +67,7 @@ class LockSpaces:
 
     def of(self, lock: Lock) -> int:
         """The space of this lock."""
-        return self._slots if lock.on_room else self.queues
+        return self._slots if lock.on_slots else self.queues
 
     def taken_in_order(self, wanted: Wanted) -> str:
         """As SQL with nothing left open, so that it goes in one message with what is read once they are held."""

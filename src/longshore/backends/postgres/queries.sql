@@ -125,7 +125,7 @@ queue = $1 AND priority = $2 AND place <= $3 AND eligible_at <= $3 AND {eligible
 
 -- name: full_keys
 SELECT key FROM {schema}.concurrency_keys
-WHERE queue = $1 AND (holding >= $4::bigint OR (window_count >= $5::bigint AND window_start >= $6::bigint))
+WHERE queue = $1 AND (running_count >= $4::bigint OR (window_count >= $5::bigint AND window_start >= $6::bigint))
 
 -- name: line_columns
 -- A job as a claim looks at it, to choose or pass over.
@@ -133,9 +133,9 @@ jobs.priority, jobs.place, jobs.uid, jobs.queue, jobs.concurrency_key, jobs.expi
 
 -- name: with_keys
 -- What is known of their keys beside them.
-SELECT line.*, coalesce(kept.holding, 0), coalesce(kept.window_start, 0), coalesce(kept.window_count, 0)
+SELECT line.*, coalesce(kept.running_count, 0), coalesce(kept.window_start, 0), coalesce(kept.window_count, 0)
 FROM line LEFT JOIN LATERAL (
-    SELECT holding, window_start, window_count FROM {schema}.concurrency_keys
+    SELECT running_count, window_start, window_count FROM {schema}.concurrency_keys
     WHERE queue = $1 AND key = line.concurrency_key LIMIT 1
 ) AS kept ON true
 
@@ -163,7 +163,7 @@ line AS MATERIALIZED (
 )
 {with_keys}
 
--- name: claimable_with_room
+-- name: claimable_with_free_slots
 -- Jobs of keys that are full already are passed over here, where it is cheap.
 WITH line AS MATERIALIZED (
     SELECT {line_columns} FROM {schema}.jobs
@@ -210,11 +210,11 @@ SELECT {line_columns} FROM {tagged_in_line}
 ) AS jobs
 ORDER BY first.place, first.uid LIMIT $8
 
--- name: tagged_with_room
+-- name: tagged_with_free_slots
 SELECT {line_columns} FROM {tagged_in_line}
     AND (jobs.concurrency_key IS NULL OR jobs.concurrency_key NOT IN (
         SELECT key FROM {schema}.concurrency_keys
-        WHERE queue = $2 AND (holding >= $10::bigint OR (window_count >= $11::bigint AND window_start >= $12::bigint))
+        WHERE queue = $2 AND (running_count >= $10::bigint OR (window_count >= $11::bigint AND window_start >= $12::bigint))
     ))
     FOR NO KEY UPDATE SKIP LOCKED
 ) AS jobs
@@ -228,7 +228,7 @@ SELECT count(*) FROM (
 
 -- name: next_told
 -- Where the job's next event stands: never before its last one, which a transaction that began later may have written.
-greatest(jobs.last_told, pg_current_xact_id())
+greatest(jobs.last_event_xid, pg_current_xact_id())
 
 -- name: priorities_in_line
 -- From one priority that has anybody in line to the next: a step each, however many are in line.
@@ -252,7 +252,7 @@ CASE WHEN updated_at BETWEEN $2::bigint AND $2::bigint + 1000000 THEN updated_at
 -- name: due_columns
 -- First what tells of a job once it is claimed, then the rest of it.
     due.uid, due.status AS was, due.retry_count, due.job_seq + 1 AS job_seq, due.epoch + 1 AS epoch,
-    due.executions + 1 AS executions, greatest(due.last_told, pg_current_xact_id()) AS told, {claimed_at} AS claimed_at,
+    due.executions + 1 AS executions, greatest(due.last_event_xid, pg_current_xact_id()) AS told, {claimed_at} AS claimed_at,
     due.id, due.queue, due.type,
     due.place, due.priority, due.lifo, due.delay, due.run_at, due.expires_at, due.timeout, due.max_attempts,
     due.max_crashes, due.crashes, due.created_at, due.started_at, due.finalized_at, due.last_retry_at, due.deps_total,
@@ -291,7 +291,7 @@ claimed AS (
     UPDATE {schema}.jobs SET
         status = 'RUNNING', blocked = false, executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,
         updated_at = {claimed_at}, started_at = coalesce(started_at, {claimed_at}), assigned_at = {claimed_at},
-        assignee_id = $4, lease_owner = $4, lease_token = $5, lease_expires_at = $6, last_told = {next_told}
+        assignee_id = $4, lease_owner = $4, lease_token = $5, lease_expires_at = $6, last_event_xid = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM chosen))
     RETURNING uid
 ),
@@ -516,7 +516,7 @@ line AS MATERIALIZED (
 -- name: within_keys
 judged AS (
     SELECT uid, priority, place, line.concurrency_key IS NULL OR (
-        ($9::bigint IS NULL OR coalesce(kept.holding, 0) + nth <= $9)
+        ($9::bigint IS NULL OR coalesce(kept.running_count, 0) + nth <= $9)
         AND ($10::bigint IS NULL OR coalesce(kept.started, 0) + nth <= $10)
     ) AS fits
     FROM (
@@ -525,7 +525,7 @@ judged AS (
         FROM line
     ) AS line
     LEFT JOIN LATERAL (
-        SELECT holding, CASE WHEN window_start BETWEEN $11 AND $12 THEN window_count ELSE 0 END AS started
+        SELECT running_count, CASE WHEN window_start BETWEEN $11 AND $12 THEN window_count ELSE 0 END AS started
         FROM {schema}.concurrency_keys WHERE queue = $1 AND key = line.concurrency_key LIMIT 1
     ) AS kept ON true
 ),
@@ -540,19 +540,19 @@ chosen AS MATERIALIZED (
     AND (SELECT max(passed) FROM numbered WHERE fits AND fitting <= $3) <= $8
 ),
 used AS (
-    INSERT INTO {schema}.concurrency_keys AS kept (queue, key, holding, window_start, window_count, wakes_at)
+    INSERT INTO {schema}.concurrency_keys AS kept (queue, key, running_count, window_start, window_count, window_ends_at)
     SELECT $1, concurrency_key, count(*), CASE WHEN $10::bigint IS NULL THEN 0 ELSE $11::bigint END,
         CASE WHEN $10::bigint IS NULL THEN 0 ELSE count(*) END, CASE WHEN $10::bigint IS NULL THEN NULL ELSE $12::bigint END
     FROM chosen WHERE concurrency_key IS NOT NULL GROUP BY concurrency_key
     ON CONFLICT (queue, key) DO UPDATE SET
-        holding = kept.holding + excluded.holding,
+        running_count = kept.running_count + excluded.running_count,
         window_count = CASE WHEN $10::bigint IS NULL THEN kept.window_count
             WHEN kept.window_start BETWEEN $11 AND $12 THEN kept.window_count + excluded.window_count
             ELSE excluded.window_count END,
         window_start = CASE WHEN $10::bigint IS NULL OR kept.window_start BETWEEN $11 AND $12 THEN kept.window_start
             ELSE excluded.window_start END,
-        wakes_at = CASE WHEN $10::bigint IS NULL THEN kept.wakes_at
-            WHEN kept.window_start BETWEEN $11 AND $12 THEN kept.window_start + $12 - $11 ELSE excluded.wakes_at END
+        window_ends_at = CASE WHEN $10::bigint IS NULL THEN kept.window_ends_at
+            WHEN kept.window_start BETWEEN $11 AND $12 THEN kept.window_start + $12 - $11 ELSE excluded.window_ends_at END
 ),
 {claiming}
 
@@ -700,7 +700,7 @@ UPDATE {schema}.jobs SET
     assigned_at = new.assigned_at, assignee_id = new.assignee_id, lease_owner = new.lease_owner,
     lease_token = new.lease_token, lease_expires_at = new.lease_expires_at, announce_at = new.announce_at,
     cancel_asked_at = new.cancel_asked_at, result = decode(new.result, 'base64'), error_message = new.error_message,
-    last_told = {next_told}
+    last_event_xid = {next_told}
 FROM json_to_recordset($1::json) AS new (
     deps_left bigint, status text, run_at bigint, eligible_at bigint, place bigint, blocked boolean, executions bigint,
     retry_count bigint, crashes bigint, epoch bigint, job_seq bigint, updated_at bigint, started_at bigint,
@@ -732,7 +732,7 @@ completed AS (
     UPDATE {schema}.jobs SET
         status = 'COMPLETED', result = done.result, error_message = '', finalized_at = $5, updated_at = $5,
         job_seq = jobs.job_seq + 1, started_at = coalesce(started_at, $5), lease_owner = NULL, lease_token = NULL,
-        lease_expires_at = NULL, last_told = {next_told}
+        lease_expires_at = NULL, last_event_xid = {next_told}
     FROM done WHERE jobs.uid = done.uid
 ),
 told AS (
@@ -748,7 +748,7 @@ counted AS (
     SELECT queue, 'COMPLETED', count(*), sum(retry_count) FROM done GROUP BY queue
 ),
 left_by_them AS (
-    INSERT INTO {schema}.room_left (queue, keys, jobs)
+    INSERT INTO {schema}.released_slots (queue, keys, jobs)
     SELECT queue, array_agg(concurrency_key), array_agg(jobs) FROM (
         SELECT queue, concurrency_key, count(*) AS jobs FROM done
         WHERE concurrency_key IS NOT NULL AND queue = ANY($7::text[]) GROUP BY queue, concurrency_key
@@ -766,7 +766,7 @@ WITH due AS MATERIALIZED (
 ),
 announced AS (
     UPDATE {schema}.jobs SET
-        announce_at = NULL, job_seq = job_seq + 1, updated_at = $1, last_told = {next_told}
+        announce_at = NULL, job_seq = job_seq + 1, updated_at = $1, last_event_xid = {next_told}
     WHERE uid = ANY (ARRAY(SELECT uid FROM due))
 ),
 told AS (
@@ -783,13 +783,13 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS new (expires_at, uid, e
 WHERE jobs.uid = new.uid AND jobs.epoch = new.epoch
 
 -- name: save_progress
-UPDATE {schema}.jobs SET progress = $1, job_seq = $2, updated_at = $3, last_told = {next_told} WHERE uid = $4
+UPDATE {schema}.jobs SET progress = $1, job_seq = $2, updated_at = $3, last_event_xid = {next_told} WHERE uid = $4
 
 -- name: save_checkpoint
 UPDATE {schema}.jobs SET checkpoint = $1, updated_at = $2 WHERE uid = $3
 
 -- name: save_log_mark
-UPDATE {schema}.jobs SET job_seq = $1, last_told = {next_told} WHERE uid = $2
+UPDATE {schema}.jobs SET job_seq = $1, last_event_xid = {next_told} WHERE uid = $2
 
 -- name: insert_log
 INSERT INTO {schema}.job_logs (uid, number, at, level, message)
@@ -968,7 +968,7 @@ FROM unnest($1::text[]) AS known (name) LEFT JOIN {schema}.queues USING (name)
 SELECT {entries_of_line}, ({now}), NULL, NULL, NULL, NULL, {queue_columns}
 FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
 
--- name: after_room_is_taken_back
+-- name: after_slots_are_taken_back
 -- The same, after those whose slots is held ($1) have taken back what was left of it: keys of which nothing is held any
 -- more, nor has started in a window that is not over, are forgotten. Whoever has the free slots is alone with the keys, so
 -- where they stand is where they are. Told are how many jobs hold a place, if that is limited: whatever ended before
@@ -976,17 +976,17 @@ FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT J
 -- blocked; and when the first and the last of all keys wakes. What is left is asked for in order, for a walk down the
 -- index: it forgets the dead, of which there are many.
 WITH taken AS (
-    DELETE FROM {schema}.room_left WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM {schema}.room_left WHERE queue = ANY($1::text[]) ORDER BY queue, number
+    DELETE FROM {schema}.released_slots WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.released_slots WHERE queue = ANY($1::text[]) ORDER BY queue, number
     )) RETURNING queue, keys, jobs
 ),
 given_back AS MATERIALIZED (
-    SELECT given.queue, given.jobs, kept.*, kept.holding = given.jobs AND kept.wakes_at IS NULL AS idle
+    SELECT given.queue, given.jobs, kept.*, kept.running_count = given.jobs AND kept.window_ends_at IS NULL AS idle
     FROM (
         SELECT taken.queue, given.key, sum(given.jobs)::bigint AS jobs
         FROM taken CROSS JOIN LATERAL unnest(taken.keys, taken.jobs) AS given (key, jobs) GROUP BY taken.queue, given.key
     ) AS given CROSS JOIN LATERAL (
-        SELECT ctid AS at, key, holding, window_start, window_count, wakes_at FROM {schema}.concurrency_keys
+        SELECT ctid AS at, key, running_count, window_start, window_count, window_ends_at FROM {schema}.concurrency_keys
         WHERE queue = given.queue AND key = given.key LIMIT 1
     ) AS kept
 ),
@@ -994,7 +994,7 @@ gone AS (
     DELETE FROM {schema}.concurrency_keys WHERE ctid = ANY (ARRAY(SELECT at FROM given_back WHERE idle))
 ),
 fewer AS (
-    UPDATE {schema}.concurrency_keys AS kept SET holding = kept.holding - given_back.jobs FROM given_back
+    UPDATE {schema}.concurrency_keys AS kept SET running_count = kept.running_count - given_back.jobs FROM given_back
     WHERE kept.ctid = given_back.at AND NOT given_back.idle
 )
 SELECT {entries_of_line}, ({now}),
@@ -1006,27 +1006,27 @@ SELECT {entries_of_line}, ({now}),
         SELECT 1 FROM {schema}.jobs WHERE jobs.queue = known.name AND blocked
         ORDER BY concurrency_key, type, priority, place, uid LIMIT 1
     ) IS NOT NULL THEN (
-        SELECT json_agg(json_build_array(key, holding - jobs, window_start, window_count))
+        SELECT json_agg(json_build_array(key, running_count - jobs, window_start, window_count))
         FROM given_back WHERE given_back.queue = known.name
     ) END,
     (
-        SELECT wakes_at FROM {schema}.concurrency_keys AS kept
-        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND wakes_at IS NOT NULL
-        ORDER BY wakes_at LIMIT 1
+        SELECT window_ends_at FROM {schema}.concurrency_keys AS kept
+        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND window_ends_at IS NOT NULL
+        ORDER BY window_ends_at LIMIT 1
     ),
     (
-        SELECT wakes_at FROM {schema}.concurrency_keys AS kept
-        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND wakes_at IS NOT NULL
-        ORDER BY wakes_at DESC LIMIT 1
+        SELECT window_ends_at FROM {schema}.concurrency_keys AS kept
+        WHERE kept.queue = known.name AND known.name = ANY($1::text[]) AND window_ends_at IS NOT NULL
+        ORDER BY window_ends_at DESC LIMIT 1
     ),
     {queue_columns}
 
--- name: held_settings_and_room
-{after_room_is_taken_back}
+-- name: held_settings_and_slots
+{after_slots_are_taken_back}
 FROM unnest($2::text[]) AS known (name) LEFT JOIN {schema}.queues USING (name)
 
--- name: held_settings_and_room_of_all
-{after_room_is_taken_back}
+-- name: held_settings_and_slots_of_all
+{after_slots_are_taken_back}
 FROM (SELECT 1) AS always LEFT JOIN ({queues_ever_seen}) AS known ON true LEFT JOIN {schema}.queues USING (name)
 
 -- name: queues_ever_seen
@@ -1073,37 +1073,37 @@ SELECT finalized_at FROM {schema}.jobs
 WHERE queue = $1 AND status = 'COMPLETED' AND finalized_at > $2 ORDER BY finalized_at DESC LIMIT $3
 
 -- name: key_states
-SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
+SELECT queue, key, running_count, window_start, window_count FROM {schema}.concurrency_keys
 WHERE queue = $1 AND key = ANY($2::text[])
 
 -- name: keys_waking
 -- Those whose time has come, and those further off than any window: the clock was set back since.
-SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
-WHERE queue = $1 AND wakes_at <= $2
+SELECT queue, key, running_count, window_start, window_count FROM {schema}.concurrency_keys
+WHERE queue = $1 AND window_ends_at <= $2
 UNION ALL
-SELECT queue, key, holding, window_start, window_count FROM {schema}.concurrency_keys
-WHERE queue = $1 AND wakes_at > $3
+SELECT queue, key, running_count, window_start, window_count FROM {schema}.concurrency_keys
+WHERE queue = $1 AND window_ends_at > $3
 
 -- name: rated_queues
 SELECT {queue_columns} FROM {schema}.queues WHERE rate_count IS NOT NULL OR key_rate_count IS NOT NULL
 
 -- name: next_waking
-SELECT wakes_at FROM {schema}.concurrency_keys WHERE queue = $1 AND wakes_at > $2 ORDER BY wakes_at LIMIT 1
+SELECT window_ends_at FROM {schema}.concurrency_keys WHERE queue = $1 AND window_ends_at > $2 ORDER BY window_ends_at LIMIT 1
 
 -- name: put_key
-INSERT INTO {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at)
+INSERT INTO {schema}.concurrency_keys (queue, key, running_count, window_start, window_count, window_ends_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
 ON CONFLICT (queue, key) DO UPDATE SET
-    holding = excluded.holding, window_start = excluded.window_start, window_count = excluded.window_count,
-    wakes_at = excluded.wakes_at
+    running_count = excluded.running_count, window_start = excluded.window_start, window_count = excluded.window_count,
+    window_ends_at = excluded.window_ends_at
 
--- name: leave_room
-INSERT INTO {schema}.room_left (queue, keys, jobs) VALUES ($1, $2::text[], $3::bigint[])
+-- name: note_released_slots
+INSERT INTO {schema}.released_slots (queue, keys, jobs) VALUES ($1, $2::text[], $3::bigint[])
 
--- name: room_left
+-- name: released_slots
 -- What is not yet taken from what is held of these keys.
 SELECT given.key, sum(given.jobs)::bigint
-FROM {schema}.room_left CROSS JOIN LATERAL unnest(keys, jobs) AS given (key, jobs)
+FROM {schema}.released_slots CROSS JOIN LATERAL unnest(keys, jobs) AS given (key, jobs)
 WHERE queue = $1 AND given.key = ANY($2::text[]) GROUP BY given.key
 
 -- name: forget_keys
@@ -1162,7 +1162,7 @@ occurred_at, detail
 
 -- name: insert_event
 INSERT INTO {schema}.job_events (xid, {event_row})
-SELECT greatest(pg_current_xact_id(), (SELECT last_told FROM {schema}.jobs WHERE uid = job_uid)), {event_row}
+SELECT greatest(pg_current_xact_id(), (SELECT last_event_xid FROM {schema}.jobs WHERE uid = job_uid)), {event_row}
 FROM ROWS FROM (json_to_recordset($1::json) AS (
     job_uid bigint, job_id text, job_seq bigint, queue text, type text, event text, from_status text, to_status text,
     epoch bigint, execution bigint, assignee_id text, actor text, occurred_at bigint, detail text
@@ -1598,7 +1598,7 @@ COPY {schema}.job_events (xid, n, {event_row}) FROM STDIN
 COPY {schema}.queues ({queue_columns}) FROM STDIN
 
 -- name: fill_concurrency_keys
-COPY {schema}.concurrency_keys (queue, key, holding, window_start, window_count, wakes_at) FROM STDIN
+COPY {schema}.concurrency_keys (queue, key, running_count, window_start, window_count, window_ends_at) FROM STDIN
 
 -- name: fill_schedules
 COPY {schema}.schedules ({schedule_fields}) FROM STDIN
@@ -1647,7 +1647,7 @@ WHERE uid >= $1 AND uid < $2
 SELECT n, {event_row} FROM {schema}.job_events WHERE {in_block_of_events} ORDER BY n
 
 -- name: rows_of_concurrency_keys
-SELECT queue, key, holding, window_start, window_count, wakes_at FROM {schema}.concurrency_keys
+SELECT queue, key, running_count, window_start, window_count, window_ends_at FROM {schema}.concurrency_keys
 
 -- name: rows_of_schedules
 SELECT {schedule_fields} FROM {schema}.schedules

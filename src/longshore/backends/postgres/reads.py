@@ -175,8 +175,8 @@ class PostgresReader(SQLReader):
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         states = super().key_states(queue, keys)
-        for key, jobs in self._rows(self._sql.room_left, queue, self._listed(keys)):
-            states[key].holding -= jobs
+        for key, jobs in self._rows(self._sql.released_slots, queue, self._listed(keys)):
+            states[key].running_count -= jobs
         return states
 
     def _found(self, search: Search) -> Iterator[Row]:

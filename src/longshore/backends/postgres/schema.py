@@ -211,7 +211,7 @@ def _begin_log(connection: Connection, name: str) -> None:
     for statement in (
         "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8), restored_at = clock_timestamp()",
         "UPDATE {}.job_events SET xid = '3'",
-        "UPDATE {}.jobs SET last_told = '3'",
+        "UPDATE {}.jobs SET last_event_xid = '3'",
         "DELETE FROM {}.pruned_events",
         "UPDATE {}.queues SET changed = pg_current_xact_id()",
         "UPDATE {}.schedules SET changed = pg_current_xact_id()",

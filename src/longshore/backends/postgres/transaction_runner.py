@@ -88,7 +88,7 @@ class TransactionRunner:
         abandoned: threading.Event | None = None,
         holds: Sequence[str] | None = (),
         *,
-        uses_room: bool = True,
+        uses_slots: bool = True,
     ) -> R:
         """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead.
 
@@ -101,7 +101,7 @@ class TransactionRunner:
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful, abandoned, holds, uses_room, first)
+            attempt = _Attempt(careful, abandoned, holds, uses_slots, first)
             try:
                 return self._attempt(verb, attempt, until)
             except errors.UniqueViolation:
@@ -189,7 +189,7 @@ class TransactionRunner:
             return transaction
         names = dict.fromkeys([*(self._all_queues if holds is None else holds), *first])
         locked = {**dict.fromkeys(names, Hold.SHARED), **first}
-        if attempt.uses_room:
+        if attempt.uses_slots:
             locked |= {name: max(locked[name], Hold.SLOTS) for name in self._limited.intersection(names)}
         settings = transaction.settings_of(session, locked, and_all_others=holds is None)
         rows = session.simply(begin + self._locks.taken_in_order(locked) + settings)
@@ -241,12 +241,12 @@ class _Attempt:
         careful: bool,
         abandoned: threading.Event | None,
         holds: Sequence[str] | None,
-        uses_room: bool,
+        uses_slots: bool,
         first: Wanted,
     ) -> None:
         self.careful = careful
         self.holds = holds
-        self.uses_room = uses_room
+        self.uses_slots = uses_slots
         self.first = first
         """Queues that an earlier try came to need when it was too late to wait for them."""
         self._abandoned = abandoned
@@ -283,7 +283,7 @@ def take_turn(
     report, left = SettleReport(), outcomes
     if any(outcome.verb == "complete" for outcome in outcomes) and runner.any_limited(queues):
         report, left = runner.perform(
-            lambda tx: complete_first(tx, outcomes, terms), abandoned, queues, uses_room=False
+            lambda tx: complete_first(tx, outcomes, terms), abandoned, queues, uses_slots=False
         )
     try:
         rest, claim = runner.perform(lambda tx: settle_and_dequeue(tx, left, named()), abandoned, queues)

@@ -63,7 +63,7 @@ class Connections:
         lines = [f"Host: {parts.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
         self._head = "\r\n".join(lines)
         self._idle: list[tuple[_Connection, float]] = []
-        self._room = asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most)
 
     async def post(
         self, path: str, headers: Mapping[str, str], body: bytes, *, connect_within: float, answer_within: float
@@ -71,7 +71,7 @@ class Connections:
         """The answer; NotSent or Lost if there was none."""
         more = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
         head = f"POST {self._base}{path} HTTP/1.1\r\n{self._head}{more}\r\nContent-Length: {len(body)}\r\n\r\n"
-        async with self._room:
+        async with self._slots:
             connection = await self._connection(connect_within)
             whole = False
             try:

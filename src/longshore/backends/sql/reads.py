@@ -200,7 +200,7 @@ class SQLReader(SQLTokenReader, ABC):
             counts = {name: self._counts_of(name) for name in names}
         for name, state in kept.items():
             of = counts.get(name, {})
-            state.holding = sum(of.get(status, 0) for status in HOLDS_CAPACITY)
+            state.running_count = sum(of.get(status, 0) for status in HOLDS_CAPACITY)
             state.eligible = sum(of.get(status, 0) for status in ELIGIBLE)
         return kept
 

@@ -136,8 +136,8 @@ def row_of_queue(state: QueueState) -> Row:
 
 def key_of_row(row: Row) -> KeyState:
     """A row of `concurrency_keys`, without its waking time."""
-    queue, key, holding, start, count = row
-    return KeyState(queue, key, holding, window_of(start, count))
+    queue, key, running_count, start, count = row
+    return KeyState(queue, key, running_count, window_of(start, count))
 
 
 def event_of_row(row: Row) -> EventRow:
@@ -248,7 +248,7 @@ class WithinKeys:
         left: dict[str, int] = {}
         used = self.used
         types = self._types
-        for *columns, holding, start, count in rows:
+        for *columns, running_count, start, count in rows:
             if types is not None and type_of(columns) not in types:
                 passed += 1
                 if passed > self._most_passed:
@@ -258,7 +258,7 @@ class WithinKeys:
             if key is not None:
                 free_slots = left.get(key)
                 if free_slots is None:
-                    state = KeyState(self._queue.name, key, holding, window_of(start, count))
+                    state = KeyState(self._queue.name, key, running_count, window_of(start, count))
                     free_slots = state.free_slots(self._queue, self._now)
                 if free_slots <= 0:
                     left[key] = 0

@@ -311,11 +311,13 @@ class SQLClaimQueries(SQLTransaction):
         kept: list[Row] = []
         idle: list[str] = []
         for state in states:
-            if state.holding == 0 and (rate is None or state.window.at(rate, self.now).count == 0):
+            if state.running_count == 0 and (rate is None or state.window.at(rate, self.now).count == 0):
                 idle.append(state.key)
             else:
-                wakes_at = None if rate is None else state.wakes_at(queue, self.now)
-                kept.append((queue.name, state.key, state.holding, state.window.start, state.window.count, wakes_at))
+                window_ends_at = None if rate is None else state.window_ends_at(queue, self.now)
+                kept.append(
+                    (queue.name, state.key, state.running_count, state.window.start, state.window.count, window_ends_at)
+                )
         if idle:
             self._run(self._sql.forget_keys, queue.name, self._listed(idle))
         if kept:
@@ -335,7 +337,7 @@ class SQLClaimQueries(SQLTransaction):
 
     @abstractmethod
     def _put_keys(self, rows: Sequence[Row]) -> None:
-        """Stores keys as rows of queue, key, holding, window's start and count, and the time it wakes at."""
+        """Stores keys as rows of queue, key, running_count, window's start and count, and the time it wakes at."""
 
     def block(self, uids: Sequence[int]) -> None:
         if uids:
@@ -361,8 +363,8 @@ class SQLClaimQueries(SQLTransaction):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
         self._run(self._sql.delete_keys, queue.name)
         if queue.limits_keys:
-            for key, holding in list(self._rows(self._sql.holding_by_key, queue.name)):
-                states.setdefault(key, KeyState(queue.name, key)).holding = holding
+            for key, running_count in list(self._rows(self._sql.holding_by_key, queue.name)):
+                states.setdefault(key, KeyState(queue.name, key)).running_count = running_count
             self.put_keys(queue, list(states.values()))
 
     def _limits(self, queue: QueueState) -> tuple[int | None, int | None, int]:
@@ -433,7 +435,9 @@ class SQLClaimQueries(SQLTransaction):
             found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
         else:
             limits = self._limits(queue)
-            found = self._rows(self._sql.claimable_with_room, queue.name, priority, self.now, *limits, *after, at_once)
+            found = self._rows(
+                self._sql.claimable_with_free_slots, queue.name, priority, self.now, *limits, *after, at_once
+            )
         return list(map(Candidate._make, found))
 
     @abstractmethod

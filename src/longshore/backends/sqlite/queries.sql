@@ -102,13 +102,13 @@ AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked =
 SELECT {claim_columns} {of_type} WHERE {in_line} AND type = ?4 ORDER BY place, uid LIMIT ?5
 
 -- name: claimable_of_type
-SELECT {line_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+SELECT {line_columns}, coalesce(running_count, 0), coalesce(window_start, 0), coalesce(window_count, 0)
 {of_type} LEFT JOIN concurrency_keys AS kept ON kept.queue = jobs.queue AND kept.key = concurrency_key
 WHERE jobs.{in_line} AND type = ?4 ORDER BY place, uid LIMIT ?5
 
 -- name: full_keys
 SELECT key FROM concurrency_keys
-WHERE queue = ?1 AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
+WHERE queue = ?1 AND (running_count >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
 
 -- name: line_columns
 -- A job as a claim looks at it, to choose or pass over.
@@ -116,7 +116,7 @@ priority, place, uid, jobs.queue, concurrency_key, expires_at, blocked
 
 -- name: line_with_keys
 -- With what is known of its key.
-{line_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+{line_columns}, coalesce(running_count, 0), coalesce(window_start, 0), coalesce(window_count, 0)
 FROM jobs INDEXED BY jobs_claimable
 LEFT JOIN concurrency_keys AS kept ON kept.queue = jobs.queue AND kept.key = concurrency_key
 
@@ -137,13 +137,13 @@ SELECT {claim_columns} FROM jobs INDEXED BY jobs_claimable WHERE {in_line} ORDER
 
 -- name: first_with_keys
 -- The same with what is known of its key.
-SELECT {claim_columns}, coalesce(holding, 0), coalesce(window_start, 0), coalesce(window_count, 0)
+SELECT {claim_columns}, coalesce(running_count, 0), coalesce(window_start, 0), coalesce(window_count, 0)
 FROM jobs INDEXED BY jobs_claimable
-LEFT JOIN (SELECT queue AS of, key, holding, window_start, window_count FROM concurrency_keys) AS kept
+LEFT JOIN (SELECT queue AS of, key, running_count, window_start, window_count FROM concurrency_keys) AS kept
 ON of = queue AND key = concurrency_key
 WHERE {in_line} ORDER BY place, uid LIMIT ?4
 
--- name: claimable_with_room
+-- name: claimable_with_free_slots
 -- Jobs of keys that are full already are passed over here, where it is cheap.
 SELECT {line_with_keys} WHERE jobs.{in_line} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
 AND (place, uid) > (?7, ?8) ORDER BY place, uid LIMIT ?9
@@ -219,12 +219,12 @@ ORDER BY place, uid
 SELECT {line_columns} FROM jobs
 WHERE uid = ?1 AND eligible_at <= ?2 AND (?3 IS NULL OR type IN (SELECT value FROM json_each(?3)))
 
--- name: uid_with_room
+-- name: uid_with_free_slots
 SELECT {line_columns} FROM jobs
 WHERE uid = ?2 AND eligible_at <= ?3 AND (?7 IS NULL OR type IN (SELECT value FROM json_each(?7)))
 AND (concurrency_key IS NULL OR concurrency_key NOT IN (
     SELECT key FROM concurrency_keys WHERE queue = ?1 AND key = jobs.concurrency_key
-    AND (holding >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
+    AND (running_count >= ?4 OR (window_count >= ?5 AND window_start >= ?6))
 ))
 
 -- name: waiting_with_tag
@@ -499,42 +499,42 @@ SELECT finalized_at FROM jobs INDEXED BY jobs_by_end
 WHERE queue = ? AND status = 'COMPLETED' AND finalized_at > ? ORDER BY finalized_at DESC LIMIT ?
 
 -- name: key_states
-SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
+SELECT queue, key, running_count, window_start, window_count FROM concurrency_keys
 WHERE queue = ? AND key IN (SELECT value FROM json_each(?))
 
 -- name: keys_waking
 -- Those whose time has come, and those further off than any window: the clock was set back since.
-SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
-WHERE queue = ?1 AND wakes_at <= ?2
+SELECT queue, key, running_count, window_start, window_count FROM concurrency_keys
+WHERE queue = ?1 AND window_ends_at <= ?2
 UNION ALL
-SELECT queue, key, holding, window_start, window_count FROM concurrency_keys
-WHERE queue = ?1 AND wakes_at > ?3
+SELECT queue, key, running_count, window_start, window_count FROM concurrency_keys
+WHERE queue = ?1 AND window_ends_at > ?3
 
 -- name: rated_queues
 SELECT {queue_columns} FROM queues WHERE rate_count IS NOT NULL OR key_rate_count IS NOT NULL
 
 -- name: next_waking
-SELECT wakes_at FROM concurrency_keys WHERE queue = ? AND wakes_at > ? ORDER BY wakes_at LIMIT 1
+SELECT window_ends_at FROM concurrency_keys WHERE queue = ? AND window_ends_at > ? ORDER BY window_ends_at LIMIT 1
 
 -- name: use_keys
 -- So many (?2) of each key are held more, and where the queue has a rate for each, have started in the window from ?4 to ?5.
-INSERT INTO concurrency_keys AS kept (queue, key, holding, window_start, window_count, wakes_at)
+INSERT INTO concurrency_keys AS kept (queue, key, running_count, window_start, window_count, window_ends_at)
 SELECT ?1, value, ?2, coalesce(?4, 0), iif(?4 IS NULL, 0, ?2), ?5 FROM json_each(?3) WHERE true
 ON CONFLICT (queue, key) DO UPDATE SET
-    holding = kept.holding + ?2,
+    running_count = kept.running_count + ?2,
     window_count = CASE WHEN ?4 IS NULL THEN kept.window_count
         WHEN kept.window_start BETWEEN ?4 AND ?5 THEN kept.window_count + ?2 ELSE ?2 END,
     window_start = iif(?4 IS NULL OR kept.window_start BETWEEN ?4 AND ?5, kept.window_start, ?4),
-    wakes_at = CASE WHEN ?4 IS NULL THEN kept.wakes_at
+    window_ends_at = CASE WHEN ?4 IS NULL THEN kept.window_ends_at
         WHEN kept.window_start BETWEEN ?4 AND ?5 THEN kept.window_start + ?5 - ?4 ELSE ?5 END
 
 -- name: give_back_keys
-UPDATE concurrency_keys SET holding = holding - ?2 WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?3))
+UPDATE concurrency_keys SET running_count = running_count - ?2 WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?3))
 
 -- name: forget_idle_keys
 -- Those of which nothing is held any more, nor has started in the window from ?3 to ?4: a clock may have been set back.
 DELETE FROM concurrency_keys WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2))
-AND holding = 0 AND (window_count = 0 OR ?3 IS NULL OR window_start NOT BETWEEN ?3 AND ?4)
+AND running_count = 0 AND (window_count = 0 OR ?3 IS NULL OR window_start NOT BETWEEN ?3 AND ?4)
 
 -- name: put_key
 INSERT OR REPLACE INTO concurrency_keys VALUES (?, ?, ?, ?, ?, ?)
@@ -907,7 +907,7 @@ SELECT uid, id, queue, type, status, idempotency_key, removed_at, request FROM t
 SELECT {event_columns} FROM job_events WHERE n >= ? AND n < ? ORDER BY n
 
 -- name: rows_of_concurrency_keys
-SELECT queue, key, holding, window_start, window_count, wakes_at FROM concurrency_keys
+SELECT queue, key, running_count, window_start, window_count, window_ends_at FROM concurrency_keys
 
 -- name: rows_of_schedules
 SELECT id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body FROM schedules
@@ -995,7 +995,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 INSERT INTO job_events ({event_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: fill_concurrency_keys
-INSERT INTO concurrency_keys (queue, key, holding, window_start, window_count, wakes_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO concurrency_keys (queue, key, running_count, window_start, window_count, window_ends_at) VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: fill_schedules
 INSERT INTO schedules (id, next_run_at, last_run_at, last_job_id, run_count, updated_at, paused, body)

@@ -188,7 +188,7 @@ class SQLiteClaimQueries(SQLiteReader, SQLClaimQueries):
         for priority in self._tagged_priorities(queue.name, rarest):
             for (uid,) in self._rows(SQL.tagged_claimable, rarest, queue.name, priority, self.now, also):
                 if queue.limits_keys:
-                    row = self._one(SQL.uid_with_room, queue.name, uid, self.now, *self._limits(queue), known)
+                    row = self._one(SQL.uid_with_free_slots, queue.name, uid, self.now, *self._limits(queue), known)
                 else:
                     row = self._one(SQL.claimable_by_uid, uid, self.now, known)
                 if row is not None:

@@ -315,7 +315,7 @@ class ProcessExecutor(Executor):
         self._memory_limit = memory_limit
         self._cancel_grace = check_duration("cancel_grace", cancel_grace, positive=False) / 1_000_000
         self._jobs_per_process = check_number("jobs_per_process", jobs_per_process, least=1)
-        self._room = asyncio.Semaphore(processes)
+        self._slots = asyncio.Semaphore(processes)
         self._idle: list[ChildProcess] = []
         self._pauses = Pauses()
         self._busy: set[ChildProcess] = set()
@@ -332,7 +332,7 @@ class ProcessExecutor(Executor):
 
     async def run(self, job: RunningJob) -> Any:
         """In a child that has nothing else to do; waits for one if all are busy."""
-        async with self._room:
+        async with self._slots:
             child = await self._free_child()
             self._busy.add(child)
             try:

@@ -234,7 +234,7 @@ class TestLimits:
         await backend.complete_job("k 0")
         assert await take(backend) == ["child"]
 
-    async def test_many_full_keys_do_not_hide_the_few_with_room(self, backend: Backend) -> None:
+    async def test_many_full_keys_do_not_hide_the_few_with_free_slots(self, backend: Backend) -> None:
         await backend.set_limits("default", per_key=1)
         for number in range(60):
             await fill(backend, 3, f"key {number}")

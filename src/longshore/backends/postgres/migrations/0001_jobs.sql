@@ -27,7 +27,7 @@ CREATE TABLE {schema}.jobs (
     last_retry_at bigint,
     assigned_at bigint,
     lease_expires_at bigint,
-    last_told xid8 NOT NULL DEFAULT pg_current_xact_id(), -- where its last event stands in the log; see job_events
+    last_event_xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- where its last event stands in the log; see job_events
     lifo boolean NOT NULL,
     blocked boolean NOT NULL DEFAULT false,
     id text COLLATE "C" NOT NULL,
@@ -185,15 +185,15 @@ CREATE TABLE {schema}.pruned_events (
 );
 
 CREATE TABLE {schema}.concurrency_keys (
-    holding bigint NOT NULL,
+    running_count bigint NOT NULL,
     window_start bigint NOT NULL,
     window_count bigint NOT NULL,
-    wakes_at bigint,
+    window_ends_at bigint,
     queue text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL,
     PRIMARY KEY (queue, key)
 ) WITH (fillfactor = 50);
-CREATE INDEX concurrency_keys_waking ON {schema}.concurrency_keys (queue, wakes_at) WHERE wakes_at IS NOT NULL;
+CREATE INDEX concurrency_keys_waking ON {schema}.concurrency_keys (queue, window_ends_at) WHERE window_ends_at IS NOT NULL;
 
 CREATE TABLE {schema}.schedules (
     id text COLLATE "C" PRIMARY KEY,

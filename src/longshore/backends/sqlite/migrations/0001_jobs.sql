@@ -162,13 +162,13 @@ CREATE TABLE pruned_events (
 CREATE TABLE concurrency_keys (
     queue TEXT NOT NULL,
     key TEXT NOT NULL,
-    holding INTEGER NOT NULL,
+    running_count INTEGER NOT NULL,
     window_start INTEGER NOT NULL,
     window_count INTEGER NOT NULL,
-    wakes_at INTEGER,
+    window_ends_at INTEGER,
     PRIMARY KEY (queue, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX concurrency_keys_waking ON concurrency_keys (queue, wakes_at) WHERE wakes_at IS NOT NULL;
+CREATE INDEX concurrency_keys_waking ON concurrency_keys (queue, window_ends_at) WHERE window_ends_at IS NOT NULL;
 
 CREATE TABLE schedules (
     id TEXT NOT NULL PRIMARY KEY,

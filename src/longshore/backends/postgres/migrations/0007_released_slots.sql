@@ -1,6 +1,6 @@
 -- Slots of keys that jobs left when they completed, until whoever uses the queue's slots next takes it back: who settles
 -- changes no key, and so waits for nobody who claims.
-CREATE TABLE {schema}.room_left (
+CREATE TABLE {schema}.released_slots (
     number bigint GENERATED ALWAYS AS IDENTITY,
     queue text COLLATE "C" NOT NULL,
     keys text[] COLLATE "C" NOT NULL,
