@@ -11,11 +11,11 @@ from longshore.core.status import (
     ELIGIBLE,
     HOLDS_CAPACITY,
     LEGAL_PAIRS,
-    TABLE,
+    TRANSITIONS,
     JobStatus,
     Verb,
-    arrows_from,
     target_of,
+    transitions_from,
     update_is_legal,
 )
 from longshore.core.transitions import after
@@ -75,7 +75,7 @@ def test_the_table_has_every_arrow_of_the_hand_written_one_and_no_other() -> Non
     # O-SM-02 O-TR-01 O-TR-02 O-TR-03 O-TR-04 O-TR-06 B-COMP-02 B-COMP-03 B-COMP-04 B-COMP-05 B-FAIL-03 B-FAIL-04
     # B-STOP-02 B-STOP-03 B-STOP-04 B-SWR-02 B-MUS-02 B-MUS-03 B-MUS-04 B-CAN-03 B-CAN-04 B-CAN-05 B-CAN-06 B-ACK-02
     # B-ACK-03 B-MWU-02 B-MWU-03 B-RST-01 X-01 X-07 X-08 X-09
-    told = [(row.source.value, row.target.value, row.verb.name) for row in TABLE]
+    told = [(row.source.value, row.target.value, row.verb.name) for row in TRANSITIONS]
     assert set(told) - ARROWS == set()
     assert ARROWS - set(told) == set()
     assert len(told) == len(set(told)), "an arrow is told twice"
@@ -145,7 +145,7 @@ def test_every_status_that_is_not_final_leads_to_an_end(status: JobStatus) -> No
 
 def test_only_a_late_result_and_an_operator_open_what_is_final() -> None:
     # X-08 X-69 O-ST-06 B-COMP-12 B-STOP-06
-    assert {(row.source, row.target, row.verb) for row in TABLE if row.source.final} == {
+    assert {(row.source, row.target, row.verb) for row in TRANSITIONS if row.source.final} == {
         (JobStatus.UNKNOWN_STOPPED, JobStatus.COMPLETED, Verb.COMPLETE),
         (JobStatus.DEAD, JobStatus.FAILED_RETRY, Verb.RETRY),
     }
@@ -158,11 +158,13 @@ def test_a_claim_is_possible_from_every_eligible_status_and_from_no_other() -> N
 
 def test_a_job_comes_to_hold_capacity_by_a_claim_alone_and_a_cancelled_one_keeps_it() -> None:
     # Q-CAN-03
-    into = {(row.source, row.verb) for row in TABLE if row.target in HOLDS_CAPACITY and row.verb is not Verb.CLAIM}
+    into = {
+        (row.source, row.verb) for row in TRANSITIONS if row.target in HOLDS_CAPACITY and row.verb is not Verb.CLAIM
+    }
     assert into == {(JobStatus.RUNNING, Verb.CANCEL)}
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_the_arrows_from_a_status_are_its_rows_of_the_table(status: JobStatus) -> None:
-    found = {(row.source.value, row.target.value, row.verb.name) for row in arrows_from(status)}
+    found = {(row.source.value, row.target.value, row.verb.name) for row in transitions_from(status)}
     assert found == {row for row in ARROWS if row[0] == status}

@@ -1,6 +1,6 @@
 """The statuses of a job and the table of legal transitions.
 
-Every store derives its moves from `TABLE`. Run this module to print the table as docs/states.md.
+Every store derives its moves from `TRANSITIONS`. Run this module to print the table as docs/states.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HOLDS_CAPACITY = frozenset({S.RUNNING, S.CANCELLING})
 
 
 class Verb(StrEnum):
-    """What can happen to a job; each verb owns its arrows in the table below."""
+    """What can happen to a job; each verb owns its transitions in the table below."""
 
     ACCEPT = "accept_jobs"
     DEPENDENCIES_COMPLETED = "last dependency completed"
@@ -72,7 +72,7 @@ class Verb(StrEnum):
     RETRY = "retry_job"
 
 
-class Arrow(NamedTuple):
+class Transition(NamedTuple):
     """One legal move."""
 
     source: JobStatus
@@ -80,52 +80,52 @@ class Arrow(NamedTuple):
     verb: Verb
 
 
-TABLE: tuple[Arrow, ...] = (
-    Arrow(S.CREATED, S.INITIAL_PENDING, Verb.ACCEPT),
-    Arrow(S.CREATED, S.WAITING_CHILDREN, Verb.ACCEPT),
-    Arrow(S.CREATED, S.UNSCHEDULED, Verb.CANCEL),
-    Arrow(S.WAITING_CHILDREN, S.INITIAL_PENDING, Verb.DEPENDENCIES_COMPLETED),
-    Arrow(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.CANCEL),
-    Arrow(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.EXPIRE),
-    Arrow(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.DEPENDENCY_FAILED),
-    Arrow(S.INITIAL_PENDING, S.RUNNING, Verb.CLAIM),
-    Arrow(S.INITIAL_PENDING, S.UNSCHEDULED, Verb.CANCEL),
-    Arrow(S.INITIAL_PENDING, S.UNSCHEDULED, Verb.EXPIRE),
-    Arrow(S.FAILED_RETRY, S.RUNNING, Verb.CLAIM),
-    Arrow(S.FAILED_RETRY, S.STOPPED, Verb.CANCEL),
-    Arrow(S.FAILED_RETRY, S.STOPPED, Verb.EXPIRE),
-    Arrow(S.FAILED_RETRY, S.DEAD, Verb.BURY),
-    Arrow(S.UNKNOWN_RETRY, S.RUNNING, Verb.CLAIM),
-    Arrow(S.UNKNOWN_RETRY, S.COMPLETED, Verb.COMPLETE),
-    Arrow(S.UNKNOWN_RETRY, S.FAILED_RETRY, Verb.FAIL),
-    Arrow(S.UNKNOWN_RETRY, S.STOPPED, Verb.STOP),
-    Arrow(S.UNKNOWN_RETRY, S.STOPPED, Verb.CANCEL),
-    Arrow(S.UNKNOWN_RETRY, S.STOPPED, Verb.EXPIRE),
-    Arrow(S.UNKNOWN_RETRY, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
-    Arrow(S.UNKNOWN_RETRY, S.DEAD, Verb.BURY),
-    Arrow(S.RUNNING, S.COMPLETED, Verb.COMPLETE),
-    Arrow(S.RUNNING, S.FAILED_RETRY, Verb.FAIL),
-    Arrow(S.RUNNING, S.STOPPED, Verb.STOP),
-    Arrow(S.RUNNING, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
-    Arrow(S.RUNNING, S.CANCELLING, Verb.CANCEL),
-    Arrow(S.RUNNING, S.UNKNOWN_RETRY, Verb.RELEASE),
-    Arrow(S.RUNNING, S.UNKNOWN_RETRY, Verb.CRASH),
-    Arrow(S.CANCELLING, S.COMPLETED, Verb.COMPLETE),
-    Arrow(S.CANCELLING, S.STOPPED, Verb.STOP),
-    Arrow(S.CANCELLING, S.STOPPED, Verb.STOP_WITH_RETRY),
-    Arrow(S.CANCELLING, S.STOPPED, Verb.ACKNOWLEDGE),
-    Arrow(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.DISOWN),
-    Arrow(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
-    Arrow(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.CRASH),
-    Arrow(S.UNKNOWN_STOPPED, S.COMPLETED, Verb.COMPLETE),
-    Arrow(S.DEAD, S.FAILED_RETRY, Verb.RETRY),
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(S.CREATED, S.INITIAL_PENDING, Verb.ACCEPT),
+    Transition(S.CREATED, S.WAITING_CHILDREN, Verb.ACCEPT),
+    Transition(S.CREATED, S.UNSCHEDULED, Verb.CANCEL),
+    Transition(S.WAITING_CHILDREN, S.INITIAL_PENDING, Verb.DEPENDENCIES_COMPLETED),
+    Transition(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.CANCEL),
+    Transition(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.EXPIRE),
+    Transition(S.WAITING_CHILDREN, S.UNSCHEDULED, Verb.DEPENDENCY_FAILED),
+    Transition(S.INITIAL_PENDING, S.RUNNING, Verb.CLAIM),
+    Transition(S.INITIAL_PENDING, S.UNSCHEDULED, Verb.CANCEL),
+    Transition(S.INITIAL_PENDING, S.UNSCHEDULED, Verb.EXPIRE),
+    Transition(S.FAILED_RETRY, S.RUNNING, Verb.CLAIM),
+    Transition(S.FAILED_RETRY, S.STOPPED, Verb.CANCEL),
+    Transition(S.FAILED_RETRY, S.STOPPED, Verb.EXPIRE),
+    Transition(S.FAILED_RETRY, S.DEAD, Verb.BURY),
+    Transition(S.UNKNOWN_RETRY, S.RUNNING, Verb.CLAIM),
+    Transition(S.UNKNOWN_RETRY, S.COMPLETED, Verb.COMPLETE),
+    Transition(S.UNKNOWN_RETRY, S.FAILED_RETRY, Verb.FAIL),
+    Transition(S.UNKNOWN_RETRY, S.STOPPED, Verb.STOP),
+    Transition(S.UNKNOWN_RETRY, S.STOPPED, Verb.CANCEL),
+    Transition(S.UNKNOWN_RETRY, S.STOPPED, Verb.EXPIRE),
+    Transition(S.UNKNOWN_RETRY, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
+    Transition(S.UNKNOWN_RETRY, S.DEAD, Verb.BURY),
+    Transition(S.RUNNING, S.COMPLETED, Verb.COMPLETE),
+    Transition(S.RUNNING, S.FAILED_RETRY, Verb.FAIL),
+    Transition(S.RUNNING, S.STOPPED, Verb.STOP),
+    Transition(S.RUNNING, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
+    Transition(S.RUNNING, S.CANCELLING, Verb.CANCEL),
+    Transition(S.RUNNING, S.UNKNOWN_RETRY, Verb.RELEASE),
+    Transition(S.RUNNING, S.UNKNOWN_RETRY, Verb.CRASH),
+    Transition(S.CANCELLING, S.COMPLETED, Verb.COMPLETE),
+    Transition(S.CANCELLING, S.STOPPED, Verb.STOP),
+    Transition(S.CANCELLING, S.STOPPED, Verb.STOP_WITH_RETRY),
+    Transition(S.CANCELLING, S.STOPPED, Verb.ACKNOWLEDGE),
+    Transition(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.DISOWN),
+    Transition(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.MARK_UNKNOWN_STOPPED),
+    Transition(S.CANCELLING, S.UNKNOWN_STOPPED, Verb.CRASH),
+    Transition(S.UNKNOWN_STOPPED, S.COMPLETED, Verb.COMPLETE),
+    Transition(S.DEAD, S.FAILED_RETRY, Verb.RETRY),
 )
 """There is no RUNNING -> DEAD: burying a running job walks RUNNING -> FAILED_RETRY -> DEAD, both steps recorded."""
 
-LEGAL_PAIRS: frozenset[tuple[JobStatus, JobStatus]] = frozenset((a.source, a.target) for a in TABLE)
+LEGAL_PAIRS: frozenset[tuple[JobStatus, JobStatus]] = frozenset((a.source, a.target) for a in TRANSITIONS)
 
 _TARGETS: dict[tuple[JobStatus, Verb], JobStatus] = {
-    (arrow.source, arrow.verb): arrow.target for arrow in TABLE if arrow.verb is not Verb.ACCEPT
+    (move.source, move.verb): move.target for move in TRANSITIONS if move.verb is not Verb.ACCEPT
 }
 
 _CLOSED_TO_UPDATES: frozenset[tuple[JobStatus, JobStatus]] = frozenset(
@@ -139,7 +139,7 @@ _CLOSED_TO_UPDATES: frozenset[tuple[JobStatus, JobStatus]] = frozenset(
 
 
 def target_of(status: JobStatus, verb: Verb) -> JobStatus | None:
-    """Where the verb leads from this status, or None where no arrow leads."""
+    """Where the verb leads from this status, or None where there is none."""
     return _TARGETS.get((status, verb))
 
 
@@ -148,9 +148,9 @@ def update_is_legal(status: JobStatus, target: JobStatus) -> bool:
     return (status, target) in LEGAL_PAIRS and (status, target) not in _CLOSED_TO_UPDATES
 
 
-def arrows_from(status: JobStatus) -> Iterator[Arrow]:
-    """The arrows that leave this status, in table order."""
-    return (arrow for arrow in TABLE if arrow.source is status)
+def transitions_from(status: JobStatus) -> Iterator[Transition]:
+    """The transitions that leave this status, in table order."""
+    return (move for move in TRANSITIONS if move.source is status)
 
 
 _MEANING = {
@@ -170,11 +170,14 @@ _MEANING = {
 
 
 def _merged(status: JobStatus) -> list[tuple[JobStatus, str]]:
-    def by_target(arrow: Arrow) -> str:
-        return arrow.target
+    def by_target(move: Transition) -> str:
+        return move.target
 
-    groups = groupby(sorted(arrows_from(status), key=by_target), key=by_target)
-    return [(JobStatus(target), ", ".join(dict.fromkeys(a.verb.value for a in arrows))) for target, arrows in groups]
+    groups = groupby(sorted(transitions_from(status), key=by_target), key=by_target)
+    return [
+        (JobStatus(target), ", ".join(dict.fromkeys(a.verb.value for a in transitions)))
+        for target, transitions in groups
+    ]
 
 
 def page() -> str:
@@ -196,7 +199,7 @@ def page() -> str:
         for target, verbs in _merged(status):
             lines.append(f"    {status} --> {target}: {verbs}")
     lines += ["```", "", "| from | to | by |", "|---|---|---|"]
-    lines += [f"| {arrow.source} | {arrow.target} | {arrow.verb.value} |" for arrow in TABLE]
+    lines += [f"| {move.source} | {move.target} | {move.verb.value} |" for move in TRANSITIONS]
     lines += [
         "",
         "A running job is buried in two recorded steps, RUNNING → FAILED_RETRY → DEAD, in one transaction.",

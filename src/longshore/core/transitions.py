@@ -17,7 +17,7 @@ from longshore.core.status import (
     FINAL,
     HOLDS_CAPACITY,
     LEGAL_PAIRS,
-    TABLE,
+    TRANSITIONS,
     JobStatus,
     Verb,
     target_of,
@@ -77,7 +77,7 @@ class Change:
         record = self.record
         source = record.status
         if (source, target) not in LEGAL_PAIRS:
-            raise InvalidTransition(record.id, source, target, "the table of legal transitions has no such arrow")
+            raise InvalidTransition(record.id, source, target, "the table of legal transitions has no such transition")
         record.status = target
         record.updated_at = self.now
         if source in HOLDS_CAPACITY and target not in HOLDS_CAPACITY:
@@ -440,15 +440,15 @@ _WORKERS_VERBS = frozenset(
 
 
 def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
-    """Where the verb leads from this status; raises if the table has no such arrow.
+    """Where the verb leads from this status; raises if the table has no such transition.
 
     Not for ACCEPT, which has two targets: whether dependencies are left decides between them.
     """
     target = target_of(status, verb)
     if target is not None:
         return target
-    wanted = next(arrow.target for arrow in TABLE if arrow.verb is verb)
-    why = f"{verb.value} is possible from {', '.join(arrow.source for arrow in TABLE if arrow.verb is verb)}"
+    wanted = next(move.target for move in TRANSITIONS if move.verb is verb)
+    why = f"{verb.value} is possible from {', '.join(move.source for move in TRANSITIONS if move.verb is verb)}"
     if verb in _WORKERS_VERBS and status not in HOLDS_CAPACITY:
         raise JobNotInflight(job_id, status, wanted, why)
     raise InvalidTransition(job_id, status, wanted, why)

@@ -44,7 +44,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease, LogEntry
 from longshore.core.limits import Rate
 from longshore.core.schedule import Schedule
-from longshore.core.status import TABLE, JobStatus, Verb
+from longshore.core.status import TRANSITIONS, JobStatus, Verb
 from longshore.core.times import SECOND, Duration, Moment, check_duration
 from longshore.core.validation import check_number
 
@@ -173,7 +173,7 @@ def with_refusals(report: SettleReport, refused: dict[str, Any]) -> SettleReport
 
 
 def _targets(*verbs: Verb) -> frozenset[JobStatus]:
-    return frozenset(arrow.target for arrow in TABLE if arrow.verb in verbs)
+    return frozenset(arrow.target for arrow in TRANSITIONS if arrow.verb in verbs)
 
 
 _ENDINGS: dict[str, frozenset[JobStatus]] = {

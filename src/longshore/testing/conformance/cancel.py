@@ -12,7 +12,7 @@ from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotFound, JobNotInflight
 from longshore.core.job import Job
-from longshore.core.status import FINAL, TABLE, Verb
+from longshore.core.status import FINAL, TRANSITIONS, Verb
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
@@ -62,7 +62,7 @@ class TestCancellation:
         assert (event.from_status, event.to_status) == (source, target)
 
     async def test_the_products_table_has_these_arrows(self) -> None:
-        assert {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CANCEL} == CANCELLED
+        assert {arrow.source: arrow.target for arrow in TRANSITIONS if arrow.verb is Verb.CANCEL} == CANCELLED
 
     @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if s in FINAL])
     async def test_a_job_that_is_over_is_unknown_and_never_makes_the_call_fail(

@@ -13,7 +13,7 @@ from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, JobNotInflight, LeaseLost
 from longshore.core.filters import JobFilter
 from longshore.core.retry import exponential, fixed
-from longshore.core.status import TABLE, Verb
+from longshore.core.status import TRANSITIONS, Verb
 from longshore.core.validation import LARGEST_DETAIL, LONGEST_DETAIL_TEXT, LONGEST_TEXT
 from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
@@ -187,7 +187,7 @@ class TestCrashes:
             await backend.promote_job(job.id)
 
     async def test_the_products_table_has_these_arrows(self) -> None:
-        written = {arrow.source: arrow.target for arrow in TABLE if arrow.verb is Verb.CRASH}
+        written = {arrow.source: arrow.target for arrow in TRANSITIONS if arrow.verb is Verb.CRASH}
         assert written == {S.RUNNING: S.UNKNOWN_RETRY, S.CANCELLING: S.UNKNOWN_STOPPED}
 
     # -- a process that died

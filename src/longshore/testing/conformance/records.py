@@ -18,7 +18,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobStats
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TABLE, JobStatus
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TRANSITIONS, JobStatus
 from longshore.testing.conformance.scenarios import (
     S,
     all_jobs,
@@ -447,4 +447,7 @@ class TestSurface:
 
     async def test_no_arrow_leads_back_to_initial_pending_from_a_job_that_was_there(self) -> None:
         # B-INV-03
-        assert {arrow.source for arrow in TABLE if arrow.target is S.INITIAL_PENDING} == {S.CREATED, S.WAITING_CHILDREN}
+        assert {arrow.source for arrow in TRANSITIONS if arrow.target is S.INITIAL_PENDING} == {
+            S.CREATED,
+            S.WAITING_CHILDREN,
+        }

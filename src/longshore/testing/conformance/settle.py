@@ -11,7 +11,7 @@ from longshore.backends.base import Backend, Freed, Outcome, OutcomeVerb
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.retry import Ending, decide, exponential
-from longshore.core.status import HOLDS_CAPACITY, TABLE, Verb
+from longshore.core.status import HOLDS_CAPACITY, TRANSITIONS, Verb
 from longshore.core.validation import LARGEST_PAYLOAD
 from longshore.testing.conformance.scenarios import (
     EVERY_STATUS,
@@ -126,7 +126,7 @@ class TestSettlement:
     async def test_the_products_table_has_the_documented_arrows_of_these_verbs(self) -> None:
         # there is no arrow RUNNING -> DEAD, burying walks by FAILED_RETRY
         for verb, arrows in ENDINGS.items():
-            written = {arrow.source: arrow.target for arrow in TABLE if arrow.verb is verb}
+            written = {arrow.source: arrow.target for arrow in TRANSITIONS if arrow.verb is verb}
             assert written == {s: t for s, t in arrows.items() if (s, t) != (S.RUNNING, S.DEAD)}, verb
 
     # -- what each ending writes
