@@ -172,7 +172,7 @@ def test_importing_the_wheel_loads_little_and_from_itself_alone(environment: Env
     place, loaded = json.loads(environment.run(program))
     assert Path(place).is_relative_to(environment.packages)
     own = {name for name in loaded if name.partition(".")[0] == "longshore"}
-    assert own == {"longshore"}
+    assert own == {"longshore", "longshore.lazy_exports"}
     assert {name.partition(".")[0] for name in loaded} & {"apsw", "asyncio", "pydantic", "rich", "typer"} == set()
 
 
