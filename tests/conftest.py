@@ -61,7 +61,7 @@ def proving() -> bool:
     return PROVING
 
 
-# --- PostgreSQL: pytest-xdist's controller leads the run, and the workers know where its desk is ---
+# --- PostgreSQL: pytest-xdist's controller leads the run, and the workers know where its controller is ---
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    node.workerinput["postgres_desk"] = node.config.stash[POSTGRES_RUN].desk()
+    node.workerinput["postgres_address"] = node.config.stash[POSTGRES_RUN].address()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def postgres_clones(pytestconfig: pytest.Config) -> Iterator[Clones]:
     """Databases like the template, for a test that needs more than one; the first to ask starts the run's server."""
     if hasattr(pytestconfig, "workerinput"):
-        template = template_from(tuple(pytestconfig.workerinput["postgres_desk"]))
+        template = template_from(tuple(pytestconfig.workerinput["postgres_address"]))
     else:
         template = pytestconfig.stash[POSTGRES_RUN].template()
     clones = Clones(template)

@@ -14,7 +14,7 @@ from longshore.backends.postgres import connection as backends
 from longshore.backends.postgres.schema import prepare
 from tests.postgres_server import Server, at_database, connect, create_database, drop_database
 
-JobReporter = tuple[str, int, bytes]
+RunAddress = tuple[str, int, bytes]
 """Where the other processes of the run ask for the template: host, port and password."""
 
 
@@ -33,7 +33,7 @@ class Template(NamedTuple):
 class PostgresRun:
     """Lives in the process that leads the run, and starts the server when the first test asks for a database.
 
-    The run's other processes ask at the desk. That way the server ends with the run, not with the process that happened
+    The run's other processes ask at the controller. That way the server ends with the run, not with the process that happened
     to need it first, and a run that needs none starts none.
     """
 
@@ -47,7 +47,7 @@ class PostgresRun:
         self._one_at_a_time = threading.Lock()
         self._listener: Listener | None = None
         self._password = secrets.token_bytes(16)
-        self._attendant = threading.Thread(target=self._attend, name="postgres-desk", daemon=True)
+        self._attendant = threading.Thread(target=self._attend, name="postgres-template", daemon=True)
 
     def template(self) -> Template:
         """Made at the first call, the server included."""
@@ -56,7 +56,7 @@ class PostgresRun:
                 self._template = self._make_template()
             return self._template
 
-    def desk(self) -> JobReporter:
+    def address(self) -> RunAddress:
         """Opened at the first call."""
         if self._listener is None:
             self._listener = Listener(("127.0.0.1", 0), authkey=self._password)
@@ -67,7 +67,7 @@ class PostgresRun:
     def close(self) -> None:
         """Ends the server; of a given one, only what the run left there is removed."""
         if self._listener is not None:
-            _ask(self.desk(), "close")
+            _ask(self.address(), "close")
             self._attendant.join()
             self._listener.close()
         self._until_closed.close()
@@ -95,7 +95,7 @@ class PostgresRun:
         assert self._listener is not None
         asked = None
         while asked != "close":
-            # a stranger at the port, or a process of the run that died while it asked, must not close the desk
+            # a stranger at the port, or a process of the run that died while it asked, must not close the controller
             with suppress(AuthenticationError, EOFError, OSError), self._listener.accept() as caller:
                 asked = caller.recv()
                 caller.send(self._answer(asked))
@@ -108,16 +108,16 @@ class PostgresRun:
             return f"{type(error).__name__}: {error}"
 
 
-def template_from(desk: JobReporter) -> Template:
+def template_from(address: RunAddress) -> Template:
     """The run's template, as a process of the run that does not lead it gets it."""
-    answer = _ask(desk, "template")
+    answer = _ask(address, "template")
     if not isinstance(answer, Template):
         raise RuntimeError(f"the run has no PostgreSQL server: {answer}")
     return answer
 
 
-def _ask(desk: JobReporter, question: str) -> object:
-    host, port, password = desk
+def _ask(address: RunAddress, question: str) -> object:
+    host, port, password = address
     with Client((host, port), authkey=password) as connection:
         connection.send(question)
         answer: object = connection.recv()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from longshore.app.step import Step as Step
     from longshore.app.task import Call as Call
     from longshore.app.task import Task as Task
+    from longshore.app.tracing import Tracing as Tracing
     from longshore.backends.base import Outcome as Outcome
     from longshore.backends.connect import connect as connect
     from longshore.core.actor import acting as acting
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from longshore.core.schedule import Schedule as Schedule
     from longshore.core.status import JobStatus as JobStatus
     from longshore.runtime.executors.process import ProcessExecutor as ProcessExecutor
+    from longshore.runtime.logs import set_up_logging as set_up_logging
     from longshore.runtime.queue import Queue as Queue
     from longshore.runtime.retry_strategy import by_error as by_error
     from longshore.runtime.running_job import RunningJob as RunningJob
@@ -73,6 +75,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "Step": "longshore.app.step",
         "Supervisor": "longshore.runtime.supervisor",
         "Task": "longshore.app.task",
+        "Tracing": "longshore.app.tracing",
         "Worker": "longshore.runtime.worker",
         "acting": "longshore.core.actor",
         "by_error": "longshore.runtime.retry_strategy",
@@ -81,5 +84,6 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "exponential": "longshore.core.retry",
         "fixed": "longshore.core.retry",
         "run_until_stopped": "longshore.runtime.signals",
+        "set_up_logging": "longshore.runtime.logs",
     },
 )

@@ -11,7 +11,7 @@ import pytest
 from longshore import Harbor, Job, JobStatus, current_job
 from longshore.app.middleware import Middleware, run_within
 from longshore.core.errors import Fatal, InvalidArgument, JobFailed, Snooze
-from longshore.runtime.running_job import NO_DESK, RunningJob
+from longshore.runtime.running_job import NO_REPORTER, RunningJob
 
 
 class Diary(Middleware):
@@ -235,7 +235,7 @@ async def test_a_cancellation_inside_an_after_hook_skips_none_of_the_others() ->
     async def run() -> str:
         return "done"
 
-    job = RunningJob(Job(type="work"), NO_DESK)
+    job = RunningJob(Job(type="work"), NO_REPORTER)
     running = asyncio.create_task(run_within([Diary("a", seen), Diary("b", seen), Hangs()], job, run))
     await waits.wait()
     running.cancel()

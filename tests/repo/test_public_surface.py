@@ -237,8 +237,10 @@ IMPORTED_FROM_LONGSHORE = {
     "Step",
     "Supervisor",
     "Task",
+    "Tracing",
     "acting",
     "run_until_stopped",
+    "set_up_logging",
 }
 
 

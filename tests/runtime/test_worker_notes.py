@@ -15,7 +15,7 @@ from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LeaseLost, LongshoreError
 from longshore.core.job import Job, JobEvent
-from longshore.runtime.running_job import NO_DESK, RunningJob
+from longshore.runtime.running_job import NO_REPORTER, RunningJob
 from longshore.testing.conformance.scenarios import history
 from tests.runtime.working import comes_to, until, working
 
@@ -192,7 +192,7 @@ async def test_the_result_of_a_dependency_that_was_removed_is_missed_by_its_name
 
 
 def test_a_running_job_is_neither_copied_nor_pickled() -> None:
-    job = RunningJob(Job(type="x"), NO_DESK)
+    job = RunningJob(Job(type="x"), NO_REPORTER)
     for take_away in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match=r"take its record: job\.record"):
             take_away(job)

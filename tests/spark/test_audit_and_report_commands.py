@@ -31,8 +31,7 @@ def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     def shared(_master: object, _conf: object) -> Iterator[SparkSession]:
         yield spark
 
-    for capacity in ("pipeline",):
-        monkeypatch.setattr(f"longshore.cli.{capacity}.spark_session", shared)
+    monkeypatch.setattr("longshore.cli.pipeline.spark_session", shared)
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, ["pipeline", *arguments])
 

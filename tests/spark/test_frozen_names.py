@@ -57,8 +57,7 @@ def test_the_pipeline_keeps_the_keys_of_its_json_and_the_columns_of_its_reports(
     def shared(_master: object, _conf: object) -> Iterator[SparkSession]:
         yield spark
 
-    for module in (pipeline,):
-        monkeypatch.setattr(module, "spark_session", shared)
+    monkeypatch.setattr(pipeline, "spark_session", shared)
     url, lake, output = f"sqlite:///{tmp_path / 'jobs.db'}", str(tmp_path / "lake"), tmp_path / "report"
     asyncio.run(_fill(url))
     runs = {

@@ -278,7 +278,7 @@ def serve_api(
 
     warn_of_password(ctx, store.url)
     store.refuse_unusable_file()
-    logs.set_up(log_format)
+    logs.set_up_logging(log_format)
     shown = shown_address(store.url)
 
     def make() -> Stoppable:
@@ -349,7 +349,7 @@ def up(
     from longshore.runtime.signals import serve
     from longshore.runtime.supervisor import Supervisor
 
-    logs.set_up(log_format)
+    logs.set_up_logging(log_format)
     own = store.url if found is None else found.url
     shown = store_shown(ctx, harbor, own, store.url)
     first = _FIRST_JOB if found is None else _first_job_for(found)

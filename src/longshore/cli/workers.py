@@ -136,7 +136,7 @@ def make_worker(
     from longshore.cli.process_group import ProcessGroup
     from longshore.runtime import logs
 
-    logs.set_up(log_format)
+    logs.set_up_logging(log_format)
     found = harbor_named(harbor) if harbor is not None else builtin_at(Store(url, schema))
     if tracing:
         from longshore.app.tracing import Tracing  # an extra
@@ -193,7 +193,7 @@ def scheduler(
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve
 
-    logs.set_up(log_format)
+    logs.set_up_logging(log_format)
 
     def make() -> Stoppable:
         backend = store.backend(create=True)

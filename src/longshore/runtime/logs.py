@@ -78,7 +78,7 @@ def make_inert() -> None:
         logging.lastResort.setFormatter(TextLines())
 
 
-def set_up(form: LogFormat, level: int = logging.INFO) -> None:
+def set_up_logging(form: LogFormat, level: int = logging.INFO) -> None:
     """Has this process log so, to its standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())

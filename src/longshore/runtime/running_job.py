@@ -129,7 +129,7 @@ class RunningJob(_Fields):
     __slots__ = (
         "_begun",
         "_cancelled",
-        "_desk",
+        "_reporter",
         "_result",
         "_returned",
         "_write",
@@ -147,16 +147,16 @@ class RunningJob(_Fields):
     """Whether the processor read `cancelled` as true before it returned."""
     said_complete: bool
     """Whether it called `complete`."""
-    _desk: JobReporter
+    _reporter: JobReporter
     _cancelled: bool
     _begun: Callable[[], None] | None
     _result: Any
     _returned: bool
     _write: Callable[[Any], Any] | None
 
-    def __init__(self, record: Job, desk: JobReporter) -> None:
+    def __init__(self, record: Job, reporter: JobReporter) -> None:
         _set(self, "record", record)
-        _set(self, "_desk", desk)
+        _set(self, "_reporter", reporter)
         _set(self, "_cancelled", False)
         _set(self, "heeded", False)
         _set(self, "saw_cancel", False)
@@ -266,19 +266,19 @@ class RunningJob(_Fields):
     def disown(self) -> None:
         """For the worker: the job is not ours any more, and nothing it says is written."""
         _set(self, "_cancelled", True)
-        _set(self, "_desk", NO_DESK)
+        _set(self, "_reporter", NO_REPORTER)
 
     def update_progress(self, value: Any) -> Any:
         """Keeps and announces how far it is: any JSON value."""
-        return self._desk.set_progress(self.record, value)
+        return self._reporter.set_progress(self.record, value)
 
     def log(self, message: str, level: str = "info") -> Any:
         """Adds a line to the job's own log, read with `queue.read_logs(id)`."""
-        return self._desk.append_log(self.record, message, level)
+        return self._reporter.append_log(self.record, message, level)
 
     def save_checkpoint(self, data: Any) -> Any:
         """Keeps what the next execution needs to go on from here: `checkpoint` gives it back."""
-        answer = self._desk.save_checkpoint(self.record, data)
+        answer = self._reporter.save_checkpoint(self.record, data)
         _set(self, "checkpoint", data)
         return answer
 
@@ -288,7 +288,7 @@ class RunningJob(_Fields):
         A dependency that did not complete (under the policy `ignore`) is left out; JobNotFound names one that completed
         and was removed since.
         """
-        return self._desk.dependency_results(self.record)
+        return self._reporter.dependency_results(self.record)
 
 
 _set = object.__setattr__
@@ -322,26 +322,26 @@ class SyncReporter:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._desk = AsyncReporter(backend)
+        self._reporter = AsyncReporter(backend)
 
     def set_progress(self, record: Job, value: Any) -> Written:
         """Done when it returns."""
-        background.run(self._desk.set_progress(record, value))
+        background.run(self._reporter.set_progress(record, value))
         return Written()
 
     def append_log(self, record: Job, message: str, level: str) -> Written:
         """Done when it returns."""
-        background.run(self._desk.append_log(record, message, level))
+        background.run(self._reporter.append_log(record, message, level))
         return Written()
 
     def save_checkpoint(self, record: Job, data: Any) -> Written:
         """Done when it returns."""
-        background.run(self._desk.save_checkpoint(record, data))
+        background.run(self._reporter.save_checkpoint(record, data))
         return Written()
 
     def dependency_results(self, record: Job) -> Results:
         """Read when it returns."""
-        return Results(background.run(self._desk.dependency_results(record)))
+        return Results(background.run(self._reporter.dependency_results(record)))
 
 
 class ClosedReporter:
@@ -353,7 +353,7 @@ class ClosedReporter:
     set_progress = append_log = save_checkpoint = dependency_results = _refuse
 
 
-NO_DESK = ClosedReporter()
+NO_REPORTER = ClosedReporter()
 
 
 class Written:

@@ -1,4 +1,4 @@
-"""What all routes of one server work with: the store, its queue, the desk, the log's end, and who is connected."""
+"""What all routes of one server work with: the store, its queue, the acceptor, the log's end, and who is connected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Platform:
     def _make(self) -> None:
         """All that belongs to one event loop, and to one opening of a harbor."""
         self.backend = self._present_backend()
-        self.desk = Acceptor(self.backend)
+        self.acceptor = Acceptor(self.backend)
         self.tail = Tail(self.backend, self.figures.heard)
         self.changes = Changes(self.backend)
         self.replays = Replays(self.changes.server)
@@ -82,7 +82,7 @@ class Platform:
             yield
         finally:
             self.begin_to_close()
-            await self.desk.close()
+            await self.acceptor.close()
             await self.changes.close()
             await self.tail.close()
             await self.harbor.close()

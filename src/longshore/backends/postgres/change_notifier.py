@@ -24,7 +24,7 @@ _log = logger("longshore.postgres")
 
 
 class Listener:
-    """Rings the signal when another process has committed something that whoever waits would want to know of."""
+    """Notifies waiting callers of commits by other processes."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ _MARK = answered(str, {"type": "string"})
 
 
 class ChangePoller:
-    """Rings the signal when the server tells of a change. `listen` and what it starts run on the caller's loop.
+    """Notifies waiting callers when the server reports a change. `listen` and what it starts run on the caller's loop.
 
     A mark means something to the server that told it, and to no other: one that is asked with another's mark answers
     at once. So each one's last mark is remembered, and where answers come from now this one and now that, it pauses.

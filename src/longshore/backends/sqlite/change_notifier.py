@@ -25,7 +25,7 @@ _log = logger("longshore.sqlite")
 
 
 class ChangeNotifier:
-    """Rings the signal when another process has committed, and tells other processes of our commits.
+    """Notifies waiting callers of commits by other processes, and other processes of ours.
 
     Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to
     each. A hint may be lost: whoever waits also polls. A folder that is a symlink, belongs to another user or can be

@@ -17,13 +17,13 @@ class LoopExecutor(Executor):
 
     def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
         self._process = process
-        self._desk: AsyncReporter | None = None
+        self._reporter: AsyncReporter | None = None
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are awaited."""
-        if self._desk is None or self._desk.backend is not backend:
-            self._desk = AsyncReporter(backend)
-        return RunningJob(record, self._desk)
+        if self._reporter is None or self._reporter.backend is not backend:
+            self._reporter = AsyncReporter(backend)
+        return RunningJob(record, self._reporter)
 
     async def run(self, job: RunningJob) -> Any:
         """In the calling task, whose context is its own."""

@@ -83,7 +83,7 @@ class ThreadExecutor(Executor):
     def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
         self._process = process
         self._grace = cancel_grace
-        self._desk: SyncReporter | None = None
+        self._reporter: SyncReporter | None = None
         self._idle: list[WorkerThread] = []
         self._left: set[asyncio.Future[Answer]] = set()
         self._pauses = Pauses()
@@ -91,9 +91,9 @@ class ThreadExecutor(Executor):
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """A job whose notes are plain calls."""
-        if self._desk is None or self._desk.backend is not backend:
-            self._desk = SyncReporter(backend)
-        return RunningJob(record, self._desk)
+        if self._reporter is None or self._reporter.backend is not backend:
+            self._reporter = SyncReporter(backend)
+        return RunningJob(record, self._reporter)
 
     @property
     def left_behind(self) -> int:
@@ -102,19 +102,19 @@ class ThreadExecutor(Executor):
 
     async def run(self, job: RunningJob) -> Any:
         """In a thread that has nothing else to do."""
-        hand = self._free_hand()
-        work = hand.begin(contextvars.copy_context(), self._call, job)
+        thread = self._idle_thread()
+        work = thread.begin(contextvars.copy_context(), self._call, job)
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             if not work.done():
                 job.request_cancel()
-                await self._stop(hand, work, job)
+                await self._stop(thread, work, job)
         finally:
-            if work.done() and not (hand.interrupted or self._closed):
-                self._idle.append(hand)
+            if work.done() and not (thread.interrupted or self._closed):
+                self._idle.append(thread)
             else:
-                hand.dismiss()
+                thread.dismiss()
             if not work.done():
                 self._left.add(work)
                 work.add_done_callback(self._left.discard)
@@ -123,13 +123,13 @@ class ThreadExecutor(Executor):
             raise error
         return value
 
-    def _free_hand(self) -> WorkerThread:
+    def _idle_thread(self) -> WorkerThread:
         try:
-            hand = self._idle.pop() if self._idle else WorkerThread()
+            thread = self._idle.pop() if self._idle else WorkerThread()
         except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
             raise self._pauses.after(f"{type(error).__name__}: {error}") from error
         self._pauses.end()
-        return hand
+        return thread
 
     def _call(self, job: RunningJob) -> Any:
         with running(job):
@@ -141,11 +141,11 @@ class ThreadExecutor(Executor):
                 value = None
             return job.returned(value)
 
-    async def _stop(self, hand: WorkerThread, work: asyncio.Future[Answer], job: RunningJob) -> None:
+    async def _stop(self, thread: WorkerThread, work: asyncio.Future[Answer], job: RunningJob) -> None:
         """Returns when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():
-            hand.interrupt()
+            thread.interrupt()
             await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
             job.heed()
         if not work.done():

@@ -71,7 +71,7 @@ async def submit_job(
     await check_kinship(here.backend, caller, [job])
     here.heaviest.came_in([job])
     with submitting(request, with_results_within(caller, [job])) as (told,):
-        (answer,) = await here.desk.submit([told])
+        (answer,) = await here.acceptor.submit([told])
     headers = {"Location": f"{root_of(request)}/v1/jobs/{quote(answer.id, safe='')}"}
     return Response(json.dumps(answer._asdict()), 202, headers, "application/json")
 
@@ -100,7 +100,7 @@ async def submit_jobs(
     await check_kinship(here.backend, caller, jobs)
     here.heaviest.came_in(jobs)
     with submitting(request, with_results_within(caller, jobs)) as told:
-        answers = await here.desk.submit(told)
+        answers = await here.acceptor.submit(told)
     answered = json.dumps({"jobs": [answer._asdict() for answer in answers]})
     return Response(answered, 202, media_type="application/json")
 
