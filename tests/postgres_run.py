@@ -33,8 +33,8 @@ class Template(NamedTuple):
 class PostgresRun:
     """Lives in the process that leads the run, and starts the server when the first test asks for a database.
 
-    The run's other processes ask at the controller. That way the server ends with the run, not with the process that happened
-    to need it first, and a run that needs none starts none.
+    Other processes of the run ask the controller. The server thus ends with the run, not with the process that needed it
+    first, and a run that needs none starts none.
     """
 
     def __init__(self, given_url: str | None, version: int | None = None) -> None:

@@ -68,7 +68,7 @@ def test_a_run_leaves_nothing_on_a_server_it_was_given(somebody_elses_server: Se
     url = somebody_elses_server.url()
     before = databases(url)
     run = PostgresRun(url)
-    template = template_from(run.desk())
+    template = template_from(run.address())
     assert template == run.template()
     clones = Clones(template)
     clones.add()
@@ -85,9 +85,9 @@ def test_the_address_of_another_database_keeps_all_else() -> None:
     assert at_database("postgresql:///a?host=/sockets", "b") == "postgresql:///b?host=/sockets"
 
 
-def test_a_stranger_at_the_desk_does_not_close_it(somebody_elses_server: Server) -> None:
+def test_a_stranger_at_the_address_does_not_close_it(somebody_elses_server: Server) -> None:
     run = PostgresRun(somebody_elses_server.url())
-    host, port, password = run.desk()
+    host, port, password = run.address()
     with pytest.raises(AuthenticationError):
         template_from((host, port, b"a guess"))
     socket.create_connection((host, port)).close()

@@ -124,8 +124,8 @@ async def test_a_job_orphaned_between_the_two_steps_waits_for_the_retry_with_its
 async def test_two_servers_that_accept_the_same_orphan_both_answer(backend: Backend) -> None:
     held = [Job(id=f"j{n}", type="t", status=JobStatus.CREATED, idempotency_key=f"k{n}") for n in range(20)]
     await backend.enqueue_jobs(held)
-    desks = [Acceptor(backend), Acceptor(backend)]
-    answers = await asyncio.gather(*(desk.submit([job]) for job in held for desk in desks))
+    acceptors = [Acceptor(backend), Acceptor(backend)]
+    answers = await asyncio.gather(*(acceptor.submit([job]) for job in held for acceptor in acceptors))
     assert {answer.id for (answer,) in answers} == {job.id for job in held}
     assert {job.status for job in await all_jobs(backend)} == {JobStatus.INITIAL_PENDING}
 
@@ -314,7 +314,7 @@ async def test_a_refused_batch_takes_no_job_away_that_another_server_is_about_to
 
 
 async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memory: Backend) -> None:
-    desk = Acceptor(memory)
+    acceptor = Acceptor(memory)
     accept = memory.accept_jobs
 
     async def called_off_before(job_ids: Sequence[str]) -> None:
@@ -324,7 +324,7 @@ async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memor
 
     memory.accept_jobs = called_off_before  # type: ignore[method-assign]  # somebody comes between the two steps
     held = [Job(id=name, type="t", status=JobStatus.CREATED) for name in ("called off", "removed", "well")]
-    told = await asyncio.gather(*(desk.submit([job]) for job in held), return_exceptions=True)
+    told = await asyncio.gather(*(acceptor.submit([job]) for job in held), return_exceptions=True)
     assert [answer.status for (answer,) in (told[0], told[2])] == [JobStatus.UNSCHEDULED, JobStatus.INITIAL_PENDING]  # type: ignore[misc]  # no errors
     assert isinstance(told[1], BackendUnavailable), "nothing is acknowledged that is gone"
     assert "send the request again" in str(told[1])
@@ -342,7 +342,7 @@ async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
 
 async def test_a_request_that_is_broken_off_spoils_nothing_for_those_that_came_with_it(memory: Backend) -> None:
     await memory.enqueue_job(Job(id="first", type="t"))
-    desk = Acceptor(memory)
+    acceptor = Acceptor(memory)
     held: list[asyncio.Task[Any]] = []
     really = memory.get_job
 
@@ -354,7 +354,7 @@ async def test_a_request_that_is_broken_off_spoils_nothing_for_those_that_came_w
     memory.get_job = leaves_meanwhile  # type: ignore[method-assign]  # the last step of an answer to a job that waits
     names = ("turn 1", "turn 2", "a", "b")  # the last two wait together, and so come together
     jobs = [Job(id=name, type="t", status=JobStatus.CREATED, depends_on=["first"]) for name in names]
-    held += [asyncio.create_task(desk.submit([job])) for job in jobs]
+    held += [asyncio.create_task(acceptor.submit([job])) for job in jobs]
     *_, left, stayed = await asyncio.gather(*held, return_exceptions=True)
     assert isinstance(left, asyncio.CancelledError)
     assert [answer.id for answer in stayed] == ["b"]  # type: ignore[union-attr]  # no error
@@ -371,12 +371,12 @@ async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backen
         return await enqueue_new_jobs(jobs)
 
     memory.enqueue_new_jobs = counted  # type: ignore[method-assign]  # to look on, nothing else
-    desk = Acceptor(memory)
+    acceptor = Acceptor(memory)
     held = [Job(type="t", status=JobStatus.CREATED) for _ in range(50)]
-    await asyncio.gather(*(desk.submit([job]) for job in held))
+    await asyncio.gather(*(acceptor.submit([job]) for job in held))
     assert sum(calls) == 50
     assert len(calls) <= 3
-    await desk.close()
+    await acceptor.close()
 
 
 async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Backend, serve: Serve) -> None:
