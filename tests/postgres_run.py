@@ -33,7 +33,7 @@ class Template(NamedTuple):
 class PostgresRun:
     """Lives in the process that leads the run, and starts the server when the first test asks for a database.
 
-    Other processes of the run ask the controller. The server thus ends with the run, not with the process that needed it
+    Other processes of the run ask the controller. So the server ends with the run, not with the process that needed it
     first, and a run that needs none starts none.
     """
 
