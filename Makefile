@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check check-lint bench prove docs lock clean
+.PHONY: help setup run test check check-lint sql explain bench prove docs lock clean
 
 PYTHON ?= python3
 # two, because the long tests wait on disks and processes rather than on the processor; who is done early takes of the other's
@@ -18,9 +18,7 @@ READY := $(VENV)/.ready
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # benchmarks and examples are checked as soon as they exist
 TYPED := src tests $(wildcard benchmarks examples)
-FAST_TESTS := tests/core tests/repo tests/contract
-# the contract on the store that needs neither disk nor server; make test runs it on every store
-FAST_STORES := not sqlite and not postgres
+FAST_TESTS := tests/core tests/repo tests/contract tests/runtime tests/app
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,14 +47,21 @@ test: check-lint ## the style, type and import checks, the whole test suite, and
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	$(BIN)/python -m tests.postgres_versions 15
 
+# on the store that needs neither disk nor server; make test runs every test on every store
 check: check-lint ## the style, type and import checks and the fast tests, in under a minute
-	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -k '$(FAST_STORES)' $(FAST_TESTS)
+	LONGSHORE_TEST_STORES=memory $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -p no:schemathesis -m 'not slow and not postgres' $(FAST_TESTS)
 
 check-lint: $(READY) ## formatting, ruff, mypy --strict and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/lint-imports
+
+sql: $(READY) ## print every SQL statement, ready to paste into sqlite3 or psql (NAMES="claim_span": some of them)
+	@$(BIN)/python -m tests.show_sql $(NAMES)
+
+explain: $(READY) ## the same with the plan of each statement on a filled database
+	@$(BIN)/python -m tests.show_sql --explain $(NAMES)
 
 bench: $(READY) ## measure the product beside bare SQL and print the ratios
 	$(BIN)/python -m benchmarks

@@ -19,7 +19,7 @@ _BATCH = 6
 _TAGS = (EVERY, HALF)
 _A_MOMENT = 10**15
 """No number in the schema but a time in microseconds is as large as this."""
-_OF_THE_MACHINE = ("boot_id", "clock_wall", "clock_since_boot", "inode")
+_OF_THE_MACHINE = ("boot_id", "clock_wall", "clock_since_boot", "mark")
 """The product alone keeps these: the machine's clocks, and the mark of an open file."""
 
 

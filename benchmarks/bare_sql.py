@@ -29,7 +29,7 @@ _INSERT_JOB = """
 INSERT INTO jobs (
     uid, id, queue, type, payload, tags, options, priority, lifo, delay, expires_at, timeout, max_attempts,
     max_crashes, idempotency_key, concurrency_key, parent_id, on_dependency_failure, schedule_id, deps_total,
-    created_at, deps_left, status, run_at, eligible_at, place, blocked, executions, retry_count, crashes, epoch,
+    created_at, deps_left, status, run_at, eligible_at, sort_key, blocked, executions, retry_count, crashes, epoch,
     job_seq, updated_at, started_at, finalized_at, last_retry_at, assigned_at, assignee_id, lease_owner, lease_token,
     lease_expires_at, result, error_message, progress, checkpoint
 ) VALUES (
@@ -51,14 +51,14 @@ SELECT uid, id, type, payload, tags, options, timeout, max_attempts, executions,
 FROM jobs"""
 
 _CLAIMABLE = f"""{_FOR_A_WORKER} INDEXED BY jobs_claimable
-WHERE queue = ? AND priority = 0 AND place <= ?
+WHERE queue = ? AND priority = 0 AND sort_key <= ?
 AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND blocked = 0
-ORDER BY place, uid LIMIT ?"""
+ORDER BY sort_key, uid LIMIT ?"""
 
 _TAGGED_CLAIMABLE = f"""{_FOR_A_WORKER} WHERE uid IN (
     SELECT uid FROM job_tags INDEXED BY job_tags_claimable
-    WHERE tag = ? AND queue = ? AND priority = 0 AND place <= ? AND claimable = 1 ORDER BY place, uid LIMIT ?
-) ORDER BY place, uid"""
+    WHERE tag = ? AND queue = ? AND priority = 0 AND sort_key <= ? AND claimable = 1 ORDER BY sort_key, uid LIMIT ?
+) ORDER BY sort_key, uid"""
 
 _CLAIM = """
 UPDATE jobs SET status = 'RUNNING', executions = executions + 1, epoch = epoch + 1, job_seq = job_seq + 1,

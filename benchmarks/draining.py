@@ -18,9 +18,9 @@ import psycopg
 
 from benchmarks import bare_sql, pgqueuer_peer
 from benchmarks.databases import Databases
-from benchmarks.postgres_costs import ServerSample, cpu_by_process
+from benchmarks.postgres_costs import ServerSample
 from benchmarks.postgres_databases import PostgresDatabases
-from benchmarks.processes import Companion
+from benchmarks.processes import Companion, cpu_by_process
 from benchmarks.workload import QUEUE, small_jobs
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from benchmarks.lake_duckdb import asked
 from benchmarks.lake_synthetic import land_synthetic
 from longshore.spark.audit.audit import from_history, run_audit
-from longshore.spark.lake.bronze import Receipt
 from longshore.spark.lake.lake import Lake
+from longshore.spark.lake.manifest import Receipt
 from longshore.spark.lake.tables import EVENTS
 from longshore.spark.pipeline import refresh_lake
 from longshore.spark.spark_session import pipeline_session

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake.bronze import Landing, Receipt
+from longshore.spark.lake.bronze import Landing
 from longshore.spark.lake.files import Files
+from longshore.spark.lake.manifest import Receipt
 from longshore.spark.options import Address
 
 EVENTS_PER_JOB = 3.9

@@ -23,7 +23,7 @@ _NEW_UIDS = "SELECT nextval('longshore.job_uids') FROM generate_series(1, %s)"
 _COPY_JOBS = """
 COPY longshore.jobs (
     uid, id, queue, type, payload, options, priority, lifo, max_attempts, on_dependency_failure, deps_total, created_at,
-    deps_left, status, eligible_at, place, job_seq, updated_at, tags
+    deps_left, status, eligible_at, sort_key, job_seq, updated_at, tags
 ) FROM STDIN"""
 
 _COPY_EVENTS = """
@@ -40,9 +40,9 @@ INSERT INTO longshore.job_events (
 _CLAIM = f"""
 WITH chosen AS MATERIALIZED (
     SELECT uid FROM longshore.jobs
-    WHERE queue = %(queue)s AND priority = 0 AND place <= %(now)s
+    WHERE queue = %(queue)s AND priority = 0 AND sort_key <= %(now)s
     AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY') AND NOT blocked
-    ORDER BY place, uid LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY sort_key, uid LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE longshore.jobs SET status = 'RUNNING', executions = executions + 1, epoch = epoch + 1,

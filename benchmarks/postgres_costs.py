@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from benchmarks.measuring import Sample, Stopwatch
 from benchmarks.postgres_databases import PostgresDatabases
+from benchmarks.processes import cpu_by_process
 
-_PROCESSES = Path("/proc")
 _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
 
@@ -70,17 +69,3 @@ class ServerWatch:
 def _written(databases: PostgresDatabases) -> int:
     (written,) = databases.observer.execute(_WAL).fetchone() or (0,)
     return int(written)
-
-
-def cpu_by_process(server: int) -> dict[int, float]:
-    """Seconds of processor time, of those of the server's processes that still run."""
-    seconds: dict[int, float] = {}
-    for folder in _PROCESSES.glob("[0-9]*"):
-        try:
-            # the command's name may hold anything, even parentheses
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if server in (parent, int(folder.name)):
-                seconds[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
-        except OSError:  # it has ended meanwhile
-            continue
-    return seconds

@@ -15,13 +15,13 @@ from longshore.backends.postgres.backend import PostgresBackend
 # the copies stand before the job they are made from, a microsecond apart; their ids are made of their time, as ours are
 _COPIES = """
 CREATE TEMPORARY TABLE copies ON COMMIT DROP AS
-SELECT copy, uid, %(place)s - %(count)s + copy AS at, format(
+SELECT copy, uid, %(sort_key)s - %(count)s + copy AS at, format(
     '%%s-%%s-7%%s-8000-%%s', substr(stamp, 1, 8), substr(stamp, 9), lpad(to_hex(copy %% 4096), 3, '0'),
     lpad(to_hex(uid), 12, '0')
 ) AS id
 FROM (
     SELECT copy, nextval('longshore.job_uids') AS uid,
-        lpad(to_hex((%(place)s - %(count)s + copy) / 1000), 12, '0') AS stamp
+        lpad(to_hex((%(sort_key)s - %(count)s + copy) / 1000), 12, '0') AS stamp
     FROM generate_series(1, %(count)s) AS copy
 ) AS numbered"""
 _COLUMNS = """
@@ -56,11 +56,11 @@ async def _a_job(url: str, *, finished: bool, run_at: timedelta | None = None) -
 def _multiply(url: str, job_id: str, count: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         with connection.transaction():
-            place, status = connection.execute(
-                "SELECT place, status FROM longshore.jobs WHERE id = %s", (job_id,)
+            sort_key, status = connection.execute(
+                "SELECT sort_key, status FROM longshore.jobs WHERE id = %s", (job_id,)
             ).fetchone() or (0, "")
-            connection.execute(_COPIES, {"place": place, "count": count})
-            moved = {"uid": "copies.uid", "id": "copies.id", "place": "copies.at", "eligible_at": "copies.at"}
+            connection.execute(_COPIES, {"sort_key": sort_key, "count": count})
+            moved = {"uid": "copies.uid", "id": "copies.id", "sort_key": "copies.at", "eligible_at": "copies.at"}
             _copy_rows(connection, "jobs", "id = %s", job_id, moved)
             moved = {"job_uid": "copies.uid", "job_id": "copies.id"}
             _copy_rows(connection, "job_events", "job_id = %s AND job_seq = 1", job_id, moved)

@@ -84,3 +84,17 @@ def peak_megabytes() -> float:
     """The most memory that this process ever held."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # bytes there, kibibytes elsewhere
+
+
+def cpu_by_process(server: int) -> dict[int, float]:
+    """Seconds of processor time, of those of the server's processes that still run."""
+    seconds: dict[int, float] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # the command's name may hold anything, even parentheses
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if server in (parent, int(folder.name)):
+                seconds[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
+        except OSError:  # it has ended meanwhile
+            continue
+    return seconds

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.databases import Databases
 from benchmarks.measuring import Spread
-from benchmarks.postgres_costs import cpu_by_process
-from benchmarks.processes import Companion
+from benchmarks.processes import Companion, cpu_by_process
 from benchmarks.reporting import Finding, Target
 from benchmarks.workload import small_jobs
 from longshore.backends.connect import connect

@@ -42,7 +42,7 @@ def _copy_job(connection: apsw.Connection, uid: int, copies: int) -> None:
     (last,) = _column(connection, "SELECT max(uid) FROM jobs")
     new_uid = f"({last} + copy)"
     new_id = _ID.format(uid=new_uid)
-    changed = {"uid": new_uid, "id": new_id, "place": "place + copy", "eligible_at": "eligible_at + copy"}
+    changed = {"uid": new_uid, "id": new_id, "sort_key": "sort_key + copy", "eligible_at": "eligible_at + copy"}
     _copy_row(connection, "jobs", f"uid = {uid}", changed, copies)
     for number in _column(connection, f"SELECT n FROM job_events WHERE job_uid = {uid}"):
         (last,) = _column(connection, "SELECT max(n) FROM job_events")

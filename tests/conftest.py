@@ -15,6 +15,8 @@ DEFAULT_SEED = 20_240_229
 SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))
 PROVING = os.environ.get("LONGSHORE_PROVE", "") == "1"
 WRITE_SNAPSHOTS = os.environ.get("LONGSHORE_WRITE_SNAPSHOTS", "") == "1"
+STORES = os.environ.get("LONGSHORE_TEST_STORES", "memory sqlite postgres remote").split()
+"""Where the tests for every store run; `make check` names one store, and the others are not even collected."""
 POSTGRES = os.environ.get("LONGSHORE_TEST_POSTGRES") or None
 POSTGRES_VERSION = int(os.environ.get("LONGSHORE_TEST_POSTGRES_VERSION") or 0) or None
 POSTGRES_RUN = pytest.StashKey[PostgresRun]()
@@ -106,7 +108,7 @@ def postgres_url(postgres_clones: Clones) -> Iterator[str]:
     postgres_clones.drop(url)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=[store for store in STORES if store != "remote"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of the test's own store, of every kind in turn; each memory:// is a store of its own."""
     if request.param == "postgres":

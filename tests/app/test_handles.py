@@ -130,6 +130,7 @@ async def test_a_wait_that_takes_too_long_says_where_the_job_is(harbor: Harbor) 
         await handle.result(timeout=-1)
 
 
+@pytest.mark.slow
 async def test_a_job_that_is_removed_while_somebody_waits_is_not_waited_for_any_longer(stored_harbor: Harbor) -> None:
     @stored_harbor.task(remove_on_complete=True)
     def work() -> None: ...
@@ -175,6 +176,7 @@ class CountingBackend(MemoryBackend):
         return await super().list_jobs(filter, **more)
 
 
+@pytest.mark.slow
 async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
     backend = CountingBackend()
     async with Harbor(backend) as harbor:

@@ -179,8 +179,8 @@ async def test_what_an_after_hook_raises_touches_no_job(harbor: Harbor, caplog: 
     await harbor.run_until_empty()
     assert await handle.result() == 1
     assert [record.getMessage() for record in caplog.records if record.name == "longshore.app"] == [
-        "Clumsy.after_enqueue failed; the job is not touched by it",
-        "Clumsy.after_run failed; the job is not touched by it",
+        "Clumsy.after_enqueue failed; the job is not affected",
+        "Clumsy.after_run failed; the job is not affected",
     ]
 
 

@@ -32,6 +32,7 @@ async def test_async_runs_on_the_loop_and_def_in_a_thread(yard: Harbor) -> None:
     assert await threaded.result() == "longshore-processor"
 
 
+@pytest.mark.slow
 async def test_a_task_runs_in_a_process_of_its_own_with_its_types_notes_and_middleware(yard: Harbor) -> None:
     added, doubled = await sample_harbor.add_elsewhere.enqueue(2, b=3), await sample_harbor.double_elsewhere.enqueue(4)
     await yard.run_until_empty()
@@ -42,6 +43,7 @@ async def test_a_task_runs_in_a_process_of_its_own_with_its_types_notes_and_midd
     assert ((await added.job()).progress, (await doubled.job()).progress) == ("adding", "doubling")
 
 
+@pytest.mark.slow
 async def test_a_tasks_memory_limit_holds(yard: Harbor) -> None:
     handle = await sample_harbor.greedy.enqueue()
     await yard.run_until_empty()
@@ -92,6 +94,7 @@ async def test_a_worker_reports_the_types_it_claims(stored_harbor: Harbor) -> No
     assert "resize" in (told["of the harbor"] or ())
 
 
+@pytest.mark.slow
 async def test_a_worker_does_not_poll_in_a_loop_while_only_other_types_wait(stored_harbor: Harbor) -> None:
     # S5
     @stored_harbor.task

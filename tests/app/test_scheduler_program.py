@@ -23,6 +23,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 async def test_a_scheduler_of_its_own_process_fires_and_announces_until_it_is_asked_to_stop(
     tmp_path: Path, how: signal.Signals

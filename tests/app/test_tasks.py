@@ -64,6 +64,7 @@ def test_declaring_a_task_opens_no_store_and_needs_no_loop() -> None:
     assert work.name == "work"
 
 
+@pytest.mark.slow
 def test_pydantic_is_loaded_by_the_first_task_and_not_before() -> None:
     program = (
         "import sys\n"
@@ -239,7 +240,7 @@ async def test_an_unknown_option_is_named(harbor: Harbor) -> None:
     def work() -> None: ...
 
     wrong: Any = {"prioritty": 1}
-    with pytest.raises(InvalidArgument, match="prioritty: is no option of an enqueue"):
+    with pytest.raises(InvalidArgument, match="prioritty: is not an option of a job; did you mean priority"):
         work.options(**wrong)
     with pytest.raises(InvalidArgument, match="tags: must be a list"):
         work.options(tags="mail")

@@ -77,7 +77,7 @@ async def test_on_postgres_in_either_form(commit: bool, postgres_url: str) -> No
         assert await waiting(harbor) == (5 if commit else 0)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def test_a_flow_is_known_again_within_the_transaction_that_stores_it(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

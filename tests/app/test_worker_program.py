@@ -31,6 +31,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_asked_to_stop_finishes_what_runs_and_leaves_the_rest(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -55,6 +56,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_what_runs_and_leaves_the_
         assert job.crashes == 0
 
 
+@pytest.mark.slow
 async def test_several_processes_under_one_parent_work_for_a_harbor(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "import os\nfrom pathlib import Path\nfrom longshore import Harbor\n\n"

@@ -56,7 +56,7 @@ async def waits_for_news(backend: Backend, after: str | None = None) -> asyncio.
     while await backend.wait_for_change(0.2, after):
         pass
     task = asyncio.create_task(backend.wait_for_change(PATIENCE, after))
-    while not backend._signal.awaited:
+    while not backend._signal.waiting:
         assert not task.done(), "did not wait"
         await asyncio.sleep(0)
     return task

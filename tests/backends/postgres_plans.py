@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -21,7 +22,7 @@ GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "to
 # Most jobs are over; of the others each status has its share, in ten queues, three priorities and forty keys.
 _FILL = f"""
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
-    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, blocked, finalized_at,
+    deps_left, status, eligible_at, sort_key, job_seq, updated_at, on_dependency_failure, blocked, finalized_at,
     expires_at,
     lease_owner, lease_token, lease_expires_at, idempotency_key, concurrency_key, announce_at)
 SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3, false, 0, 0, g, 0,
@@ -35,13 +36,13 @@ SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '["x", "y"]', g % 3,
 FROM generate_series(1, %(count)s::bigint) AS g WHERE g % 20 BETWEEN 11 AND 19;
 
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
-    deps_left, status, eligible_at, place, job_seq, updated_at, on_dependency_failure, finalized_at, idempotency_key)
+    deps_left, status, eligible_at, sort_key, job_seq, updated_at, on_dependency_failure, finalized_at, idempotency_key)
 SELECT g, 'job ' || g, 'q' || g / 20 % 10, 't', '', '{{}}', '', 0, false, 0, 0, g, 0, 'COMPLETED', g, g, 3, g, 'wait',
     g, CASE g % 4 WHEN 0 THEN 'key ' || g END
 FROM generate_series(1, %(count)s::bigint) AS g WHERE g % 20 NOT BETWEEN 11 AND 19;
 
-INSERT INTO job_tags (tag, uid, queue, priority, place, claimable, status, retry_count)
-SELECT tag, uid, queue, priority, place, status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY'), status, 0
+INSERT INTO job_tags (tag, uid, queue, priority, sort_key, claimable, status, retry_count)
+SELECT tag, uid, queue, priority, sort_key, status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY'), status, 0
 FROM jobs CROSS JOIN LATERAL (
     VALUES (CASE uid % 7 WHEN 0 THEN 'x' ELSE 'a' || uid % 100 END), (CASE uid % 2 WHEN 0 THEN 'y' ELSE 'b' || uid END)
 ) AS carried (tag) WHERE jobs.tags <> '';
@@ -85,27 +86,10 @@ def make_schema(url: str, state: str) -> Statements:
     return Statements("longshore.backends.postgres", schema=quoted(state))
 
 
-PIECES = frozenset(
-    {
-        "after_slots_are_taken_back",
-        "due_in_line",
-        "first_outlived",
-        "full_keys",
-        "jobs_where",
-        "priorities_in_line",
-        "stopping_edges",
-        "priorities_of_lines",
-        "lines_of_types",
-        "with_keys",
-    }
-)
-"""What only looks like a statement, and is a part of others."""
-
-
 def statements(sql: Statements) -> list[str]:
-    """All that can be planned; the others are pieces of these, or COPY."""
+    """All that can be planned; the others are COPY or DDL."""
     plannable = re.compile("SELECT|INSERT|UPDATE|DELETE|WITH")
-    return sorted(name for name in sql.names() - PIECES if plannable.match(getattr(sql, name)))
+    return sorted(name for name in sql.names() if plannable.match(getattr(sql, name)))
 
 
 class Node(NamedTuple):
@@ -127,6 +111,18 @@ def explained(
     connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
 ) -> dict[str, Any]:
     """The plan that PostgreSQL reports, with its cost and whether it would be compiled."""
+    with planned(connection, statement, values) as execute:
+        row = connection.execute(f"EXPLAIN (FORMAT json) {execute}".encode()).fetchone()
+        assert row is not None
+        found: dict[str, Any] = row[0][0]
+        return found
+
+
+@contextmanager
+def planned(
+    connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
+) -> Iterator[str]:
+    """Prepares the statement, and gives the text that executes it: with these values, or with a generic plan."""
     mode = "force_generic_plan" if values is None else "force_custom_plan"
     count = max(map(int, re.findall(r"\$(\d+)", statement)), default=0)
     given = ["NULL"] * count if values is None else [_literal(value) for value in values]
@@ -134,11 +130,7 @@ def explained(
     connection.execute(f"PREPARE planned AS {statement}")
     try:
         connection.execute(f"SET plan_cache_mode = {mode}")
-        execute = f"EXECUTE planned({', '.join(given)})" if given else "EXECUTE planned"
-        row = connection.execute(f"EXPLAIN (FORMAT json) {execute}").fetchone()
-        assert row is not None
-        found: dict[str, Any] = row[0][0]
-        return found
+        yield f"EXECUTE planned({', '.join(given)})" if given else "EXECUTE planned"
     finally:
         connection.execute("DEALLOCATE planned")
 

@@ -1,4 +1,4 @@
-"""A store from before a migration, with jobs in it, opened by today's code: they get what the migration brings."""
+"""A store with jobs, opened by code with one more migration: the jobs get what that migration changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600 * SECOND
 
 INSERT = """
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
-    deps_left, on_dependency_failure, status, run_at, eligible_at, place, job_seq, updated_at, lease_token)
+    deps_left, on_dependency_failure, status, run_at, eligible_at, sort_key, job_seq, updated_at, lease_token)
 VALUES ({uid}, '{id}', 'default', 't', {nothing}, '{{}}', '', 0, {false}, 0, 0, {then}, 0, 'wait', '{status}', {run_at},
     {eligible_at}, {eligible_at}, 1, {then}, {token})
 """
@@ -45,39 +45,55 @@ SCHEDULE = "INSERT INTO schedules (id, paused, next_run_at, body) VALUES ('night
 Fill = Callable[[Sequence[str]], str]
 
 
-def before(name: str, every: Sequence[Migration]) -> tuple[Migration, ...]:
-    """All migrations older than the one of this name."""
-    [number] = [migration.number for migration in every if migration.name.endswith(f"_{name}.sql")]
-    return tuple(every[: number - 1])
+# A migration for tests only, after the last real one. It fills columns that the rows of the test leave empty.
+MIGRATE = """
+UPDATE {schema}jobs SET announce_at = run_at
+WHERE run_at > {now} AND status IN ('INITIAL_PENDING', 'FAILED_RETRY', 'UNKNOWN_RETRY');
+UPDATE {schema}jobs SET cancel_asked_at = updated_at WHERE status = 'CANCELLING';
+UPDATE {schema}schedules SET last_run_at = {last_run_at}, last_job_id = {last_job_id}, run_count = {run_count},
+    updated_at = {updated_at};
+UPDATE {schema}jobs SET blocked = {false} WHERE blocked;
+CREATE TABLE {schema}migrated (at INTEGER);
+"""
+SCHEDULE_COLUMNS = ("last_run_at", "last_job_id", "run_count", "updated_at")
+
+
+def with_one_more(every: Sequence[Migration], **words: str) -> tuple[Migration, ...]:
+    """The migrations of a dialect, and the one of this test."""
+    number = len(every) + 1
+    return (*every, Migration(number, f"{number:04d}_for_tests.sql", MIGRATE.format(**words)))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
-    """Fills a store that older code made, and returns the URL by which today's code finds it."""
+    """Fills a store, and returns the URL by which code with one more migration finds it."""
 
     def in_file(statements: Sequence[str]) -> str:
         path = tmp_path / "jobs.db"
-        with monkeypatch.context() as older:
-            older.setattr(sqlite_connection, "MIGRATIONS", before("what_time_brings", sqlite_connection.MIGRATIONS))
-            sqlite_connection.prepare(path, busy_seconds=1)
+        every = sqlite_connection.MIGRATIONS
+        sqlite_connection.prepare(path, busy_seconds=1)
         connection = apsw.Connection(str(path))
         for statement in statements:
             connection.execute(statement.replace("{false}", "0").replace("{nothing}", "x''"))
         connection.execute("UPDATE meta SET next_uid = 100")
         connection.close()
+        words = {column: f"json_extract(body, '$.{column}')" for column in SCHEDULE_COLUMNS}
+        words |= {"schema": "", "false": "0", "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"}
+        monkeypatch.setattr(sqlite_connection, "MIGRATIONS", with_one_more(every, **words))
         return f"sqlite:///{path}"
 
     def in_server(statements: Sequence[str]) -> str:
         url = str(request.getfixturevalue("postgres_url"))
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA longshore CASCADE")
-        with monkeypatch.context() as older:
-            older.setattr(schema, "MIGRATIONS", before("what_time_brings", schema.MIGRATIONS))
-            schema.prepare(Server(url), "longshore")
+        schema.prepare(Server(url), "longshore")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("SET search_path = longshore")
             for statement in statements:
                 connection.execute(statement.replace("{false}", "false").replace("{nothing}", "''").encode())
+        types = {"last_job_id": "text"}
+        words = {name: f"(body::json ->> '{name}')::{types.get(name, 'bigint')}" for name in SCHEDULE_COLUMNS}
+        words |= {"schema": "{schema}.", "false": "false"}
+        words["now"] = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+        monkeypatch.setattr(schema, "MIGRATIONS", with_one_more(schema.MIGRATIONS, **words))
         return url
 
     return in_file if request.param == "sqlite" else in_server

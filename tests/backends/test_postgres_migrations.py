@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,10 @@ from longshore import Job, JobFilter, JobStatus, connect
 from longshore.backends.base import Backend
 from longshore.backends.postgres import schema as preparing
 from longshore.backends.postgres.connection import Server
+from longshore.backends.sql.statements import Migration
+from longshore.core.dependencies import POLICIES
 from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.status import TRANSITIONS, Verb
 from tests.backends.postgres_following import AT_ONCE, read_until
 from tests.postgres_server import connect as connect_to_server
 
@@ -81,19 +85,65 @@ def catalog(url: str, schema: str) -> list[tuple[str, ...]]:
 # --- however it came about ---
 
 
+SECOND = Migration(
+    len(preparing.MIGRATIONS) + 1,
+    "for_tests.sql",
+    "ALTER TABLE {schema}.jobs ADD COLUMN note text; CREATE INDEX jobs_by_note ON {schema}.jobs (note)",
+)
+"""A migration for tests only: it comes after the last real one."""
+
+
 def test_a_fresh_schema_is_what_all_migrations_make_step_by_step(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = Server(postgres_url)
-    preparing.prepare(server, "fresh")
-    every = preparing.MIGRATIONS
+    every = (*preparing.MIGRATIONS, SECOND)
     for count in range(1, len(every) + 1):
         monkeypatch.setattr(preparing, "MIGRATIONS", every[:count])  # as an older version of the code opens it
         assert preparing.prepare(server, "grown").version == count
+        if count < len(every):
+            preparing.prepare(server, "before")
+    preparing.prepare(server, "fresh")
     fresh, grown = catalog(postgres_url, "fresh"), catalog(postgres_url, "grown")
     assert len(fresh) > 100
     assert fresh == grown
-    assert fresh == catalog(postgres_url, "longshore")  # the template's, made by the same code
+    before = catalog(postgres_url, "before")
+    assert before != fresh
+    assert before == catalog(postgres_url, "longshore")  # the template's, made by the same code
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"'(\w+)'", text))
+
+
+def test_the_checks_and_indexes_of_the_schema_have_the_statuses_of_the_transition_table(postgres_url: str) -> None:
+    preparing.prepare(Server(postgres_url), "longshore")
+    rows = catalog(postgres_url, "longshore")
+    checks = {name: words_of(text) for kind, _, name, text, *_ in rows if kind == "constraint"}
+    indexes = {name: words_of(text) for kind, name, text, *_ in rows if kind == "index"}
+    sources = {verb: {move.source for move in TRANSITIONS if move.verb is verb} for verb in Verb}
+    assert checks["job_status_check"] == set(JobStatus)
+    assert checks["dependency_policy_check"] == set(POLICIES)
+    for index in ("jobs_claimable", "jobs_of_type", "jobs_to_announce"):
+        assert indexes[index] == sources[Verb.CLAIM], index
+    assert indexes["jobs_expiring"] == sources[Verb.EXPIRE]
+    assert indexes["jobs_cancelling"] == sources[Verb.ACKNOWLEDGE]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("jobs", "status"),
+        ("jobs", "on_dependency_failure"),
+        ("job_dependencies", "policy"),
+        ("job_dependencies", "state"),
+    ],
+)
+async def test_a_word_that_is_none_of_ours_is_refused(postgres_url: str, table: str, column: str) -> None:
+    async with connect(postgres_url) as backend:
+        await backend.enqueue_jobs([Job(id="a", type="t"), Job(id="b", type="t", depends_on=["a"])])
+    with psycopg.connect(postgres_url) as connection, pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute(f"UPDATE longshore.{table} SET {column} = 'running'")
 
 
 def test_the_catalog_would_tell_a_difference(postgres_url: str) -> None:
@@ -173,6 +223,24 @@ async def test_a_schema_newer_than_the_code_is_refused(postgres_url: str) -> Non
                 await backend.count_jobs()
             with pytest.raises(BackendUnavailable, match="999"):
                 await backend.enqueue_job(Job(type="t"))
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE longshore.meta DROP COLUMN lineage", "UPDATE longshore.meta SET lineage = 'another'"]
+)
+async def test_a_schema_of_another_lineage_is_refused_with_the_remedy(postgres_url: str, change: str) -> None:
+    async with connect(postgres_url) as before:
+        await before.enqueue_job(Job(type="t"))
+        with connect_to_server(postgres_url) as connection:
+            connection.execute("INSERT INTO longshore.migrations (number, name) VALUES (11, 'of another lineage')")
+            connection.execute(change)
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'longshore'"
+            )
+        async with connect(postgres_url) as backend:
+            for store in (before, backend):
+                with pytest.raises(BackendUnavailable, match=r"schema longshore .*empty store.*longshore migrate-data"):
+                    await store.count_jobs()
 
 
 @pytest.fixture

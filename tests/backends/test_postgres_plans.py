@@ -31,42 +31,43 @@ class Guard(NamedTuple):
 
 GUARDS = {
     # the claim
-    "claim_next": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED)),
+    "claim_next": Guard("jobs_claimable", "queue priority sort_key", ("q1", NOW, 10, *CLAIMED)),
     "claim_from_cursor": Guard(
-        "jobs_claimable", "queue priority place uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
+        "jobs_claimable", "queue priority sort_key uid", ("q1", NOW, 10, *CLAIMED, [0, 1, 2], [5, 5, 5], [5, 5, 5])
     ),
     "claim_within_keys": Guard(
-        "jobs_claimable", "queue priority place", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1)
+        "jobs_claimable", "queue priority sort_key", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1)
     ),
-    "claim_of_types": Guard("jobs_of_type", "queue type priority place", ("q1", NOW, 10, *CLAIMED, ["t", "u"])),  # S5
-    "claim_of_types_further_on": Guard(
+    "claim_types": Guard("jobs_of_type", "queue type priority sort_key", ("q1", NOW, 10, *CLAIMED, ["t", "u"])),  # S5
+    "claim_types_from_cursor": Guard(
         "jobs_of_type",
-        "queue type priority place uid",
+        "queue type priority sort_key uid",
         ("q1", NOW, 10, *CLAIMED, ["t", "u"], [0, 1, 2], [5, 5, 5], [5, 5, 5]),
     ),
     "claim_types_within_keys": Guard(
-        "jobs_of_type", "queue type priority place", ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1, ["t", "u"])
+        "jobs_of_type",
+        "queue type priority sort_key",
+        ("q1", NOW, 10, *CLAIMED, 20, 10, 1, 5, NOW, NOW + 1, ["t", "u"]),
     ),
-    "heads_of_types": Guard("jobs_of_type", "queue type priority place", (["q1", "q2"], NOW, 10, ["t", "u"])),
+    "shares_of_queues_by_type": Guard(
+        "jobs_of_type", "queue type priority sort_key", (["q1", "q2"], NOW, 10, ["t", "u"])
+    ),
     "candidates_of_types": Guard(
-        "jobs_of_type", "queue type priority place", ("q1", NOW, 20, FIRST, FIRST, 0, ["t", "u"])
+        "jobs_of_type", "queue type priority sort_key", ("q1", NOW, 20, FIRST, FIRST, 0, ["t", "u"])
     ),
-    "next_due": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
-    "count_delayed": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW)),
-    "heads_of_lines": Guard("jobs_claimable", "queue priority place", (["q1", "q2"], NOW, 10)),
-    "head_of_line": Guard("jobs_claimable", "queue priority place", ("q1", NOW, 20)),
-    "claimable": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
+    "next_due": Guard("jobs_claimable", "queue priority sort_key", (["q1", "q2"], NOW)),
+    "count_delayed": Guard("jobs_claimable", "queue priority sort_key", (["q1", "q2"], NOW)),
+    "shares_of_queues": Guard("jobs_claimable", "queue priority sort_key", (["q1", "q2"], NOW, 10)),
+    "first_candidates": Guard("jobs_claimable", "queue priority sort_key", ("q1", NOW, 20)),
+    "claimable": Guard("jobs_claimable", "queue priority sort_key", ("q1", 1, NOW, FIRST, 0, 20), in_order=True),
     "claimable_with_free_slots": Guard(
-        "jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, FIRST, 0, 20), in_order=True
+        "jobs_claimable", "queue priority sort_key", ("q1", 1, NOW, *LIMITS, FIRST, 0, 20), in_order=True
     ),
-    "look_ahead": Guard("jobs_claimable", "queue priority place", ("q1", 1, NOW, *LIMITS, 20), in_order=True),
+    "look_ahead": Guard("jobs_claimable", "queue priority sort_key", ("q1", 1, NOW, *LIMITS, 20), in_order=True),
     "next_priority": Guard("jobs_claimable", "queue priority", ("q1", 0), in_order=True),
     "tagged_claimable": Guard(
-        "job_tags_claimable", "tag queue priority place", ("y", "q1", 1, NOW, [], FIRST, 0, 20, ["t"]), in_order=True
-    ),
-    "tagged_with_free_slots": Guard(
         "job_tags_claimable",
-        "tag queue priority place",
+        "tag queue priority sort_key",
         ("x", "q1", 1, NOW, ["y"], FIRST, 0, 20, None, *LIMITS),
         in_order=True,
     ),
@@ -76,13 +77,13 @@ GUARDS = {
     "any_blocked": Guard("jobs_blocked", "queue", ("q1",)),
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),
-    "keys_waking": Guard("concurrency_keys_waking", "queue window_ends_at", ("q1", 500, 500)),
+    "keys_with_ended_windows": Guard("concurrency_keys_by_window_end", "queue window_ends_at", ("q1", 500, 500)),
     # the sweep, and whoever is due
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),
     "jobs_held_by": Guard("jobs_held", "lease_owner", ("w1",)),
     "announce_jobs": Guard("jobs_to_announce", "announce_at", (NOW, 100)),
     "cancellations_since": Guard("jobs_cancelling", "cancel_asked_at", (NOW, 100)),
-    "jobs_outlived": Guard("jobs_expiring", "expires_at", (NOW, 100)),
+    "expired_jobs": Guard("jobs_expiring", "expires_at", (NOW, 100)),
     "schedules_due": Guard("schedules_due", "next_run_at", (0, 100, 100)),
     "unsure_edges": Guard("job_dependencies_unsure", "", (100,)),
     "open_edges": Guard("job_dependencies_open", "depends_on", (["job 4", "job 10"],)),
@@ -94,7 +95,6 @@ GUARDS = {
     "jobs_behind_keys": Guard("jobs_by_key", "queue idempotency_key", (["q1"], ["key 4"])),
     "tombstones_behind_keys": Guard("tombstones_by_key", "queue idempotency_key", (["q1"], ["gone 3"], 0)),
     "jobs_of_keys": Guard("jobs_by_key", "queue idempotency_key", (["q1"], ["key 4"])),
-    "removed_jobs_of_keys": Guard("tombstones_by_key", "queue idempotency_key", (["q1"], ["gone 3"], 0)),
     "ids_taken": Guard("jobs_by_id", "id", (["job 5", "job 6"], [5])),
     "uids_with_tags": Guard("job_tags_by_tag", "tag", ("x", None, ["y"])),
     "dependencies_of": Guard("job_dependencies_pkey", "dependent_uid", ([5, 6],)),
@@ -114,24 +114,30 @@ GUARDS = {
 }
 
 CLAIMS = [
-    *("held_settings", "held_settings_of_all", "held_settings_and_slots", "held_settings_and_slots_of_all"),
-    *("claim_next", "claim_from_cursor", "claim_within_keys", "claimable", "claimable_with_free_slots", "head_of_line"),
+    *("held_settings", "held_settings_and_slots"),
+    *(
+        "claim_next",
+        "claim_from_cursor",
+        "claim_within_keys",
+        "claimable",
+        "claimable_with_free_slots",
+        "first_candidates",
+    ),
     *(
         "look_ahead",
         "next_priority",
         "tagged_claimable",
-        "tagged_with_free_slots",
         "next_tagged_priority",
         "unblock_first",
     ),
-    *("any_blocked", "keys_waking", "claim_of_types", "claim_of_types_further_on"),
+    *("any_blocked", "keys_with_ended_windows", "claim_types", "claim_types_from_cursor"),
     *("candidates_of_types", "claim_types_within_keys"),
 ]
 """The statements of a claim, in a transaction without sequential scans."""
 
 DATA_MIGRATION = "a data migration reads everything once"
 WALKED = {
-    "any_belongings": DATA_MIGRATION,
+    "any_rows": DATA_MIGRATION,
     "blocks_of_events": DATA_MIGRATION,
     "digest_of_job_tags": DATA_MIGRATION,
     "fill_counts": DATA_MIGRATION,
@@ -218,9 +224,7 @@ def test_no_statement_of_a_claim_costs_enough_for_postgres_to_compile_it(
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize(
-    "name", ["claimable", "claimable_with_free_slots", "tagged_claimable", "tagged_with_free_slots"]
-)
+@pytest.mark.parametrize("name", ["claimable", "claimable_with_free_slots", "tagged_claimable"])
 def test_a_claim_locks_no_more_jobs_than_it_takes(name: str, state: str, schemas: Schemas, url: str) -> None:
     """Whoever claims at the same moment passes over what is locked, and would go away with less than there is."""
     connection, sql = schemas[state]
@@ -255,7 +259,7 @@ def test_a_guard_for_a_statement_that_is_gone_is_noticed() -> None:
 def test_a_flow_that_is_over_is_not_looked_for_among_all_jobs_that_came_after_it(schemas: Schemas) -> None:
     # M-SCH-08
     connection, sql = schemas["analysed"]
-    statement = f"{sql.jobs_where} status = ANY($1::text[]) AND parent_id = $2 ORDER BY uid DESC LIMIT 1"
+    statement = f"{sql.all_jobs} WHERE status = ANY($1::text[]) AND parent_id = $2 ORDER BY uid DESC LIMIT 1"
     values = (["INITIAL_PENDING", "RUNNING", "WAITING_CHILDREN"], "flow")
     guard = Guard("jobs_by_parent", "parent_id", values, in_order=True)
     with connection.transaction(force_rollback=True):

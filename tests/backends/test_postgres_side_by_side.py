@@ -9,7 +9,8 @@ import pytest
 
 from longshore.backends.base import Backend, ClaimFailed, Outcome
 from longshore.backends.connect import connect
-from longshore.backends.postgres.locks import Hold, LockSpaces
+from longshore.backends.port import Hold
+from longshore.backends.postgres.locks import LockSpaces
 from longshore.core.job import Job, Lease
 from longshore.core.status import JobStatus
 from longshore.runtime.queue_operations import explain

@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -18,7 +18,7 @@ import pytest
 
 from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.backends.sqlite.backend import SQLiteBackend
-from longshore.backends.sqlite.connection import MIGRATIONS, prepare
+from longshore.backends.sqlite.connection import MIGRATIONS, check_read_only, prepare
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, LongshoreError
 from longshore.core.filters import JobFilter
@@ -26,6 +26,7 @@ from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from tests.backends.audit import all_jobs, audit, jobs_after_a_restart
 from tests.backends.disks import BreakingDisk, mounted
+from tests.processes.store_process import SQLITE_MIGRATIONS
 
 NOBODY = 65_534
 
@@ -440,9 +441,8 @@ async def test_a_store_can_be_opened_while_another_process_migrates_it(
 ) -> None:
     # R7: SQLite then reports a changed schema instead of a missing table
     path = tmp_path / "jobs.db"
-    with monkeypatch.context() as older:
-        older.setattr(sqlite_connection, "MIGRATIONS", MIGRATIONS[:3])
-        prepare(path, busy_seconds=1)
+    prepare(path, busy_seconds=1)
+    monkeypatch.setattr(sqlite_connection, "MIGRATIONS", SQLITE_MIGRATIONS)
     changes = 0
 
     def watch(connection: apsw.Connection) -> None:
@@ -465,4 +465,38 @@ async def test_a_store_can_be_opened_while_another_process_migrates_it(
         other.close()
     assert changes > 0
     async with SQLiteBackend(path) as backend:
-        assert await backend.schema_version() == len(MIGRATIONS)
+        assert await backend.schema_version() == len(SQLITE_MIGRATIONS)
+
+
+@pytest.mark.parametrize("change", ["UPDATE meta SET lineage = 'other'", "ALTER TABLE meta DROP COLUMN lineage"])
+def test_a_store_of_another_lineage_is_refused_with_what_to_do(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "jobs.db"
+    prepare(path, busy_seconds=1)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(change)
+        connection.pragma("user_version", 9)
+    for open_it in (prepare, check_read_only):
+        with pytest.raises(BackendUnavailable, match=r"other migrations.*empty store"):
+            open_it(path, busy_seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("jobs", "status"),
+        ("jobs", "on_dependency_failure"),
+        ("job_dependencies", "policy"),
+        ("job_dependencies", "state"),
+        ("tombstones", "status"),
+    ],
+)
+def test_a_word_that_is_none_of_ours_is_refused(tmp_path: Path, table: str, column: str) -> None:
+    prepare(tmp_path / "jobs.db", busy_seconds=1)
+    with closing(apsw.Connection(str(tmp_path / "jobs.db"))) as connection:
+        found = list(connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,)))
+        values: dict[str, object] = {name: {"TEXT": "x", "BLOB": b"x"}.get(kind, 1) for name, kind, _ in found}
+        values |= {"status": "DEAD", "on_dependency_failure": "wait", "policy": "wait", "state": "failed"}
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(found))})"
+        with pytest.raises(apsw.ConstraintError, match="CHECK"):
+            connection.execute(insert, [values[name] if name != column else "dead" for name, _, _ in found])
+        connection.execute(insert, [values[name] for name, _, _ in found])

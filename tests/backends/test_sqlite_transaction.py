@@ -9,14 +9,16 @@ import pytest
 
 from longshore import Job, JobStatus, Outcome, connect
 from longshore.backends.operations.enqueue import enqueue_jobs
-from longshore.backends.port import Candidate, Completion, QueueState
+from longshore.backends.port import Candidate, Completion, NewLease, QueueState, Undecided
 from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import open_connection, prepare
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.core import transitions
+from longshore.core.clock import HeldClock, StoreClock
 from longshore.core.transitions import Change
 
 NOW = 1_767_268_800_000_000
+LEASE = NewLease("w", "token", None)
 
 
 @pytest.fixture
@@ -26,10 +28,10 @@ def transaction(tmp_path: Path) -> Iterator[SQLiteTransaction]:
     prepare(path, busy_seconds=1)
     connection = open_connection(path, busy_seconds=1)
     connection.execute("BEGIN IMMEDIATE")
-    transaction = SQLiteTransaction(connection)
+    transaction = SQLiteTransaction(connection, StoreClock(HeldClock()))
     transaction.begin()
     transaction.now = NOW
-    enqueue_jobs(transaction, [Job(id="j1", type="t")])
+    enqueue_jobs.run(transaction, [Job(id="j1", type="t")])
     yield transaction
     connection.execute("ROLLBACK")
     connection.close()
@@ -54,9 +56,9 @@ def test_a_change_made_from_an_older_version_of_the_row_is_not_written(transacti
 def test_a_job_that_was_claimed_is_not_claimed_again_by_a_statement(transaction: SQLiteTransaction) -> None:
     # B-DEQ-12 B-IMP-03
     [chosen] = transaction.candidates(QueueState("default"), (), lambda: 1)
-    [claimed] = transaction.claim_at_once([chosen], "worker-1", "a token", None)
+    [claimed] = transaction.claim_chosen([chosen], NewLease("worker-1", "a token", None))
     with pytest.raises(ChangedUnderneath):
-        transaction.claim_at_once([chosen], "worker-2", "a token", None)
+        transaction.claim_chosen([chosen], NewLease("worker-2", "a token", None))
     assert claimed.assignee_id == "worker-1"
     record = transaction.jobs_by_id(["j1"])["j1"]
     assert (record.lease_owner, record.epoch) == ("worker-1", 1)
@@ -87,15 +89,15 @@ def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
 ) -> None:
     """A span of uids is written otherwise than a choice of them: nobody beside it may be touched."""
     ids = [f"s{number}" for number in range(6)]
-    enqueue_jobs(transaction, [Job(id=job_id, type="t", queue="spans") for job_id in ids])
+    enqueue_jobs.run(transaction, [Job(id=job_id, type="t", queue="spans") for job_id in ids])
     chosen = [ids[number] for number in numbers]
     records = transaction.jobs_by_id(chosen)
     entries = [Candidate(0, NOW, records[job_id].uid, "spans", None, None, False) for job_id in chosen]
-    jobs = transaction.claim_at_once(entries, "w", "token", None)
+    jobs = transaction.claim_chosen(entries, NewLease("w", "token", None))
     assert {job.id for job in jobs} == set(chosen)
     running = [job_id for job_id, record in transaction.jobs_by_id(ids).items() if record.status is JobStatus.RUNNING]
     assert sorted(running) == sorted(chosen)
-    transaction.complete_at_once([Completion(job_id, 1, "token", None) for job_id in chosen], chosen)
+    transaction.complete([Completion(job_id, 1, "token", None) for job_id in chosen], chosen)
     after = transaction.jobs_by_id(ids)
     assert {job_id for job_id in ids if after[job_id].status is JobStatus.COMPLETED} == set(chosen)
     assert {after[job_id].status for job_id in set(ids) - set(chosen)} <= {JobStatus.INITIAL_PENDING}
@@ -104,17 +106,17 @@ def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
 def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(transaction: SQLiteTransaction) -> None:
     queue = QueueState("keyed", per_key=1)
     jobs = [Job(id=f"k{n}", type="t", queue="keyed", concurrency_key=key) for n, key in enumerate("aabbc")]
-    enqueue_jobs(transaction, jobs)
-    assert transaction.claim_within_keys(queue, 3, 1, "w", "token", None) is None  # two are in the way
+    enqueue_jobs.run(transaction, jobs)
+    assert transaction.claim([queue], 3, LEASE, None, 1) is Undecided.FULL_KEYS  # two are in the way
     assert transaction.key_states("keyed", ["a"])["a"].running_count == 0
-    claimed_now = transaction.claim_within_keys(queue, 3, 2, "w", "token", None)
-    assert claimed_now is not None
+    claimed_now = transaction.claim([queue], 3, LEASE, None, 2)
+    assert not isinstance(claimed_now, Undecided)
     assert [job.id for job in claimed_now] == ["k0", "k2", "k4"]
     assert {key: state.running_count for key, state in transaction.key_states("keyed", ["a", "b", "c"]).items()} == {
         "a": 1,
         "b": 1,
         "c": 1,
     }
-    assert transaction.claim_within_keys(queue, 3, 5, "w", "token", None) is None  # nobody has free slots
+    assert transaction.claim([queue], 3, LEASE, None, 5) is Undecided.FULL_KEYS  # nobody has free slots
     assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
     assert {state.running_count for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

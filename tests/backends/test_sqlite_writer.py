@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from longshore.backends.port import Transaction
+from longshore.backends.port import Operation, Transaction
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.backends.sqlite.writer import LONGEST_BATCH
 from longshore.core.errors import DuplicateJob, JobNotFound, QueueClosed
@@ -63,7 +63,7 @@ def commits() -> Iterator[list[int]]:
 async def held(backend: SQLiteBackend) -> tuple[Gate, asyncio.Task[None]]:
     """The writer, busy until the gate is opened."""
     gate = Gate()
-    task = asyncio.create_task(backend._write(gate))
+    task = asyncio.create_task(backend._write(Operation(gate)))
     assert await asyncio.to_thread(gate.reached.wait, PATIENCE)
     return gate, task
 
@@ -114,7 +114,7 @@ async def test_a_bug_inside_one_operation_takes_no_other_with_it(error: Exceptio
     gate, _ = await held(backend)
     tasks = await queued(
         backend.enqueue_job(Job(id="before", type="t")),
-        backend._write(bug),
+        backend._write(Operation(bug)),
         backend.enqueue_job(Job(id="after", type="t")),
     )
     gate.open()
@@ -136,9 +136,9 @@ async def test_lease_renewals_go_ahead_of_everything_that_waits(backend: SQLiteB
 
     gate, _ = await held(backend)
     tasks = await queued(
-        *(backend._write(noted(f"other {n}")) for n in range(5)),
-        backend._write_urgently(noted("renewal 1")),
-        backend._write_urgently(noted("renewal 2")),
+        *(backend._write(Operation(noted(f"other {n}"))) for n in range(5)),
+        backend._write(Operation(noted("renewal 1"), urgent=True)),
+        backend._write(Operation(noted("renewal 2"), urgent=True)),
     )
     gate.open()
     await asyncio.gather(*tasks)
@@ -157,7 +157,7 @@ async def test_one_commit_gathers_no_longer_than_its_bound(commits: list[int], b
         return work
 
     gate, _ = await held(backend)
-    tasks = await queued(*(backend._write(slow_one(number)) for number in range(9)))
+    tasks = await queued(*(backend._write(Operation(slow_one(number))) for number in range(9)))
     commits.clear()
     gate.open()
     await asyncio.gather(*tasks)
@@ -181,7 +181,7 @@ async def test_a_caller_who_gives_up_while_it_is_written_has_done_it_all_the_sam
     second = Gate()
     given_up, blocked, other = await queued(
         backend.enqueue_job(Job(id="given up", type="t")),
-        backend._write(second),
+        backend._write(Operation(second)),
         backend.enqueue_job(Job(id="other", type="t")),
     )
     gate.open()

@@ -20,10 +20,10 @@ FROM (
 GROUP BY queue, status HAVING sum(kept) <> sum(real) OR sum(kept_retries) <> sum(real_retries)
 """
 
-_TAG_COLUMNS = "tag, uid, queue, priority, place, claimable, status, retry_count"
+_TAG_COLUMNS = "tag, uid, queue, priority, sort_key, claimable, status, retry_count"
 _TAGS = f"""
 WITH real AS (
-    SELECT carried.value AS tag, uid, queue, priority, place, status IN {_ELIGIBLE} AS claimable, status, retry_count
+    SELECT carried.value AS tag, uid, queue, priority, sort_key, status IN {_ELIGIBLE} AS claimable, status, retry_count
     FROM jobs, %(each_tag)s
 ),
 kept AS (SELECT {_TAG_COLUMNS} FROM job_tags)

@@ -12,9 +12,15 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from pydantic import BaseModel
 
 from longshore.cli.exit_codes import Exit
-from longshore.cli.json_output import SHAPES
+from longshore.cli.json_output import ActReport, Diagnosis, JobDetail, MigrationView, Removed
+from longshore.server.models.events import EventView
+from longshore.server.models.jobs import ExplanationView, FlowView, JobPage, JobView, LogLine
+from longshore.server.models.queues import QueueList, QueueView, StatsView, WorkerList
+from longshore.server.models.schedules import ScheduleList, ScheduleView, Times
+from longshore.server.models.tokens import NewTokenView, TokenList, TokenView
 from tests.cli.scene import Names, Scene
 from tests.cli.terminal import PROGRAM, check_inert, leaves, longshore, on_a_terminal
 from tests.postgres_run import Clones
@@ -76,6 +82,46 @@ def serving(scene: Scene) -> Iterator[Scene]:
 def nasty_store(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("nasty")
     return _prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder, NASTY))
+
+
+SHAPES: dict[str, type[BaseModel]] = {
+    "list": JobPage,
+    "show": JobDetail,
+    "explain": ExplanationView,
+    "logs": LogLine,
+    "stats": StatsView,
+    "queues": QueueList,
+    "workers": WorkerList,
+    "limits": QueueView,
+    "pause": QueueList,
+    "resume": QueueList,
+    "enqueue": JobView,
+    "cancel": ActReport,
+    "retry": ActReport,
+    "promote": ActReport,
+    "delete": ActReport,
+    "dlq list": JobPage,
+    "dlq requeue": ActReport,
+    "dlq purge": ActReport,
+    "schedule list": ScheduleList,
+    "schedule add": ScheduleView,
+    "schedule run": JobView,
+    "schedule pause": ScheduleView,
+    "schedule resume": ScheduleView,
+    "schedule preview": Times,
+    "schedule remove": Removed,
+    "flow show": FlowView,
+    "events": EventView,
+    "migrate": MigrationView,
+    "doctor": Diagnosis,
+    "token create": NewTokenView,
+    "token list": TokenList,
+    "token revoke": TokenView,
+}
+"""What `--json` prints, by command; of `logs`, `events` and `stats --watch` one such document on each line.
+
+`enqueue` prints a `JobResult` with `--wait`, and with `--from` an `Enqueued` for all that was stored at once.
+"""
 
 
 def _prepared(scene: Scene) -> Scene:

@@ -78,7 +78,7 @@ def test_who_waits_for_a_job_gets_its_result_and_an_exit_code(url: str, tmp_path
         assert json.loads(failed.out)["status"] == "DEAD"
     late = longshore("enqueue", "greet", '{"name": "Ada"}', "--wait", "--wait-timeout", "10ms")
     assert (late.code, late.out) == (Exit.TOO_LATE, "")
-    assert "it goes on: longshore explain" in late.err
+    assert "and keeps running: longshore explain" in late.err
 
 
 def test_a_scheduler_fires_what_is_due(url: str) -> None:
@@ -171,7 +171,7 @@ def test_a_worker_tells_where_its_jobs_are_and_that_the_variable_names_another_p
         assert process.wait(50) == 0
     if not same:
         assert "what LONGSHORE_URL names" in told.pop(0)
-    assert told[0].startswith("longshore: 1 x 10 places for jobs of ")
+    assert told[0].startswith("longshore: 1 worker process, 10 concurrent jobs on ")
     assert shown_address(own) in told[0]
     assert not any("LONGSHORE_URL" in line for line in told)
 

@@ -13,6 +13,7 @@ from longshore.backends.connect import connect
 from longshore.backends.postgres.connection import OwnSession
 from longshore.backends.sql.rows import Row
 from longshore.testing.conformance.fixtures import BreakableClock, WorkDone, backend, clock, open_backend
+from tests.conftest import STORES
 from tests.postgres_server import connect as connect_to
 from tests.remote_server import RemoteServer
 
@@ -25,7 +26,7 @@ FROM pg_class WHERE relnamespace = 'longshore'::regnamespace
 """
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "remote"])
+@pytest.fixture(params=STORES)
 def connect_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: BreakableClock
 ) -> Iterator[Callable[[], Backend]]:

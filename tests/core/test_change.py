@@ -115,9 +115,9 @@ def test_a_status_that_is_not_final_sets_no_end_time(source: S, target: S) -> No
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in LEGAL if pair[1].eligible])
 def test_a_job_that_becomes_eligible_takes_its_place_in_line(source: S, target: S) -> None:
-    record = record_in(source, blocked=True, eligible_at=0, place=0, run_at=NOW + 9 * SECOND)
+    record = record_in(source, blocked=True, eligible_at=0, sort_key=0, run_at=NOW + 9 * SECOND)
     Change(record, NOW).move(target, "job.test")
-    assert (record.eligible_at, record.place, record.blocked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
+    assert (record.eligible_at, record.sort_key, record.blocked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
 
 
 def test_a_change_remembers_where_the_job_was() -> None:

@@ -54,8 +54,8 @@ def explained(
     [
         (S.COMPLETED, "completed", "It is done, since 2026-01-01 12:00:00 UTC."),
         (S.STOPPED, "stopped", "It was stopped after it had been started: no wind; add it again to run it."),
-        (S.UNSCHEDULED, "unscheduled", "It was called off before it was started: no wind; add it again to run it."),
-        (S.UNKNOWN_STOPPED, "unknown_stopped", "nobody knows how far it got: no wind; see its log."),
+        (S.UNSCHEDULED, "unscheduled", "It was cancelled before it started: no wind; add it again to run it."),
+        (S.UNKNOWN_STOPPED, "unknown_stopped", "it is unknown how far it got: no wind; see its log."),
         (S.DEAD, "dead", "It failed for good at execution 3: no wind; retry it with retry_job."),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_job_that_is_held_is_told_by_whom_and_that_its_lease_has_ended() -> No
     )
     held["lease"] = Lease("token", 1, NOON + MINUTE)  # A2
     assert "Its lease ends at 2026-01-01 12:01:00 UTC, unless it is renewed." in str(explained(S.RUNNING, about=held))
-    assert "by nobody that is known" in str(explained(S.RUNNING, about={"assigned_at": NOON}))
+    assert "by an unknown worker" in str(explained(S.RUNNING, about={"assigned_at": NOON}))
     asked = explained(S.CANCELLING, about=held | {"lease": Lease("token", 1, None)})
     assert asked.kinds == ("cancelling",)
     assert "who has not answered yet." in str(asked)
@@ -92,7 +92,7 @@ def test_a_job_that_was_not_accepted_says_how() -> None:
     [
         (None, "Add a job with the unknown id"),
         (S.DEAD, "Retry what is dead with retry_job"),
-        (S.STOPPED, "What was called off will not be done any more"),
+        (S.STOPPED, "A cancelled dependency never completes"),
         (S.RUNNING, "It waits for 12 jobs: other (RUNNING) and 11 more."),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for
         ({"next_run_at": NOON + MINUTE}, "It fires next at 2026-01-01 12:01:00 UTC"),
         ({"next_run_at": NOON - 2 * MINUTE}, "and has not: no scheduler runs. Start one"),
         ({"next_run_at": None}, "It has ended"),
-        ({"paused": True, "error": "no such zone"}, "It is paused by itself (no such zone); resume_schedule"),
+        ({"paused": True, "error": "no such zone"}, "It is paused by itself (no such zone); resume it with"),
     ],
 )
 def test_a_schedule_is_no_job_and_says_when_it_makes_one(known: dict[str, Any], told: str) -> None:

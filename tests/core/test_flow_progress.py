@@ -120,7 +120,7 @@ def test_only_what_is_over_is_copied() -> None:
     with pytest.raises(InvalidArgument, match="flow: f is waiting, and 1 of its steps are not over"):
         copy_of_flow("f", [step("a", S.DEAD), step("b", S.WAITING_CHILDREN, "a")], completed_too=True)
     ending = [step("a", S.CANCELLING), step("b", S.UNSCHEDULED, "a")]
-    with pytest.raises(InvalidArgument, match="flow: f: 1 of its steps is still being called off; try again when"):
+    with pytest.raises(InvalidArgument, match="flow: f: 1 of its steps is still being cancelled; try again when"):
         copy_of_flow("f", ending, completed_too=False)
     with pytest.raises(InvalidArgument, match="f has completed; rerun_whole"):
         copy_of_flow("f", [step("a", S.COMPLETED)], completed_too=False)

@@ -252,13 +252,13 @@ def test_a_job_cannot_depend_on_itself() -> None:
         record_of(job(depends_on=["j0", "j1"]), NOW)
 
 
-# -- the place in line
+# -- the sort key
 
 
 def test_a_job_without_a_time_stands_where_it_came_in() -> None:
     # B-DEQ-05
     record = new_record(now=BORN)
-    assert (record.eligible_at, record.place) == (BORN, BORN)
+    assert (record.eligible_at, record.sort_key) == (BORN, BORN)
 
 
 def test_a_job_that_failed_stands_where_it_failed() -> None:
@@ -272,7 +272,7 @@ def test_a_job_that_failed_stands_where_it_failed() -> None:
 def test_a_job_stands_at_the_later_of_its_time_and_its_coming(run_at: int) -> None:
     record = new_record(run_at=run_at)
     record.set_sort_key(NOW)
-    assert record.eligible_at == record.place == max(run_at, BORN)
+    assert record.eligible_at == record.sort_key == max(run_at, BORN)
 
 
 def test_a_job_from_a_clock_ahead_of_ours_is_still_claimable_now() -> None:

@@ -143,11 +143,11 @@ def arrived(record: Record) -> list[EventRow]:
 
 def test_a_new_job_takes_its_place_and_is_told_with_no_status_before_it() -> None:
     # M-TR-01 M-QUE-02
-    record = new_record(eligible_at=0, place=0)
+    record = new_record(eligible_at=0, sort_key=0)
     (event,) = arrived(record)
     assert (event.event, event.from_status, event.to_status) == ("job.added", None, S.INITIAL_PENDING)
     assert (event.job_seq, event.occurred_at, record.job_seq) == (1, NOW, 1)
-    assert (record.eligible_at, record.place) == (BORN, BORN)
+    assert (record.eligible_at, record.sort_key) == (BORN, BORN)
 
 
 @pytest.mark.parametrize(
@@ -491,9 +491,9 @@ def test_a_promoted_job_may_run_now_and_keeps_its_status(status: S) -> None:
 @pytest.mark.parametrize("run_at", [None, NOW - 1])
 def test_a_job_that_came_while_the_clock_was_ahead_can_be_promoted(run_at: int | None) -> None:
     ahead = NOW + 3600 * SECOND
-    record = record_in(S.FAILED_RETRY, run_at=run_at, last_retry_at=ahead, eligible_at=ahead, place=ahead)
+    record = record_in(S.FAILED_RETRY, run_at=run_at, last_retry_at=ahead, eligible_at=ahead, sort_key=ahead)
     change = done(record, transitions.promote)
-    assert record.eligible_at == record.place == NOW
+    assert record.eligible_at == record.sort_key == NOW
     assert names(change) == ["job.promoted"]
 
 

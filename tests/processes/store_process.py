@@ -23,8 +23,10 @@ import psycopg
 
 from longshore.backends.base import Backend, Outcome, WorkerInfo
 from longshore.backends.connect import connect
+from longshore.backends.postgres import schema
 from longshore.backends.postgres.connection import Server
-from longshore.backends.postgres.schema import prepare
+from longshore.backends.sql.statements import Migration
+from longshore.backends.sqlite import connection as sqlite_connection
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.errors import BackendUnavailable, LongshoreError
 from longshore.core.job import Job, Lease
@@ -250,6 +252,17 @@ async def waiter(url: str) -> None:
         tell("changed", await waiting)
 
 
+SQLITE_MIGRATIONS = (
+    *sqlite_connection.MIGRATIONS,
+    Migration(
+        len(sqlite_connection.MIGRATIONS) + 1,
+        "for_tests.sql",
+        "ALTER TABLE jobs ADD COLUMN note TEXT; UPDATE jobs SET note = id; CREATE INDEX jobs_by_note ON jobs (note);",
+    ),
+)
+"""All migrations and one for tests only: a process can also be killed between two migrations."""
+
+
 def migrator(url: str, dies_at: int) -> None:
     """Makes the file, and is killed before a statement of the making; 0 counts the statements instead."""
     statements = 0
@@ -265,8 +278,22 @@ def migrator(url: str, dies_at: int) -> None:
         connection.set_exec_trace(before_each)
 
     apsw.connection_hooks.append(watch)
+    sqlite_connection.MIGRATIONS = SQLITE_MIGRATIONS
     file_of(url).new_connection().close()
     tell("statements", statements)
+
+
+POSTGRES_MIGRATIONS = (
+    *schema.MIGRATIONS,
+    Migration(
+        len(schema.MIGRATIONS) + 1,
+        "for_tests.sql",
+        "ALTER TABLE {schema}.jobs ADD COLUMN note text;\n"
+        "UPDATE {schema}.jobs SET note = id;\n"
+        "CREATE INDEX jobs_by_note ON {schema}.jobs (note);\n",
+    ),
+)
+"""The same for PostgreSQL."""
 
 
 def postgres_migrator(url: str, dies_at: int) -> None:
@@ -284,7 +311,8 @@ def postgres_migrator(url: str, dies_at: int) -> None:
         return cursor
 
     psycopg.Connection.execute = one_by_one  # type: ignore[method-assign,assignment]  # that is the fault put in
-    prepare(Server(url), "longshore")
+    schema.MIGRATIONS = POSTGRES_MIGRATIONS
+    schema.prepare(Server(url), "longshore")
     tell("statements", statements)
 
 

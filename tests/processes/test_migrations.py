@@ -8,9 +8,11 @@ from random import Random
 
 import pytest
 
+from longshore.backends.sqlite import connection
 from longshore.core.clock import HeldClock
 from tests.backends.audit import jobs_after_a_restart
 from tests.processes.process_group import ProcessGroup
+from tests.processes.store_process import SQLITE_MIGRATIONS
 
 
 def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
@@ -26,8 +28,9 @@ def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> N
 
 @pytest.mark.prove
 def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_file_that_the_next_one_completes(
-    tmp_path: Path, seed: int, proving: bool
+    tmp_path: Path, seed: int, proving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection, "MIGRATIONS", SQLITE_MIGRATIONS)
     with ProcessGroup(tmp_path / "whole.db") as processes:
         counter = processes.hire("migrator", "counter", "0")
         counter.dismiss()

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from longshore.backends.connect import connect
+from longshore.backends.postgres import schema
 from longshore.backends.postgres.schema import MIGRATIONS
 from longshore.core.errors import BackendUnavailable
 from longshore.core.job import Job
@@ -17,6 +18,7 @@ from tests.backends.audit import audit_at
 from tests.postgres_server import Server
 from tests.postgres_server import connect as connect_to
 from tests.processes.process_group import ProcessGroup
+from tests.processes.store_process import POSTGRES_MIGRATIONS
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +49,9 @@ async def enqueue(url: str) -> None:
 
 @pytest.mark.prove
 def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_database_that_the_next_one_completes(
-    server: Server, seed: int, proving: bool
+    server: Server, seed: int, proving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(schema, "MIGRATIONS", POSTGRES_MIGRATIONS)
     with ProcessGroup(server.create_database("whole")) as processes:
         counter = processes.hire("postgres migrator", "counter", "0")
         counter.dismiss()
@@ -62,6 +65,10 @@ def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_databas
         asyncio.run(enqueue(processes.url))
         jobs, _ = asyncio.run(audit_at(processes.url))
         assert jobs.keys() == {"after"}
+        with connect_to(processes.url) as session:
+            applied = session.execute("SELECT number FROM longshore.migrations ORDER BY number").fetchall()
+            assert applied == [(migration.number,) for migration in POSTGRES_MIGRATIONS]
+            assert session.execute("SELECT note FROM longshore.jobs").fetchall() == [(None,)]
         server.drop_database(f"point{number}")
     print(f"{len(points) if proving else 3} of {statements} statements, seed {seed}")
 

@@ -374,7 +374,7 @@ def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_fir
         running.process.send_signal(signal.SIGTERM)
         logged = running.end()
         assert running.process.returncode == 0
-    assert "nobody has a token for this store yet" in logged
+    assert "this store has no token yet" in logged
     assert "longshore token create" in logged
     assert secret.rpartition("_")[2] not in logged
 

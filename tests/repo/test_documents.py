@@ -50,11 +50,13 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
 # --- code ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_every_program_on_a_page_runs_as_it_stands(page: Path, stage: Stage) -> None:
     stage.run_python(programs_of(page))
 
 
+@pytest.mark.slow
 def test_the_readme_has_a_first_job_that_greets_ada(stage: Stage) -> None:
     assert stage.run_python(to_run(ROOT / "README.md", "python")[:1]) == "hello Ada\n"
 

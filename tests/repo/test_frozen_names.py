@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import json
 import re
 import subprocess
@@ -240,6 +241,7 @@ USERS_CHOOSE = frozenset({"copied", "data", "detail", "details", "progress", "qu
 """The fields whose keys are names of queues, jobs or tables, or data of users. Events have a file of their own."""
 
 
+@pytest.mark.slow
 def test_the_json_of_every_command_keeps_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path)
     asyncio.run(scene.prepare())
@@ -293,12 +295,17 @@ def _result_of_a_job() -> Any:
 # -- the environment, scopes and loggers
 
 
+@functools.cache
+def nodes() -> list[ast.AST]:
+    """Every node of the product's code that a test here reads."""
+    kinds = (ast.Constant, ast.Subscript, ast.Call, ast.Compare)
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES)
+    return [node for tree in trees for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
 def literals() -> Iterator[str]:
     """Every text in the code of the product."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+    return (node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def test_the_environment_variables_keep_their_names() -> None:
@@ -308,17 +315,16 @@ def test_the_environment_variables_keep_their_names() -> None:
 
 def _read_from_the_environment() -> Iterator[str]:
     """Names of others too, like JAVA_HOME."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            named: ast.expr | None = None
-            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
-                named = node.slice
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("os.environ.", "os.getenv")):
-                named = node.args[0] if node.args else None
-            elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "os.environ":
-                named = node.left
-            if isinstance(named, ast.Constant) and isinstance(named.value, str):
-                yield named.value
+    for node in nodes():
+        named: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            named = node.slice
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("os.environ.", "os.getenv")):
+            named = node.args[0] if node.args else None
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]) == "os.environ":
+            named = node.left
+        if isinstance(named, ast.Constant) and isinstance(named.value, str):
+            yield named.value
 
 
 def test_the_scopes_of_tokens_keep_their_names_and_what_they_may_do(
@@ -342,10 +348,9 @@ def test_the_scopes_of_tokens_keep_their_names_and_what_they_may_do(
 
 def test_the_loggers_keep_their_names() -> None:
     found = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("logger", "getLogger"):
-                found |= {one.value for one in node.args if isinstance(one, ast.Constant)}
+    for node in nodes():
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("logger", "getLogger"):
+            found |= {one.value for one in node.args if isinstance(one, ast.Constant)}
     check_frozen("loggers.txt", sorted(map(str, found)))
 
 

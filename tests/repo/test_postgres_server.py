@@ -18,6 +18,7 @@ import pytest
 from tests.postgres_run import Clones, PostgresRun, template_from
 from tests.postgres_server import DURABLE, Server, ServerFailed, at_database, connect
 
+pytestmark = pytest.mark.postgres
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30
 """Seconds to wait for a process before something must be wrong."""

@@ -10,6 +10,8 @@ import trustme
 from tests.postgres_server import Server, connect
 from tests.postgres_tls import TlsFront
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def authority() -> trustme.CA:

@@ -1,102 +1,105 @@
-"""The dialects of SQL speak of the same things by the same names; where one has a statement of its own, here is why."""
+"""The SQL of the stores: the loader, the status words, and what differs between the dialects, each with the reason."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from longshore.backends.data_migration import TABLES
-from longshore.backends.sql.statements import Statements
+from longshore.backends.sql import statements as loader
+from longshore.backends.sql.statements import STATUS_WORDS, Statements
+from longshore.core.status import ELIGIBLE, TRANSITIONS, JobStatus, Verb
 
 BACKENDS = Path(__file__).resolve().parents[2] / "src" / "longshore" / "backends"
 DIALECTS = ("postgres", "sqlite")
 
-OF_THEIR_OWN = {
+ONLY_IN = {
     "postgres": {
-        "several writers work at once, and each holds what must not change under it": (
-            "all_concerned alone_at_this held_schedules held_settings held_settings_of_all held_statuses"
-            " hold_if_free hold_jobs insert_schedules jobs_to_renew unsure_edges"
+        "several transactions write at once, so each locks what it relies on": (
+            "jobs_and_dependents try_lock held_schedules held_settings held_statuses"
+            " try_locks lock_jobs insert_schedules jobs_to_renew unsure_edges"
         ),
-        "who settles waits for nobody who claims: what keys get back is noted, and taken by whoever claims next": (
-            "held_settings_and_slots held_settings_and_slots_of_all note_released_slots released_slots"
+        "settling does not wait for claims: it records released slots, and the next claim takes them back": (
+            "held_settings_and_slots note_released_slots released_slots"
         ),
-        "a claim is one statement where it can be, which also steps around litter that an old snapshot keeps": (
-            "claim_chosen claim_next claim_from_cursor claim_within_keys entries_read head_of_line heads_of_lines"
-            " candidates_of_types claim_of_types claim_of_types_further_on claim_types_within_keys heads_of_types"
+        "a common claim is one statement, which also skips dead rows that an old snapshot keeps": (
+            "claim_chosen claim_next claim_from_cursor claim_within_keys entries_read first_candidates shares_of_queues"
+            " candidates_of_types claim_types claim_types_from_cursor claim_types_within_keys shares_of_queues_by_type"
         ),
-        "a claim reads and locks whole jobs; SQLite finds a uid first, then the job": "tagged_with_free_slots",
-        "a batch is looked up or stored in one round trip": (
+        "a batch takes one round trip": (
             "copy_events copy_jobs copy_staged_jobs copy_tags count_delayed insert_plain_jobs jobs_behind_keys"
             " tombstones_behind_keys unblock_first"
         ),
-        "numbers come from a sequence, and the time from the server": "new_uids now",
-        "counts are sums of rows that nobody changes, put together now and then": "gather_counts",
-        "the log is in the order of transactions, read up to the oldest one open": "count_events horizon last_event",
-        "a server is looked over by asking it; a file by looking at it": (
+        "uids come from a sequence, and the time from the server": "new_uids now",
+        "a count is the sum of rows that are only added; a sweep merges them": "merge_counts",
+        "the log is ordered by transaction, and read up to the oldest open one": "count_events horizon last_event",
+        "the health of a server is queried; that of a file is read from the file system": (
             "dead_rows durability oldest_snapshot restored_lately same_log size_of_schema"
         ),
-        "other processes are told by NOTIFY, and a look finds what nobody told": "changes_since hint notify snapshot",
-        "a search is put together around these; SQLite's has its own form": "carries_tag eligible jobs_where",
-        "a schema that is moved into has triggers that refuse others; a file has another name": (
-            "any_belongings lock_schema fill_queues go_on_from learn_sizes allow_copy unlock_schema"
+        "NOTIFY wakes other processes; a poll finds what a lost message did not": "changes_since hint notify snapshot",
+        "during a data migration triggers refuse other writers; a file has a temporary name instead": (
+            "any_rows lock_schema fill_concurrency_keys fill_queues fill_schedules set_sequences analyze_tables"
+            " allow_copy unlock_schema"
         ),
-        "moved events have a transaction of their own, and what is moved out of is one snapshot": (
-            "blocks_of_events digest_of_block_of_events events_outside leaving undecided_edges"
+        "copied events get the lowest transaction id, and the source is read in one snapshot": (
+            "blocks_of_events digest_of_block_of_events events_outside state_to_copy undecided_edges"
         ),
     },
     "sqlite": {
-        "one by one costs nothing in the same process": (
-            "any_open_edge claimable_by_uid delayed_in_line delayed_lifo delayed_blocked job_behind_key job_by_uid"
-            " first_blocked types_with_blocked next_owner tombstone_behind_key uid_with_free_slots"
+        "statements run in the same process, so one more costs little; PostgreSQL saves the round trips": (
+            "any_open_edge claimable_by_uid delayed_fifo delayed_lifo delayed_blocked job_behind_key job_by_uid"
+            " first_blocked types_with_blocked next_owner removed_jobs_of_keys tombstone_behind_key uid_with_free_slots"
         ),
-        "what PostgreSQL does in one statement is a few here: find and judge, tell of it, write": (
-            "accept_jobs claim_jobs claim_span complete_job complete_span first_in_line first_with_keys"
+        "SQLite has no statement that changes two tables: select, write the events, then update": (
+            "accept_jobs claim_jobs claim_span complete_job complete_span first_claimable first_with_keys"
             " claimable_of_type first_of_type first_priorities_of_types next_priority_of_type"
             " forget_idle_keys give_back_keys insert_accepted_events insert_active_events insert_completed_events"
             " insert_promoted_events jobs_to_accept jobs_to_announce jobs_to_claim jobs_to_complete use_keys"
         ),
-        "the one writer keeps its counters itself": "save_counters",
-        "a copy of the file begins a new log when it is made; PostgreSQL finds out when it is opened": "begin_new_log",
-        "only a file can lose its log": "has_opening mark_open opening record_lost_log",
-        "only this store lives by the machine's clock, and looks for steps of it": (
+        "SQLite has one writer, which keeps the next uid and event number itself": "save_counters",
+        "a copy of a file gets a new log when it is made; PostgreSQL detects a copy later": "begin_new_log",
+        "only a file can lose its write-ahead log": "has_open_mark mark_open open_mark record_lost_log",
+        "only SQLite uses the machine's clock, and corrects times after a step of it": (
             "anchor_clock clock_step count_shifted_events counters_and_clock insert_shifted_events newest_event"
-            " record_step shift_cancellations shift_leases shift_places shift_relative_times shift_tags"
+            " record_step shift_cancellations shift_leases shift_relative_times shift_sort_keys shift_tags"
         ),
-        "a file notes in a table of its own where it was moved from": "clear_moving make_note_of_move",
-        "the tokens are read by a statement with another name there": "rows_of_api_tokens",
+        "SQLite keeps the state of a data migration in a table of its own": "clear_copy_state create_copy_state",
     },
 }
 
 
-def all_names(dialect: str) -> frozenset[str]:
+def statements(dialect: str) -> frozenset[str]:
     return Statements(f"longshore.backends.{dialect}", schema="longshore").names()
 
 
 def called(dialect: str) -> set[str]:
-    """Names that Python calls: as attributes, or put together from what is done and the table it is done to."""
+    """Names that Python uses: as attributes, or built from an action and a table, such as `fill_jobs`."""
     files = [path for part in ("sql", dialect) for path in (BACKENDS / part).glob("*.py")]
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
-    put_together = {f"{what}_{table}" for what in re.findall(r'_named\("(\w+)"', code) for table in TABLES}
-    return put_together | set(re.findall(r"(?:\b|_)(?:sql|SQL)\.(\w+)", code))
+    built = {f"{what}_{table}" for what in re.findall(r'_named\("(\w+)"', code) for table in TABLES}
+    return built | set(re.findall(r"(?:\b|_)(?:sql|SQL)\.(\w+)", code))
 
 
-def pieces(dialect: str) -> set[str]:
-    """Names that stand for a part of other statements."""
-    return set(re.findall(r"\{(\w+)\}", (BACKENDS / dialect / "queries.sql").read_text(encoding="utf-8")))
-
-
-def statements(dialect: str) -> set[str]:
-    """What is called; how a dialect divides its text into pieces is its own affair."""
-    return set(all_names(dialect) & called(dialect))
+def text_of(dialect: str) -> str:
+    """All SQL of a dialect's statements, as it is written."""
+    files = [BACKENDS / "sql" / "shared.sql", *(BACKENDS / dialect / "sql").glob("*.sql")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def listed(dialect: str) -> list[str]:
-    return [name for names in OF_THEIR_OWN[dialect].values() for name in names.split()]
+    return [name for names in ONLY_IN[dialect].values() for name in names.split()]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_statement_is_used(dialect: str) -> None:
-    assert sorted(all_names(dialect) - called(dialect) - pieces(dialect)) == []
+    assert sorted(statements(dialect) - called(dialect)) == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_fragment_is_used(dialect: str) -> None:
+    fragments = set(re.findall(r"^-- fragment: (\w+)", text_of(dialect), re.MULTILINE))
+    assert sorted(fragments - set(re.findall(r"\{(\w+)\}", text_of(dialect))) - called(dialect)) == []
 
 
 @pytest.mark.parametrize(("dialect", "other"), [DIALECTS, DIALECTS[::-1]])
@@ -104,6 +107,106 @@ def test_statements_have_the_same_names_in_both_dialects_or_a_reason(dialect: st
     assert sorted(statements(dialect) - statements(other)) == sorted(listed(dialect))
 
 
-def test_what_both_have_is_most_of_it() -> None:
-    """Or the list of exceptions has become the rule."""
+def test_a_text_that_both_dialects_have_is_in_the_shared_file() -> None:
+    source = (BACKENDS / "sql" / "shared.sql").read_text(encoding="utf-8")
+    texts = []
+    for dialect in DIALECTS:
+        sql = Statements(f"longshore.backends.{dialect}", schema="x")
+        texts.append({(name, _plain(getattr(sql, name))) for name in sql.names()})
+    same = {name for name, _ in texts[0] & texts[1]}
+    # of these a fragment differs: SQLite has one more column, and unicode() for ascii()
+    differ = {"job_by_id", "digest_of_jobs", "digest_of_job_tags", "digest_of_tombstones"}
+    assert same == set(re.findall(r"^-- name: (\w+)", source, re.MULTILINE)) - differ
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("x.", "").replace("?", "$"))
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Statements]:
+    """Loads a text as the statements of a dialect."""
+
+    def loaded(text: str, dialect: str = "sqlite", schema: str = "main") -> Statements:
+        folder = tmp_path / dialect / "sql"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "some.sql").write_text(text)
+        monkeypatch.setattr(loader, "files", lambda _: folder.parent)
+        return Statements(dialect, schema)
+
+    return loaded
+
+
+def test_parameters_are_numbered_in_the_declared_order(load: Callable[..., Statements]) -> None:
+    text = "-- name: some(now, first,\n--     last)\n-- A reason.\nSELECT :first, :now, :first, :last\n"
+    assert load(text).some == "SELECT ?2, ?1, ?2, ?3"
+    assert load(text, "postgres").some == "SELECT $2, $1, $2, $3"
+
+
+def test_casts_literals_comments_and_other_names_are_no_parameters(load: Callable[..., Statements]) -> None:
+    text = """-- name: some(now)
+SELECT :now::bigint, a::text, ':b', ':c''s', ":d", $$:e$$, $f$:g$f$, h[1:2] -- of :i
+FROM {schema}.jobs
+"""
+    sql = load(text, "postgres", schema='"odd :name {now}"')
+    expected = text.partition("\n")[2].strip().replace(":now", "$1")
+    assert sql.some == expected.replace("{schema}", '"odd :name {now}"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-- name: some(now)\nSELECT 1",
+        "-- name: some\nSELECT :now",
+        "-- name: some(now, now)\nSELECT :now",
+        "-- name: some\nSELECT {due}\n-- fragment: due\nrun_at <= :now",
+        "-- name: some\nSELECT 1\n-- name: some\nSELECT 2",
+    ],
+)
+def test_a_wrong_declaration_is_refused(text: str, load: Callable[..., Statements]) -> None:
+    with pytest.raises(ValueError, match="some"):
+        load(text)
+
+
+def test_fragments_take_their_parameters_from_the_statement(load: Callable[..., Statements]) -> None:
+    sql = load("-- fragment: due\nrun_at <= :now\n-- name: some(id, now)\nSELECT :id WHERE {due}\n")
+    assert sql.some == "SELECT ?1 WHERE run_at <= ?2"
+    assert sql.names() == {"some"}
+    assert sql.parameters == {"some": ("id", "now")}
+
+
+STATUS_WORD = re.compile(rf"'({'|'.join(JobStatus)})'")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_statements_take_their_status_words_from_the_transition_table(dialect: str) -> None:
+    assert STATUS_WORD.findall(text_of(dialect)) == []
+
+
+def test_each_verb_has_the_sources_and_the_target_of_the_transition_table() -> None:
+    for verb in Verb:
+        moves = [move for move in TRANSITIONS if move.verb is verb]
+        sources, targets = {move.source for move in moves}, {move.target for move in moves}
+        assert set(STATUS_WORD.findall(STATUS_WORDS[f"{verb.name.lower()}_sources"])) == sources
+        target = STATUS_WORDS.get(f"{verb.name.lower()}_target")
+        assert (target is None) == (len(targets) > 1 and len(targets & ELIGIBLE) != 1)
+        assert target is None or STATUS_WORD.findall(target)[0] in targets
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_schema_has_the_status_words_of_the_transition_table(dialect: str) -> None:
+    """In its checks all statuses, and in the conditions of its indexes the lists of the statements."""
+    text = (BACKENDS / dialect / "migrations" / "0001_initial.sql").read_text(encoding="utf-8")
+    lists = [tuple(STATUS_WORD.findall(words)) for words in re.findall(r"\bIN \(([^()]*)\)", text)]
+    uncommon = [STATUS_WORDS[f"{verb}_target"] for verb in ("accept", "claim", "complete")]
+    known = {tuple(STATUS_WORD.findall(words)) for words in (*STATUS_WORDS.values(), ", ".join(uncommon))}
+    found = [words for words in lists if words]
+    assert {words for words in found if set(words) != set(JobStatus)} <= known
+    assert len([words for words in found if set(words) == set(JobStatus)]) >= 1
+    check = re.search(r"^    status TEXT.*?\n    \)+,$|^CREATE DOMAIN.*?;$", text, re.MULTILINE | re.DOTALL)
+    assert check is not None
+    assert sorted(STATUS_WORD.findall(check[0])) == sorted(JobStatus)
+
+
+def test_most_statements_have_the_same_name_in_both_dialects() -> None:
     assert len(statements("postgres") & statements("sqlite")) > 60

@@ -17,7 +17,7 @@ from longshore.backends.base import Backend
 from longshore.backends.sqlite.backend import SQLiteBackend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import DuplicateJob, InvalidArgument
-from longshore.runtime import job_options
+from longshore.runtime.queue import SyncQueue
 from longshore.testing.conformance.scenarios import (
     all_jobs,
     claim,
@@ -36,20 +36,36 @@ S = JobStatus
 def test_the_options_of_add_are_those_of_the_surface_with_their_defaults() -> None:
     # M-OPT-01 M-OPT-02 M-OPT-03 M-OPT-05 M-OPT-06 M-OPT-07 M-OPT-16 M-OPT-17 M-OPT-18
     parameters = list(inspect.signature(Queue.add).parameters.values())[1:]
-    assert [(parameter.name, parameter.default) for parameter in parameters] == [
-        ("type", inspect.Parameter.empty),
-        *(("data", None), ("priority", 0), ("delay", None), ("run_at", None), ("expires_at", None), ("attempts", 1)),
-        *(("backoff", None), ("retry_strategy", None), ("lifo", False), ("job_id", None), ("idempotency_key", None)),
-        *(("tags", ()), ("timeout", None), ("depends_on", ()), ("on_dependency_failure", "wait"), ("parent_id", None)),
-        *(("remove_on_complete", False), ("remove_on_fail", False), ("repeat", None), ("concurrency_key", None)),
-        *(("max_crashes", 3), ("hold", False), ("connection", None)),
-    ]
+    assert [(one.name, one.default) for one in parameters[:2]] == [("type", inspect.Parameter.empty), ("data", None)]
+    assert {one.name: one.default for one in parameters[2:]} == dict(
+        [
+            *(("priority", 0), ("delay", None), ("run_at", None), ("expires_at", None), ("attempts", 1)),
+            *(("backoff", None), ("retry_strategy", None), ("lifo", False), ("job_id", None)),
+            *(("idempotency_key", None), ("tags", ()), ("timeout", None), ("depends_on", ())),
+            *(("on_dependency_failure", "wait"), ("parent_id", None), ("remove_on_complete", False)),
+            *(("remove_on_fail", False), ("repeat", None), ("concurrency_key", None), ("max_crashes", 3)),
+            *(("hold", False), ("connection", None)),
+        ]
+    )
     assert {parameter.kind for parameter in parameters[2:]} == {inspect.Parameter.KEYWORD_ONLY}
-    in_bulk = {name: one.default for name, one in inspect.signature(job_options.job_from).parameters.items()}
-    alone = {parameter.name: parameter.default for parameter in parameters}
-    assert {name: alone[name] for name in job_options.AddSpec.__annotations__} == {
-        name: in_bulk[name] for name in job_options.AddSpec.__annotations__
-    }
+    assert inspect.signature(SyncQueue.add).parameters.keys() == inspect.signature(Queue.add).parameters.keys()
+
+
+@pytest.mark.parametrize("options", [{"dealy": 5}, {"Priority": 1}, {"max_attempts": 1}])
+async def test_an_option_that_there_is_not_is_refused_by_name_on_every_way_in(
+    queue: Queue, options: dict[str, Any]
+) -> None:
+    # M-OPT-01
+    (name,) = options
+    for adding in (queue.add("email", **options), queue.add("email", repeat=Repeat(every=60), **options)):
+        with pytest.raises(
+            InvalidArgument, match=rf"^{name}: is not an option of a job; (did you mean|the options are) "
+        ):
+            await adding
+    for spec in ({"type": "email", **options}, ("email", None, options)):
+        with pytest.raises(InvalidArgument, match=rf"^specs\[0\].{name}: is not an option of a job; "):
+            await queue.add_bulk([spec])  # type: ignore[list-item]  # wrong on purpose
+    assert await all_jobs(queue.backend) == []
 
 
 async def test_a_job_is_added_with_its_data_and_the_defaults_of_the_surface(
@@ -159,11 +175,9 @@ async def test_a_wrong_option_is_refused_by_its_own_name_alone_and_in_a_batch(
 ) -> None:
     # M-JOB-04 Q-ERR-02
     spec = {"type": "email", **options}
-    async with refused(backend, InvalidArgument, field=field):
-        await queue.add(**spec)
+    await refused(backend, queue.add(**spec), field=field)
     if "repeat" not in options:
-        async with refused(backend, InvalidArgument, field=f"specs[1].{field}"):
-            await queue.add_bulk([{"type": "good"}, spec])  # type: ignore[list-item]  # wrong on purpose
+        await refused(backend, queue.add_bulk([{"type": "good"}, spec]), field=f"specs[1].{field}")  # type: ignore[list-item]  # wrong on purpose
 
 
 async def test_a_delay_and_a_time_hold_the_job_back_and_the_time_wins(
@@ -330,8 +344,7 @@ async def test_an_id_twice_in_a_batch_or_in_use_is_one_job(queue: Queue, backend
 )
 async def test_a_batch_that_is_none_is_refused(queue: Queue, backend: Backend, specs: Any, field: str) -> None:
     # M-QUE-03
-    async with refused(backend, InvalidArgument, field=field):
-        await queue.add_bulk(specs)
+    await refused(backend, queue.add_bulk(specs), field=field)
 
 
 async def test_a_repeated_job_is_a_schedule_that_is_put_once(queue: Queue, backend: Backend, clock: HeldClock) -> None:
@@ -368,8 +381,7 @@ async def test_what_a_repeated_job_cannot_have_is_refused(
     queue: Queue, backend: Backend, field: str, options: dict[str, Any]
 ) -> None:
     #
-    async with refused(backend, InvalidArgument, field=field):
-        await queue.add("report", repeat=Repeat(every=60), **options)
+    await refused(backend, queue.add("report", repeat=Repeat(every=60), **options), field=field)
 
 
 # -- inside the caller's own transaction

@@ -8,7 +8,7 @@ from typing import Any
 
 from longshore import Job, Outcome, Queue, Rate, Repeat
 from longshore.backends.base import Backend
-from longshore.backends.token_store import TokenBackend
+from longshore.backends.token_store import SupportsTokens
 from longshore.core.actor import acting
 from longshore.core.clock import HeldClock
 from longshore.core.schedule import Schedule
@@ -81,7 +81,7 @@ async def live_every_life(queue: Queue, backend: Backend, clock: HeldClock) -> N
         await backend.set_retention("default", finished=1, dead=1, events=None)
         await backend.put_schedule(Schedule(id="s", job=Job(type="t", queue="default"), repeat=Repeat(every=90)))
         await backend.remove_schedule("s")
-    assert isinstance(backend, TokenBackend)
+    assert isinstance(backend, SupportsTokens)
     issued = await backend.issue_token("reader", ["read"], queues=["mail"])
     await backend.revoke_token(issued.token.id)
 

@@ -247,6 +247,7 @@ async def test_a_queue_reads_the_log_once_for_all_of_its_listeners(
     assert len(places) == len(set(places)) == 10
 
 
+@pytest.mark.slow
 async def test_a_listener_whose_buffer_is_full_continues_from_the_log_and_misses_no_event(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -551,6 +552,7 @@ async def test_a_listener_that_raises_is_logged_and_hurts_nobody(
     assert {record.name for record in caplog.records} == {"longshore.events"}
 
 
+@pytest.mark.slow
 async def test_a_slow_listener_holds_up_nobody_and_its_own_events_stay_in_order(queue: Queue) -> None:
     # M-EV-01
     quick, slow, free = Ear(), Ear(), asyncio.Event()

@@ -121,6 +121,7 @@ async def test_a_limit_that_is_raised_elsewhere_is_felt_within_a_second(
         await all_come_to(backend, S.COMPLETED, count=3)
 
 
+@pytest.mark.slow
 async def test_a_worker_goes_on_when_the_window_of_a_rate_opens_and_does_not_wait_for_its_poll(
     backend: Backend, queue: Queue
 ) -> None:

@@ -31,12 +31,13 @@ from longshore.runtime.error_text import ProcessDied, RemoteFailure, describe, i
 from longshore.runtime.executors import process
 from longshore.runtime.executors.base import CannotStart, Pauses, Target
 from longshore.runtime.executors.process import ProcessExecutor
-from longshore.runtime.executors.wire import job_from, refusal_from, told_job, told_refusal
+from longshore.runtime.executors.wire import job_fields, job_from, refusal_fields, refusal_from
 from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.worker import Worker
 from tests.runtime import processors
 
+pytestmark = pytest.mark.slow  # each test starts processes
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
 PATIENCE = 30
@@ -166,7 +167,7 @@ async def test_the_whole_record_reaches_the_child(bench: Bench) -> None:
 def test_a_job_is_told_without_loss() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     job = Job(type="t", payload=b"\x00\xff", run_at=now, delay=1.5, checkpoint=b"\x00", progress={"$": ["moment", 3]})
-    assert job_from(json.loads(json.dumps(told_job(job))), job.payload) == job
+    assert job_from(json.loads(json.dumps(job_fields(job))), job.payload) == job
 
 
 async def test_payloads_and_results_of_16_mb_pass(bench: Bench) -> None:
@@ -414,7 +415,7 @@ async def test_a_thread_that_outlives_its_job_writes_no_notes_of_it(bench: Bench
     executor = bench.executor(processors.leaves_a_thread_that_notes)
     assert await bench.run(executor, "first") == "left"
     (told,) = await bench.run(executor, "second")
-    assert "this run of the job is over" in told
+    assert "this attempt at the job has ended" in told
 
 
 @pytest.mark.parametrize(
@@ -422,12 +423,12 @@ async def test_a_thread_that_outlives_its_job_writes_no_notes_of_it(bench: Bench
     [LeaseLost("j", "expired"), InvalidArgument("progress", "is odd"), QueueClosed("over"), LongshoreError("any")],
 )
 def test_a_refusal_keeps_its_kind_and_fields(error: LongshoreError) -> None:
-    again = refusal_from(json.loads(json.dumps(told_refusal(error))))
+    again = refusal_from(json.loads(json.dumps(refusal_fields(error))))
     assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
 
 
 def test_a_refusal_of_another_kind_is_told_in_words() -> None:
-    assert "ValueError: x" in str(refusal_from(told_refusal(ValueError("x"))))
+    assert "ValueError: x" in str(refusal_from(refusal_fields(ValueError("x"))))
 
 
 async def test_what_a_job_prints_does_not_disturb_the_line(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:

@@ -367,7 +367,7 @@ async def test_a_job_claimed_anew_while_its_end_is_on_its_way_to_the_stream_is_s
         telling = threading.Thread(target=registry.freed, args=([job.id],))
         telling.start()
         telling.join()  # with the loop blocked: the stream has not heard of it yet
-        registry.holds(stream, [job])
+        registry.hold(stream, [job])
         await add(queue, "b", "c")
         assert await receive_ids(stream) == ["b"]
         await others_get(queue, "c")

@@ -161,6 +161,7 @@ async def test_a_stream_that_cannot_be_is_refused_before_it_begins(
 # -- leases
 
 
+@pytest.mark.slow
 async def test_leases_are_renewed_while_the_consumer_blocks_the_event_loop(backend: Backend, queue: Queue) -> None:
     # Q-STREAM-05
     await add(queue, "a")
@@ -173,6 +174,7 @@ async def test_leases_are_renewed_while_the_consumer_blocks_the_event_loop(backe
     assert (await queue.get_job("a")).crashes == 0
 
 
+@pytest.mark.slow
 async def test_a_job_whose_lease_ran_out_frees_its_slot_and_is_handed_over_anew(queue: Queue, clock: HeldClock) -> None:
     # Q-STREAM-11 Q-STREAM-16 X-36
     await add(queue, "a")

@@ -110,7 +110,7 @@ async def test_closing_the_queue_ends_its_streams_without_an_error(backend: Back
         assert await consuming == ["a"]
         assert await consume(slow) == []
     job = await queue.get_job("undelivered")
-    assert (job.status, job.error_message) == (S.FAILED_RETRY, "the queue was closed before the job was handed over")
+    assert (job.status, job.error_message) == (S.FAILED_RETRY, "the queue was closed before the job was delivered")
     assert await are(queue, S.RUNNING, ["a"])
     with pytest.raises(QueueClosed):
         mine.stream_jobs("worker-1")
@@ -209,6 +209,7 @@ async def test_a_failure_inside_the_store_ends_the_stream_with_that_error_and_gi
     assert (await queue.get_job("undelivered")).error_message == "the disk is gone"
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_no_database_any_more_ends_the_stream_with_that_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -377,6 +378,7 @@ async def test_what_is_claimed_while_the_loop_ends_is_given_back(tmp_path: Path)
     await backend.close()
 
 
+@pytest.mark.slow
 async def test_a_closed_loop_does_not_keep_its_leases(
     backend: Backend, queue: Queue, recwarn: pytest.WarningsRecorder
 ) -> None:

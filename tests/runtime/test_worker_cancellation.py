@@ -142,7 +142,7 @@ async def test_a_job_that_ignores_its_cancellation_is_left_behind_and_its_slot_i
             await queue.add("x", job_id="last")
             await comes_to(backend, "last", S.COMPLETED)
     assert await story(backend, "deaf") == ["job.added", "job.active", "job.cancelling", "job.stopped"]
-    assert "goes on although it was called off" in caplog.text
+    assert "ignored its cancellation" in caplog.text
 
 
 async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
@@ -157,7 +157,7 @@ async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
             # heard of after its task was made and before that has had its turn
             ids = [job.id for job in answer[1]]
             tasks = worker_loop_of(worker).job_tasks
-            asyncio.get_running_loop().call_soon(lambda: tasks.call_off(tasks.runs_of(ids), "cancelled"))
+            asyncio.get_running_loop().call_soon(lambda: tasks.stop(tasks.attempts_of(ids), "cancelled"))
         return answer
 
     monkeypatch.setattr(backend, "settle_and_dequeue", cancelled_at_once)
@@ -202,6 +202,7 @@ async def test_a_thread_sees_that_it_is_cancelled_and_is_interrupted_after_the_g
     assert job.status is status
 
 
+@pytest.mark.slow
 async def test_a_thread_that_cannot_be_reached_is_left_to_itself(
     backend: Backend, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +230,7 @@ async def test_a_thread_that_cannot_be_reached_is_left_to_itself(
     assert await status_of(backend, "deaf") is S.STOPPED
 
 
+@pytest.mark.slow
 async def test_an_interruption_never_reaches_the_next_job(backend: Backend, queue: Queue) -> None:
     begun = threading.Event()
 

@@ -216,12 +216,13 @@ async def test_a_job_that_did_not_notice_that_it_should_stop_has_done_its_work(b
         await queue.add("x", job_id="a")
         assert await asyncio.to_thread(begun.wait, 10)
         closing = asyncio.create_task(worker.close(grace=0))
-        await until(lambda: any(run.called_off for run in worker_loop_of(worker).job_tasks.runs_of(["a"])))
+        await until(lambda: any(attempt.stop_reason for attempt in worker_loop_of(worker).job_tasks.attempts_of(["a"])))
         over.set()
         await closing
     assert await status_of(backend, "a") is S.COMPLETED
 
 
+@pytest.mark.slow
 async def test_a_thread_that_does_not_end_cannot_hold_up_the_close(backend: Backend, queue: Queue) -> None:
     # M-WRK-18
     begun, over = threading.Event(), threading.Event()
@@ -340,7 +341,7 @@ async def test_a_closing_worker_whose_store_is_gone_gives_up_after_its_grace(
     async def gone(*_: object, **__: object) -> None:
         raise BackendUnavailable("gone for good")
 
-    monkeypatch.setattr("longshore.runtime.worker._LAST_WORDS", 0.2)
+    monkeypatch.setattr("longshore.runtime.worker._LAST_EXCHANGE", 0.2)
     gate = Gate()
     async with working(queue, gate, cancel_grace=0) as worker:
         await queue.add("x", job_id="a")

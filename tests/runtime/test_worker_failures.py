@@ -331,7 +331,7 @@ async def test_a_worker_keeps_no_store_busy_that_does_not_answer(
         while True:
             yield BackendUnavailable("down")
 
-    monkeypatch.setattr("longshore.runtime.worker._LAST_WORDS", 0.1)
+    monkeypatch.setattr("longshore.runtime.worker._LAST_EXCHANGE", 0.1)
     outage = Outage(backend, monkeypatch, errors())
 
     async def process(job: RunningJob) -> None:

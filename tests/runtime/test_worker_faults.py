@@ -35,7 +35,7 @@ async def test_a_worker_outlives_a_sqlite_file_that_somebody_keeps_locked(tmp_pa
             other = backend.new_connection()
             other.execute("BEGIN EXCLUSIVE")
             gate.open.set()
-            await until(lambda: bool(worker_loop_of(worker).trouble))  # it has tried, and could not
+            await until(lambda: bool(worker_loop_of(worker).store_error))  # it has tried, and could not
             assert gate.begun == ["running"]
             other.execute("ROLLBACK")
             other.close()

@@ -16,7 +16,7 @@ from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable
 from longshore.core.times import Duration
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.worker_options import renewal
+from longshore.runtime.worker import renew_seconds
 from longshore.testing.conformance.scenarios import history, new_job, status_of, story
 from tests.runtime.conftest import OpenBackend
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
@@ -45,6 +45,7 @@ class Renewals:
         return await self._extend(leases, duration)
 
 
+@pytest.mark.slow
 async def test_leases_are_renewed_while_a_processor_blocks_the_event_loop(
     backend: Backend, open_backend: OpenBackend, queue: Queue
 ) -> None:
@@ -77,6 +78,7 @@ async def test_leases_are_renewed_while_a_processor_blocks_the_event_loop(
     assert await story(backend, "a") == ["job.added", "job.active", "job.completed"]
 
 
+@pytest.mark.slow
 async def test_a_processor_that_holds_the_interpreter_past_its_lease_loses_it_and_only_one_outcome_counts(
     backend: Backend, queue: Queue
 ) -> None:
@@ -163,6 +165,7 @@ async def test_a_worker_that_gets_no_answer_stops_the_job_when_its_lease_ends(
     assert (job.executions, job.crashes) == (2, 1)
 
 
+@pytest.mark.slow
 async def test_a_worker_may_renew_nothing(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,7 +190,7 @@ def test_a_lease_is_renewed_at_a_quarter_and_at_least_every_15_seconds_unless_a_
     lock: float, given: float | None, every: float | None
 ) -> None:
     # R3 M-WRK-05 X-82
-    assert renewal(lock, given) == every
+    assert renew_seconds(lock, given) == every
 
 
 @pytest.mark.parametrize("renew_time", [LEASE, 5])
@@ -289,6 +292,7 @@ async def test_a_reset_takes_all_running_jobs_away(backend: Backend, queue: Queu
             assert (job.executions, job.crashes) == (2, 1)
 
 
+@pytest.mark.slow
 async def test_every_open_worker_gives_back_jobs_whose_owner_vanished(backend: Backend, queue: Queue) -> None:
     # M-GOAL-04 M-TR-11 M-EV-07 X-71 X-73
     await backend.enqueue_job(new_job("a"))
@@ -306,6 +310,7 @@ async def test_every_open_worker_gives_back_jobs_whose_owner_vanished(backend: B
     assert (events[2].queue, events[2].job_id, events[2].assignee_id) == ("default", "a", "ghost")
 
 
+@pytest.mark.slow
 async def test_a_worker_that_should_not_sweep_leaves_them(backend: Backend, queue: Queue) -> None:
     await backend.enqueue_job(new_job("a"))
     await backend.dequeue_jobs("ghost", lease=0.1)

@@ -83,6 +83,7 @@ async def test_a_retry_is_a_warning_with_its_delay_and_a_final_failure_an_error_
     assert final.exc_info[1] is raised[-1]
 
 
+@pytest.mark.slow
 async def test_the_final_failure_of_a_job_in_a_process_shows_the_traceback_from_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -161,6 +162,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_up", ["lastResort", "basicConfig"])
 def test_no_control_character_of_a_job_reaches_the_terminal_of_a_program_without_our_log_set_up(set_up: str) -> None:
     # X6, S8

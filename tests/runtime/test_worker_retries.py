@@ -220,7 +220,7 @@ async def test_a_strategy_that_thinks_for_ever_is_not_waited_for(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-RTY-03
-    monkeypatch.setattr("longshore.runtime.retry_strategy._LONGEST_THOUGHT", 0.05)
+    monkeypatch.setattr("longshore.runtime.retry_strategy._STRATEGY_TIMEOUT", 0.05)
 
     async def ponder(failures: int, error: BaseException) -> float:
         await asyncio.Event().wait()

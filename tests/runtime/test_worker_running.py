@@ -14,8 +14,7 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.runtime.running_job import RunningJob, current_job
-from longshore.runtime.worker import Worker
-from longshore.runtime.worker_options import Processor
+from longshore.runtime.worker import Processor, Worker
 from longshore.testing.conformance.scenarios import history, log_of, new_job, story
 from tests.runtime.working import Gate, all_come_to, comes_to, happens, until, when, working
 
@@ -423,6 +422,7 @@ async def test_the_worker_tells_of_itself(backend: Backend, mail: Queue) -> None
     assert (info.state, info.running, info.started_at) == ("stopped", 0, began)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_has_had_jobs_and_finds_no_more_says_that_it_is_drained(
     backend: Backend, mail: Queue
 ) -> None:

@@ -36,6 +36,7 @@ async def test_as_many_threads_run_at_once_as_may(backend: Backend, queue: Queue
     assert most_at_once(await log_of(backend)) == 4
 
 
+@pytest.mark.slow
 async def test_a_machine_without_threads_gives_jobs_back_uncharged(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ async def test_threads_are_used_again_and_end_with_the_worker(backend: Backend, 
     await until(lambda: threads_of_processors() <= before)
 
 
+@pytest.mark.slow
 async def test_a_thread_that_was_left_behind_ends_when_its_call_does(backend: Backend, queue: Queue) -> None:
     # M-WRK-18
     before = threads_of_processors()
@@ -92,6 +94,7 @@ async def test_a_thread_that_was_left_behind_ends_when_its_call_does(backend: Ba
         await until(lambda: threads_of_processors() <= before)
 
 
+@pytest.mark.slow
 async def test_leases_are_kept_while_threads_work(backend: Backend, queue: Queue) -> None:
     # M-WRK-13
     def process(job: RunningJob) -> str:

@@ -14,9 +14,8 @@ from longshore.core.job import Job, JobEvent
 from longshore.core.status import JobStatus
 from longshore.runtime.queue import Queue
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.worker import Worker
+from longshore.runtime.worker import Processor, Worker
 from longshore.runtime.worker_loop import WorkerLoop
-from longshore.runtime.worker_options import Processor
 from longshore.testing.conformance.scenarios import log_of
 
 S = JobStatus

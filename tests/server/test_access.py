@@ -9,7 +9,7 @@ import pytest
 from fastapi import APIRouter, FastAPI, Request
 
 from longshore.backends.base import Backend, WorkerInfo
-from longshore.backends.remote.protocol import CHANGES, VERBS
+from longshore.backends.remote.protocol import CHANGES, OPERATIONS
 from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat
@@ -91,7 +91,7 @@ async def test_whoever_may_only_read_can_change_nothing(memory: Backend) -> None
     changing = {"POST", "PUT", "PATCH", "DELETE"}
     # these take what they ask for in their body, and store nothing; a session begins and ends
     looking = {"/v1/schedules/preview", "/sign-in", "/sign-out", CHANGES}
-    looking |= {verb.path for verb in VERBS.values() if verb.looks}
+    looking |= {operation.path for operation in OPERATIONS.values() if operation.reads}
     for method, path, scope in routes_of(create_app(memory)):
         if method in changing and path not in looking:
             assert scope in (Scope.SUBMIT, Scope.WORK, Scope.ADMIN), f"{method} {path} changes something for {scope}"

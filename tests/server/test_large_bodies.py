@@ -90,7 +90,7 @@ async def test_a_large_job_is_shown_as_a_small_one_is_and_read_beside_the_loop(
 
 async def test_what_is_large_waits_for_its_turn_and_what_is_small_does_not(quick: httpx.AsyncClient) -> None:
     free = threading.Event()
-    busy = [asyncio.ensure_future(response_limits.beside_the_loop(free.wait)) for _ in range(response_limits.AT_ONCE)]
+    busy = [asyncio.ensure_future(response_limits.run_in_thread(free.wait)) for _ in range(response_limits.AT_ONCE)]
     try:
         large = asyncio.ensure_future(quick.post("/v1/jobs", json={"type": "t", "data": MANY}))
         small = await quick.post("/v1/jobs", json={"type": "t", "data": 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.runtime import job_listing
 from longshore.server import response_limits
+from longshore.server.models.jobs import view, written_view
 from tests.server.conftest import Serve
 from tests.server.test_access import NameGate, as_caller
 from tests.server.test_store_routes import MAILER, asked
@@ -98,3 +101,11 @@ async def test_whose_jobs_they_are_is_looked_up_in_portions(memory: Backend, ser
     headers = as_caller(MAILER)
     called_off = await client.post("/v1/store/cancel_jobs", json={"job_ids": ["mail3", "bills0"]}, headers=headers)
     assert called_off.json() == {"cancelled": ["mail3"], "unknown": ["bills0"]}
+
+
+@pytest.mark.parametrize("payload", [b'{"a":1}', b"null", b"", b"\xff\x00", b"[1"])
+@pytest.mark.parametrize("result", [None, b"", b"null", b'{"x":[1,2]}', b"\xfe"])
+def test_a_large_job_is_shown_like_a_small_one(payload: bytes, result: bytes | None) -> None:
+    job = Job(id="a", queue="mail", type="send", payload=payload, result=result)
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    assert json.loads(written_view(job, now)) == view(job, now).model_dump(mode="json")

@@ -13,7 +13,7 @@ import pytest
 from longshore.backends.base import Backend, WorkerInfo
 from longshore.backends.connect import connect
 from longshore.backends.remote.codecs import read_bytes
-from longshore.backends.remote.protocol import VERBS
+from longshore.backends.remote.protocol import OPERATIONS
 from longshore.core.clock import HeldClock
 from longshore.core.job import Job, JobEvent
 from longshore.core.repeat import Repeat
@@ -25,7 +25,7 @@ from longshore.server import rate_limit
 from longshore.server.app import create_app
 from longshore.server.auth import Caller
 from longshore.server.options import ServerOptions
-from longshore.server.queue_scoping.guards import GUARDS
+from longshore.server.queue_scoping import RULES, for_all_queues, of_one_job, of_one_queue, of_one_schedule
 from longshore.server.routes import store
 from longshore.server.uvicorn_server import ApiServer
 from tests.runtime.working import until
@@ -251,18 +251,31 @@ async def test_how_long_the_log_is_kept_is_not_for_an_operator_of_one_queue(
 
 
 def test_every_verb_of_the_contract_crosses_the_wire_with_all_it_takes() -> None:
-    assert set(VERBS) == Backend.__abstractmethods__ - {"close"} | {"settle_and_dequeue"}
-    for name, verb in VERBS.items():
+    assert set(OPERATIONS) == Backend.__abstractmethods__ - {"close"} | {"settle_and_dequeue"}
+    for name, verb in OPERATIONS.items():
         takes = set(inspect.signature(getattr(Backend, name)).parameters) - {"self", "connection"}
         assert set(verb.takes) == takes, name
 
 
 def test_every_verb_has_a_rule_for_callers_of_some_queues_or_is_for_all() -> None:
+    one_job = {
+        *("release_lease", "set_progress", "append_log", "save_checkpoint", "complete_job", "fail_job", "bury_job"),
+        *("stop_job", "stop_job_with_retry", "mark_job_unknown_stopped", "update_job_status"),
+        *("acknowledge_cancellation", "get_job", "read_logs", "retry_job", "promote_job"),
+    }
+    one_queue = {"reset_running_jobs", "pause_queue", "resume_queue", "set_limits", "cleanup_expired_jobs"}
+    one_schedule = {"get_schedule", "pause_schedule", "resume_schedule", "run_schedule"}
     everywhere = {
         *("mark_worker_unresponsive", "time_out_cancellations", "next_firing", "fire_due_schedules"),
         *("announce_due_jobs", "apply_retention"),
     }
-    assert set(VERBS) - set(GUARDS) == everywhere
+    for rule, names in (
+        (of_one_job, one_job),
+        (of_one_queue, one_queue),
+        (of_one_schedule, one_schedule),
+        (for_all_queues, everywhere),
+    ):
+        assert {name for name in OPERATIONS if RULES[name] is rule} == names
 
 
 async def test_the_proof_of_a_lease_is_shown_to_workers_only(guarded: httpx.AsyncClient, memory: Backend) -> None:
@@ -321,11 +334,11 @@ async def test_a_worker_that_floods_the_log_with_its_troubles_is_held_up_and_ano
 
 
 def test_whatever_takes_a_limit_is_bounded_and_every_note_says_what_it_is_about() -> None:
-    assert {name for name, verb in VERBS.items() if verb.bounded} == {
+    assert {name for name, verb in OPERATIONS.items() if verb.bounded} == {
         *("dequeue_jobs", "settle_and_dequeue", "list_jobs", "read_events", "reclaim_expired_leases"),
         *("time_out_cancellations", "fire_due_schedules", "announce_due_jobs", "apply_retention"),
     }
-    assert {name: verb.note_of for name, verb in VERBS.items() if verb.note_of} == {
+    assert {name: verb.note_of for name, verb in OPERATIONS.items() if verb.note_of} == {
         **dict.fromkeys(("set_progress", "append_log", "save_checkpoint"), "job_id"),
         "record_worker_event": "worker_id",
     }
@@ -523,8 +536,8 @@ async def test_one_request_looks_through_so_much_of_a_log_of_others_and_the_remo
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
-    monkeypatch.setattr("longshore.server.queue_scoping.operations.AT_ONCE", 10)
-    monkeypatch.setattr("longshore.server.queue_scoping.operations.MOST_LOOKS", 3)
+    monkeypatch.setattr("longshore.server.queue_scoping.AT_ONCE", 10)
+    monkeypatch.setattr("longshore.server.queue_scoping.MOST_LOOKS", 3)
     for number in range(4):
         await memory.enqueue_job(Job(id=f"m{number}", type="x", queue="mail" if number % 2 else "letters"))
         await memory.enqueue_jobs([Job(type="x", queue="bills") for _ in range(100)])

@@ -21,9 +21,9 @@ from longshore.core.tokens import Scope, hash_of, id_in, without_secrets
 from longshore.runtime.logs import JsonLines, TextLines
 from longshore.runtime.queue import Queue
 from longshore.server import auth
-from longshore.server.auth import Failures, TokenGate, neighbourhood
+from longshore.server.auth import Failures, TokenGate, network_of
 from longshore.server.http_errors import TooMany
-from tests.backends.test_migrated_jobs import before
+from tests.processes.store_process import SQLITE_MIGRATIONS
 from tests.runtime.working import until
 from tests.server.conftest import Serve
 
@@ -188,9 +188,8 @@ async def test_a_file_of_the_version_before_opens_and_has_no_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "old.db"
-    with monkeypatch.context() as older:
-        older.setattr(sqlite_connection, "MIGRATIONS", before("tokens", sqlite_connection.MIGRATIONS))
-        sqlite_connection.prepare(path, busy_seconds=1)
+    sqlite_connection.prepare(path, busy_seconds=1)
+    monkeypatch.setattr(sqlite_connection, "MIGRATIONS", SQLITE_MIGRATIONS)
     async with connect(f"sqlite:///{path}") as backend:
         assert await keeper(backend).list_tokens() == []
         made, _ = await keeper(backend).issue_token("shop", ["read"])
@@ -291,9 +290,9 @@ def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(mon
     for number in range(10):
         kept.note(f"10.0.0.{number}")
     assert len(kept._counts) == 3
-    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1") != neighbourhood("2001:db8:0:1::1")
-    assert neighbourhood("10.0.0.1") != neighbourhood("10.0.0.2")
-    assert neighbourhood("a" * 60_000) == neighbourhood("junk")  # X5: a trusted proxy may forward anything
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("10.0.0.1") != network_of("10.0.0.2")
+    assert network_of("a" * 60_000) == network_of("junk")  # X5: a trusted proxy may forward anything
     for number in range(auth.ALLOWED):
         kept.note(f"2001:db8::{number:x}")
     with pytest.raises(TooMany):

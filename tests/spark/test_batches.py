@@ -166,7 +166,7 @@ async def test_a_harbors_tasks_run_on_spark(spark: SparkSession) -> None:
 
 async def test_who_does_not_know_the_word_is_hung_up_on(backend: Backend) -> None:
     executor = SparkExecutor(rows_to_run.as_told)
-    port = await executor._board.open("127.0.0.1")
+    port = await executor._server.open("127.0.0.1")
     try:
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(b'\0\0\0\x0c\0\0\0\0{"hello":""}')
@@ -182,7 +182,7 @@ def test_functions_that_tasks_could_not_find_are_refused() -> None:
         SparkExecutor(rows_to_run.as_told, batch_size=0)
     with pytest.raises(InvalidArgument, match="Spark Connect"):
         rows_to_run.harbor.use_spark(master="sc://there")
-    with pytest.raises(InvalidArgument, match="no function at the top of a module"):
+    with pytest.raises(InvalidArgument, match="is not at the top of a module"):
         rows_to_run.harbor.task(executor="spark")(lambda: None)
 
 

@@ -5,15 +5,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from longshore.spark.lake import checks
-from longshore.spark.lake.checks import Landed
-from longshore.spark.lake.manifest import LakeError, Manifest, Piece, from_text, to_text, with_pieces, without_days
+from longshore.spark.lake.manifest import (
+    LakeError,
+    Manifest,
+    Piece,
+    Receipt,
+    from_text,
+    to_text,
+    with_other_days,
+)
 from longshore.spark.lake.tables import ATTEMPTS, EVENTS, THROUGHPUT
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
 
-def batch(number: int, *, nulls: dict[str, int] | None = None, first: int = 1, last: int = 9) -> Landed:
-    return Landed(number, 9, nulls or {}, [0, first], [0, last])
+def batch(number: int, *, nulls: dict[str, int] | None = None, first: int = 1, last: int = 9) -> Receipt:
+    return Receipt(number, 9, Piece("", {}), nulls=nulls or {}, first=[0, first], last=[0, last])
 
 
 def test_an_event_without_what_makes_it_one_stops_the_run() -> None:
@@ -87,6 +94,7 @@ def test_a_manifest_is_read_as_it_was_written_and_another_form_is_refused() -> N
 
 def test_a_day_that_is_replaced_leaves_the_older_pieces() -> None:
     pieces = (Piece("one", {"d1": 1, "d2": 2}), Piece("two", {"d2": 3}))
-    left = without_days(pieces, {"d2"})
+    left = with_other_days(pieces, {"d2"}, ())
     assert left == (Piece("one", {"d1": 1}),)
-    assert with_pieces(left, [Piece("three", {"d2": 5}), Piece("empty", {})])[1:] == (Piece("three", {"d2": 5}),)
+    new = [Piece("three", {"d2": 5}), Piece("empty", {})]
+    assert with_other_days(pieces, {"d2"}, new) == (*left, Piece("three", {"d2": 5}))

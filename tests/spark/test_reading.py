@@ -72,11 +72,16 @@ async def test_a_session_that_offers_no_filters_reads_the_same(spark: "SparkSess
 
 def test_what_cannot_be_read_is_told_in_words(spark: "SparkSession", tmp_path: object) -> None:
     for url, table, options, words in (
-        ("sqlite:///jobs.db", "job", {}, r"path: 'job' is no table of a queue; use load\(\"jobs\"\)"),
-        ("sqlite:///jobs.db", "jobs", {"columns": "id,nam"}, "columns: 'nam' is no column of jobs, which has uid, id"),
+        ("sqlite:///jobs.db", "job", {}, r"path: 'job' is not a table of a queue; use load\(\"jobs\"\)"),
+        (
+            "sqlite:///jobs.db",
+            "jobs",
+            {"columns": "id,nam"},
+            "columns: 'nam' is not a column of jobs, which has uid, id",
+        ),
         ("memory://", "jobs", {}, "url: memory:// lives in one process"),
         ("", "jobs", {}, "url: is missing"),
-        (f"sqlite:///{tmp_path}/none.db", "jobs", {}, "there is no .*none.db; look at the address"),
+        (f"sqlite:///{tmp_path}/none.db", "jobs", {}, "there is no .*none.db; check the address"),
         ("sqlite:///jobs.db", "jobs", {"partitions": "0"}, "partitions: must be a whole number from 1"),
     ):
         with pytest.raises(Exception, match=words):

@@ -11,9 +11,9 @@ from longshore.backends.connect import connect
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
+from longshore.core.job_options import job_from
 from longshore.core.status import JobStatus
 from longshore.core.times import SECOND
-from longshore.runtime.job_options import job_from
 from longshore.spark.sink import RowsAsTexts, enqueue_report
 from longshore.testing.conformance.scenarios import audit, log_of
 
@@ -145,10 +145,10 @@ async def test_a_row_that_cannot_be_a_job_leaves_nothing_of_the_others(spark: "S
 def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSession", tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     for columns, mode, words in (
-        (["'a' AS type", "1 AS colour"], "append", "column colour: is nothing that a job has; the columns may be type"),
+        (["'a' AS type", "1 AS colour"], "append", "column colour: is not an option of a job; the columns may be type"),
         (["'a' AS type", "'x' AS tags"], "append", "column tags: must be an array of text, not string"),
         (["'a' AS queue"], "append", "column type: is missing"),
-        (["'a' AS type"], "overwrite", "overwrite would throw away jobs"),
+        (["'a' AS type"], "overwrite", "overwrite would delete jobs"),
     ):
         with pytest.raises(Exception, match=words):
             write(spark.range(1).selectExpr(*columns), url, mode=mode)

@@ -22,9 +22,10 @@ from longshore.core.validation import check_json, read_json
 
 
 def is_same(given: Any, seen: Any) -> bool:
-    """Whether the two are alike, part by part; what cannot be compared, or is no field of a model, is passed over.
+    """Whether the two are equal, part by part. Values without a comparison, and attributes that are not fields, count
+    as equal.
 
-    A tuple where any JSON is taken comes back as a list, which is alike enough.
+    A tuple where any JSON is accepted comes back as a list, which counts as equal.
     """
     if isinstance(given, list | tuple) and isinstance(seen, list | tuple):
         return len(given) == len(seen) and all(map(is_same, given, seen))
@@ -50,44 +51,41 @@ _ALLOWED = "plain types, datetimes, UUIDs, enums, dataclasses and pydantic model
 
 
 class Signature:
-    """What a task takes and gives back. Its annotations are looked up at once, or at first use if they come later."""
+    """The arguments and the result of a task. Its annotations are resolved when it is declared, or at first use."""
 
     def __init__(self, task: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
         self._task = task
         self._function = function
         self._parameters = inspect.signature(function)
-        self._found: tuple[Arguments, Result] | None = None
         try:
-            self._found = self._resolved(names)
-        except NameError:  # names a class that stands further down in its module
+            self.arguments, self.result = self._resolved(names)
+        except NameError:  # a class further down in its module: resolve at first use
             return
 
-    @property
+    @functools.cached_property
     def arguments(self) -> Arguments:
-        """How its arguments are kept."""
-        return self._parts()[0]
+        """Its arguments as JSON."""
+        return self._resolved_later()[0]
 
-    @property
+    @functools.cached_property
     def result(self) -> Result:
-        """How what it returns is kept."""
-        return self._parts()[1]
+        """Its result as JSON."""
+        return self._resolved_later()[1]
 
-    def _parts(self) -> tuple[Arguments, Result]:
-        if self._found is None:
-            try:
-                self._found = self._resolved({})
-            except NameError as error:
-                raise InvalidArgument(
-                    self._task,
-                    f"an annotation cannot be looked up: {error}; import it where the task is declared "
-                    f"({place_of(self._function)}), not for type checking only",
-                ) from error
-        return self._found
+    def _resolved_later(self) -> tuple[Arguments, Result]:
+        try:
+            return self._resolved({})
+        except NameError as error:
+            raise InvalidArgument(
+                self._task,
+                f"an annotation cannot be looked up: {error}; import it where the task is declared "
+                f"({place_of(self._function)}), not for type checking only",
+            ) from error
 
     def _resolved(self, names: Mapping[str, Any]) -> tuple[Arguments, Result]:
         hints = typing.get_type_hints(self._function, localns=dict(names) or None, include_extras=True)
-        told = hints.pop("return", Any)
-        return Arguments(self._task, self._function, self._parameters, hints), Result(self._task, told)
+        returned = hints.pop("return", Any)
+        return Arguments(self._task, self._function, self._parameters, hints), Result(self._task, returned)
 
 
 class Arguments:
@@ -113,15 +111,11 @@ class Arguments:
         except TypeError as error:
             raise self._unbound(args, kwargs, error) from None
 
-    def write(self, bound: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """Arguments as strict JSON by name, and as the worker will read them; the signature must take both."""
-        encoded, seen, _ = self._written(self._adapter, bound)
-        return encoded, seen
-
     def write_around(self, bound: Mapping[str, Any], blanks: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """The same, where some arguments still have blanks: these are checked by the worker, once they are filled."""
+        """Like `write`, where some arguments still have blanks: the worker checks these once they are filled."""
         whole = {name: value for name, value in bound.items() if name not in blanks}
-        _, seen, data = self._written(self._adapter_of_some, whole)
+        encoded, seen = self.write(whole, self._adapter_of_some)
+        data = read_json(self._task, encoded)
         for name, value in blanks.items():
             try:
                 data[name] = value if name in self._untyped else _as_json(value)
@@ -133,10 +127,14 @@ class Arguments:
     def _adapter_of_some(self) -> TypeAdapter[dict[str, Any]]:
         return self._adapter_for(self._annotated, all_of_them=False)
 
-    def _written(
-        self, adapter: TypeAdapter[dict[str, Any]], bound: Mapping[str, Any]
-    ) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
-        """As JSON, as the worker will read it, and as JSON data."""
+    def write(
+        self, bound: Mapping[str, Any], adapter: TypeAdapter[dict[str, Any]] | None = None
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Arguments as strict JSON by name, and as the worker will read them.
+
+        The signature must take both what is given and what is read back, and they must be the same.
+        """
+        adapter = adapter or self._adapter
         try:
             checked = adapter.validate_python(bound, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
@@ -157,46 +155,46 @@ class Arguments:
             raise self._refused(error, "cannot be read back from JSON: ") from None
         if seen != checked:
             self._refuse_changed(checked, seen)
-        return encoded, seen, data
+        return encoded, seen
 
     def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with."""
+        if payload == b"null":
+            payload = b"{}"
+        elif self._gathers is not None:
+            payload = self._gathered(payload, self._gathers)
         try:
-            values = self._adapter.validate_json(self._as_kept(payload), by_alias=True, by_name=True)
+            values = self._adapter.validate_json(payload, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             raise self._refused(error) from None
-        return self._by_position_and_name(values)
-
-    def _as_kept(self, payload: bytes) -> bytes:
-        """The payload with what has no parameter of its own under the name of the one that takes any.
-
-        `write` keeps it there, but whoever is no program of ours does not know that a function has such a parameter.
-        """
-        if payload == b"null":
-            return b"{}"
-        if self._gathers is None or not isinstance(sent := read_json(self._task, payload), dict):
-            return payload
-        more = {name: value for name, value in sent.items() if name not in self._annotated}
-        kept = sent.get(self._gathers, {})
-        if not isinstance(kept, dict):  # one of them happens to have its name
-            more, kept = {**more, self._gathers: kept}, {}
-        if not more:
-            return payload
-        own = {name: value for name, value in sent.items() if name in self._annotated}
-        return check_json(self._task, {**own, self._gathers: {**kept, **more}})
-
-    def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-        """What another function with the same parameters makes of the arguments, defaults included."""
-        bound = inspect.BoundArguments(self._signature, dict(values))
-        bound.apply_defaults()
-        return function(*bound.args, **bound.kwargs)
-
-    def _by_position_and_name(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._by_name:
             return (), values
         bound = inspect.BoundArguments(self._signature, values)
         bound.apply_defaults()
         return bound.args, bound.kwargs
+
+    def _gathered(self, payload: bytes, gathers: str) -> bytes:
+        """The payload with extra arguments under the name of the `**` parameter that takes them.
+
+        `write` puts them there; a client of the HTTP API does not know that the function has such a parameter.
+        """
+        sent = read_json(self._task, payload)
+        if not isinstance(sent, dict):
+            return payload
+        more = {name: value for name, value in sent.items() if name not in self._annotated}
+        kept = sent.get(gathers, {})
+        if not isinstance(kept, dict):  # an extra argument has the name of the parameter
+            more, kept = {**more, gathers: kept}, {}
+        if not more:
+            return payload
+        own = {name: value for name, value in sent.items() if name in self._annotated}
+        return check_json(self._task, {**own, gathers: {**kept, **more}})
+
+    def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """Calls another function with the arguments, defaults included."""
+        bound = inspect.BoundArguments(self._signature, dict(values))
+        bound.apply_defaults()
+        return function(*bound.args, **bound.kwargs)
 
     @property
     def _where(self) -> str:
@@ -229,16 +227,16 @@ class Arguments:
                 )
 
     def _refused(self, error: pydantic.ValidationError, because: str = "") -> InvalidArgument:
-        told = [self._told(problem, because) for problem in error.errors(include_url=False)]
-        more = "".join(f"; and {field}: {problem}" for field, problem in told[1:10])
-        return InvalidArgument(told[0][0], f"{told[0][1]}{more}; {self._where}")
+        (field, first), *others = [self._problem(problem, because) for problem in error.errors(include_url=False)]
+        more = "".join(f"; and {other}: {problem}" for other, problem in others[:9])
+        return InvalidArgument(field, f"{first}{more}; {self._where}")
 
-    def _told(self, problem: Any, because: str) -> tuple[str, str]:
+    def _problem(self, problem: Any, because: str) -> tuple[str, str]:
         field = self._task + _path(problem["loc"])
         if problem["type"] == "missing":
             return field, because + "is missing"
         if problem["type"] == "extra_forbidden":
-            return field, f"{because}is nothing that {self._task}{self._signature} takes"
+            return field, f"{because}unexpected argument; {self._task} takes {self._signature}"
         return field, because + _worded(problem)
 
     def _unbound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError) -> InvalidArgument:
@@ -249,7 +247,7 @@ class Arguments:
                 if name not in named:
                     near = difflib.get_close_matches(name, named, 1)
                     hint = f"; did you mean {near[0]}?" if near else ""
-                    takes = f"is nothing that {self._task}{self._signature} takes{hint}"
+                    takes = f"unexpected argument; {self._task} takes {self._signature}{hint}"
                     return InvalidArgument(f"{self._task}.{name}", f"{takes}; {self._where}")
         by_position = [p.name for p in parameters if p.kind not in (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)]
         given = {*by_position[: len(args)], *kwargs}
@@ -260,7 +258,7 @@ class Arguments:
 
 
 class Result:
-    """What a task gives back."""
+    """The result of a task."""
 
     def __init__(self, task: str, type_: Any) -> None:
         self._task = task
@@ -303,7 +301,7 @@ def _as_json(value: Any) -> Any:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where the function stands: file and line."""
+    """File and line of the function."""
     code = inspect.unwrap(function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
@@ -339,9 +337,9 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _worded(problem: Any) -> str:
-    told = str(problem["msg"]).removeprefix("Input ")
+    message = str(problem["msg"]).removeprefix("Input ")
     given = problem["input"]
-    return f"{told[:1].lower()}{told[1:]}; got {_shown.repr(given)} ({type(given).__name__})"
+    return f"{message[:1].lower()}{message[1:]}; got {_shown.repr(given)} ({type(given).__name__})"
 
 
 _made_from: Any = typing_extensions.TypedDict  # called as a function, which type checkers allow for literals only

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, TypeVar
 
-from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop, run_within
+from longshore.app.middleware import Middleware, Wait, blocking, enqueue_within, run_within
 from longshore.app.results import JobHandle
 from longshore.app.step import filled
 from longshore.app.task import Task
@@ -29,66 +28,75 @@ from longshore.safe_logging import logger
 R = TypeVar("R")
 
 _log = logger("longshore.app")
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class EagerMode:
-    """Whether jobs are run at once, and how. No store is touched, nothing is retried, and no delay is waited for."""
+    """Runs jobs where they are enqueued, without a store, retries or delays."""
 
     def __init__(self, layers: Sequence[Middleware]) -> None:
         self._layers = layers
         self._lock = threading.Lock()
         self._depth = 0
-
-    @property
-    def on(self) -> bool:
-        """Whether it is on, in whichever thread."""
-        return self._depth > 0
+        self.on = False
+        """Whether it is on, in any thread."""
 
     @contextmanager
     def switched_on(self) -> Iterator[None]:
-        """For the length of the block."""
-        with self._lock:
-            self._depth += 1
+        """Turns it on for the length of the block."""
+        self._change(1)
         try:
             yield
         finally:
-            with self._lock:
-                self._depth -= 1
+            self._change(-1)
 
-    async def run(self, task: Task[..., R], job: Job, results: Mapping[str, Any] = _NOTHING) -> JobHandle[R]:
+    def _change(self, by: int) -> None:
+        with self._lock:
+            self._depth += by
+            self.on = self._depth > 0
+
+    async def run(self, task: Task[..., R], job: Job, wait: Wait) -> JobHandle[R]:
         """Runs it where a worker would: an `async def` on the loop, a `def` in a thread.
 
-        `results` are those of steps it depends on, which ran before.
+        With `blocking` it runs in the calling thread, whose open transactions it can use.
         """
+        finished = await self._run(task, job, {}, wait)
+        return JobHandle(finished.record.id, finished, task.signature.result.read)
 
-        async def perform(active: RunningJob) -> Any:
-            return await (_run_async(task, active) if task.is_async else asyncio.to_thread(_run_here, task, active))
+    async def run_steps(self, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job], wait: Wait) -> list[Job]:
+        """Runs the steps of a flow in order and returns them as they ended; one with a failed dependency is not run."""
+        ended: dict[str, Job] = {}
+        for job in jobs:
+            status = _status_before_run(job, ended)
+            if status is not JobStatus.INITIAL_PENDING:
+                ended[job.id] = job.replace(status=status)
+                continue
+            stored = {
+                name: ended[name].result
+                for name in job.depends_on
+                if name in ended and ended[name].status is JobStatus.COMPLETED
+            }
+            results = {name: None if kept is None else read_json("result", kept) for name, kept in stored.items()}
+            ready = job.replace(payload=filled(job, stored)) if INPUTS in job.options else job
+            ended[job.id] = (await self._run(tasks[job.type], ready, results, wait)).record
+        return list(ended.values())
 
-        return _handle(task, await self._run(job, results, perform, on_this_loop))
-
-    def run_sync(self, task: Task[..., R], job: Job) -> JobHandle[R]:
-        """Runs it in the calling thread, whose transactions and the like it may thus use."""
-        return _handle(task, at_once(self.run_blocking(task, job)))
-
-    async def run_blocking(self, task: Task[..., Any], job: Job, results: Mapping[str, Any] = _NOTHING) -> Finished:
-        """A coroutine that never waits, for whoever runs several so."""
-
-        async def perform(active: RunningJob) -> Any:
-            return asyncio.run(_run_async(task, active)) if task.is_async else _run_here(task, active)
-
-        return await self._run(job, results, perform, blocking)
-
-    async def _run(
-        self, job: Job, results: Mapping[str, Any], perform: Callable[[RunningJob], Awaitable[Any]], wait: Wait
-    ) -> Finished:
+    async def _run(self, task: Task[..., Any], job: Job, results: Mapping[str, Any], wait: Wait) -> Finished:
+        """Runs it once; `results` are those of the steps that it depends on."""
         passed: list[Job] = []
 
         async def keep(jobs: Sequence[Job]) -> list[str]:
             for job in jobs:
-                record_of(job, 0)  # what no store would take is refused here, too
+                record_of(job, 0)  # refuse what a store would refuse
             passed.extend(jobs)
             return [job.id for job in jobs]
+
+        async def perform() -> Any:
+            with running(active):
+                if task.is_async:
+                    return active.returned(await wait(task.run_async(active)))
+                if wait is blocking:
+                    return active.returned(task.run_here(active))
+                return active.returned(await asyncio.to_thread(task.run_here, active))
 
         await enqueue_within(self._layers, [job], keep, wait)
         notes = EagerReporter(results)
@@ -96,27 +104,13 @@ class EagerMode:
         ending: dict[str, Any] = {"status": JobStatus.COMPLETED}
         failure: Exception | None = None
         try:
-            value = await run_within(self._layers, active, lambda: perform(active), wait)
+            value = await run_within(self._layers, active, perform, wait)
             ending["result"] = None if value is None else check_json("result", value)
         except Exception as error:
             failure = error
             ending = {"status": JobStatus.DEAD, "error_message": describe(error)}
         record = active.record.replace(progress=notes.progress, checkpoint=active.checkpoint, **ending)
         return Finished(record, failure)
-
-
-def _handle(task: Task[..., R], finished: Finished) -> JobHandle[R]:
-    return JobHandle(finished.record.id, finished, task.signature.result.read)
-
-
-async def _run_async(task: Task[..., Any], job: RunningJob) -> Any:
-    with running(job):
-        return job.returned(await task.run_async(job))
-
-
-def _run_here(task: Task[..., Any], job: RunningJob) -> Any:
-    with running(job):
-        return job.returned(task.run_here(job))
 
 
 class Finished:
@@ -137,19 +131,19 @@ class Finished:
         return self.record
 
     async def explain(self, _: str) -> Explanation:
-        """That it is over."""
+        """Says that it has ended."""
         now = self.record.finalized_at or self.record.created_at or from_micros(0)
         return explanation_of(Facts(now, self.record, now))
 
     async def cancel(self, _: str) -> bool:
-        """It is over already."""
+        """False: it has ended."""
         return False
 
 
 class EagerReporter:
-    """The notes of a job that is stored nowhere."""
+    """Keeps what a job reports; there is no store."""
 
-    def __init__(self, results: Mapping[str, Any] = _NOTHING) -> None:
+    def __init__(self, results: Mapping[str, Any]) -> None:
         self.progress: Any = None
         self._results = results
 
@@ -160,7 +154,7 @@ class EagerReporter:
         return Written()
 
     def append_log(self, _: Job, message: str, level: str) -> Written:
-        """To the program's own log, for there is no other."""
+        """Writes to the log of the program."""
         _log.info("%s: %s", level, message)
         return Written()
 
@@ -170,51 +164,12 @@ class EagerReporter:
         return Written()
 
     def dependency_results(self, _: Job) -> Results:
-        """Those of steps of the same flow: whatever else it depended on was not stored either."""
+        """Results of steps of the same flow; other jobs are not stored."""
         return Results(self._results)
 
 
-Run = Callable[[Task[..., Any], Job, Mapping[str, Any]], Awaitable[Job]]
-
-
-async def run_steps(eagerness: EagerMode, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
-    """The steps as they ended; one that waits for another that failed is not run."""
-
-    async def run(task: Task[..., Any], job: Job, results: Mapping[str, Any]) -> Job:
-        return await (await eagerness.run(task, job, results)).job()
-
-    return await _run_steps(tasks, jobs, run)
-
-
-def run_steps_sync(eagerness: EagerMode, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job]) -> list[Job]:
-    """The same in the calling thread."""
-
-    async def run(task: Task[..., Any], job: Job, results: Mapping[str, Any]) -> Job:
-        return (await eagerness.run_blocking(task, job, results)).record
-
-    return at_once(_run_steps(tasks, jobs, run))
-
-
-async def _run_steps(tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job], run: Run) -> list[Job]:
-    ended: dict[str, Job] = {}
-    for job in jobs:
-        status = _standing(job, ended)
-        if status is not JobStatus.INITIAL_PENDING:
-            ended[job.id] = job.replace(status=status)
-            continue
-        results = {
-            name: None if ended[name].result is None else read_json("result", ended[name].result or b"")
-            for name in job.depends_on
-            if name in ended and ended[name].status is JobStatus.COMPLETED
-        }
-        stored = {name: ended[name].result for name in results}
-        ready = job.replace(payload=filled(job, stored)) if INPUTS in job.options else job
-        ended[job.id] = await run(tasks[job.type], ready, results)
-    return list(ended.values())
-
-
-def _standing(job: Job, ended: Mapping[str, Job]) -> JobStatus:
-    """Whether it may run: what is no step of the flow counts as done, for no store is asked."""
+def _status_before_run(job: Job, ended: Mapping[str, Job]) -> JobStatus:
+    """The status that decides whether it runs; a job outside the flow counts as completed, as no store is read."""
     waits = False
     for name in job.depends_on:
         status = ended[name].status if name in ended else JobStatus.COMPLETED
@@ -243,12 +198,12 @@ class FinishedFlow:
         return self._steps
 
     async def cancel(self, _: str) -> list[str]:
-        """It is over already."""
+        """None: all steps have ended."""
         return []
 
     async def retry(self, flow_id: str, _: str) -> list[str]:
-        """Nothing was stored that could be tried again."""
-        raise InvalidArgument("flow", f"{flow_id} ran in eager mode, where nothing is tried again; enqueue it anew")
+        """Refused: nothing is stored that could run again."""
+        raise InvalidArgument("flow", f"{flow_id} ran in eager mode, which has no retries; enqueue the flow again")
 
     async def store(self, jobs: Sequence[Job], _: object = None) -> None:
         """Like `retry`."""

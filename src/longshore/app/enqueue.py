@@ -3,108 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from longshore.app.eager import EagerMode
-from longshore.app.middleware import Middleware, at_once, blocking, enqueue_within, on_this_loop
+from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop
 from longshore.app.results import JobHandle, ResultWaiter
 from longshore.app.task import Call, Task
 from longshore.core.errors import DuplicateJob
-from longshore.core.explain import Explanation
 from longshore.core.job import Job
 from longshore.runtime.queue import Queue
 
 R = TypeVar("R")
-Enqueue = Callable[[list[Job]], Awaitable[list[str]]]
+Enqueue = Callable[[Sequence[Job]], Awaitable[list[str]]]
 
 
 class Enqueuer:
     """Enqueues calls of tasks, from an event loop or from a thread without one."""
 
-    def __init__(self, queue: Queue, layers: Sequence[Middleware], eagerness: EagerMode) -> None:
-        self._queue = queue
-        self._layers = layers
-        self._eagerness = eagerness
-        self._waiter = ResultWaiter(queue)
+    def __init__(self, queue: Queue, layers: Sequence[Middleware]) -> None:
+        self.layers = layers
+        self.eager = EagerMode(layers)
+        self.queue = queue
+        self.results = ResultWaiter(queue)
 
     def use(self, queue: Queue) -> None:
-        """Replaces the queue after the harbor was opened again."""
-        self._queue = queue
-        self._waiter = ResultWaiter(queue)
+        """Stores in this queue from now on; the harbor opens another one when it is entered again."""
+        self.queue = self.results.queue = queue
 
-    async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
+    async def send(
+        self, calls: Sequence[Call[R]], connection: object = None, wait: Wait = on_this_loop
+    ) -> list[JobHandle[R]]:
         """Stores all of them or none."""
         jobs = [call.job() for call in calls]
-        if self._eagerness.on:
-            return [await self._eagerness.run(call.task, job) for call, job in zip(calls, jobs, strict=True)]
-
-        async def enqueue(fresh: list[Job]) -> list[str]:
-            return await self._queue.enqueue_jobs(fresh, connection=connection)
-
-        stored = await enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), on_this_loop)
-        return [self.handle(call.task, *one) for call, one in zip(calls, stored, strict=True)]
+        if self.eager.on:
+            return [await self.eager.run(call.task, job, wait) for call, job in zip(calls, jobs, strict=True)]
+        enqueue = partial(self.queue.enqueue_jobs, connection=connection)
+        store = partial(_store, enqueue if wait is on_this_loop else self.enqueue_by(connection, wait))
+        stored = await (enqueue_within(self.layers, jobs, store, wait) if self.layers else store(jobs))
+        return [
+            JobHandle(job_id, self.results, call.task.signature.result.read, replayed=replayed)
+            for call, (job_id, replayed) in zip(calls, stored, strict=True)
+        ]
 
     def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
-        """Stores all of them or none; the calling thread is blocked, and its connection used by no other."""
-        jobs = [call.job() for call in calls]
-        if self._eagerness.on:
-            return [self._eagerness.run_sync(call.task, job) for call, job in zip(calls, jobs, strict=True)]
+        """Like `send`; the calling thread is blocked, and no other thread uses its connection."""
+        return at_once(self.send(calls, connection, blocking))
 
-        async def enqueue(fresh: list[Job]) -> list[str]:
-            return self._queue.sync.enqueue_jobs(fresh, connection=connection)
+    def enqueue_by(self, connection: object, wait: Wait) -> Enqueue:
+        """How jobs are stored: awaited on this event loop, or with the calling thread blocked."""
 
-        stored = at_once(enqueue_within(self._layers, jobs, lambda jobs: _store(jobs, enqueue), blocking))
-        return [self.handle(call.task, *one) for call, one in zip(calls, stored, strict=True)]
+        async def enqueue(jobs: Sequence[Job]) -> list[str]:
+            return self.queue.sync.enqueue_jobs(jobs, connection=connection)
 
-    def handle(self, task: Task[..., R], job_id: str, replayed: bool = False) -> JobHandle[R]:
+        return enqueue if wait is blocking else partial(self.queue.enqueue_jobs, connection=connection)
+
+    def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
         """The handle of a stored job."""
-        return JobHandle(job_id, self, task.signature.result.read, replayed=replayed)
-
-    # -- what handles ask
-
-    async def job(self, job_id: str) -> Job:
-        """The job as it stands."""
-        return await self._queue.get_job(job_id)
-
-    async def ended(self, job_id: str, timeout: float | None) -> Job:
-        """The job once it is final."""
-        return await self._waiter.ended(job_id, timeout)
-
-    async def explain(self, job_id: str) -> Explanation:
-        """Why it is not running now."""
-        return await self._queue.explain(job_id)
-
-    async def cancel(self, job_id: str) -> bool:
-        """Asks for its end."""
-        cancelled, _ = await self._queue.cancel_jobs(job_ids=[job_id])
-        return bool(cancelled)
+        return JobHandle(job_id, self.results, task.signature.result.read)
 
 
-async def _store(jobs: Sequence[Job], enqueue: Enqueue) -> list[tuple[str, bool]]:
-    """Their ids in input order, each with whether that job was there already.
+async def _store(enqueue: Enqueue, jobs: Sequence[Job]) -> list[tuple[str, bool]]:
+    """Stores all of them or none; returns the id of each, and whether that job was stored before.
 
-    An id that is taken already is answered by the job that has it, as `Queue.add` does.
+    An id in use is answered by the job that has it, as `Queue.add` does.
     """
     fresh: dict[str, Job] = {}
     for job in jobs:
         fresh.setdefault(job.id, job)
-    ids = {job_id: job_id for job_id in fresh}
-    there: set[str] = set()
+    known: set[str] = set()
+    stored: list[str] = []
     while fresh:
         try:
             stored = await enqueue(list(fresh.values()))
+            break
         except DuplicateJob as error:
-            taken = [job_id for job_id in error.job_ids if job_id in fresh]
+            taken = fresh.keys() & set(error.job_ids)
             if not taken:
                 raise
-            there.update(taken)
+            known |= taken
             for job_id in taken:
                 del fresh[job_id]
-        else:
-            ids.update(zip(fresh, stored, strict=True))
-            break
-    told = []
+    ids = dict(zip(fresh, stored, strict=True))
+    answers = []
     for job in jobs:
-        told.append((ids[job.id], job.id in there or ids[job.id] != job.id))
-        there.add(job.id)  # for one that has the same id further on
-    return told
+        stored_id = ids.get(job.id, job.id)
+        answers.append((stored_id, job.id in known or stored_id != job.id))
+        known.add(job.id)  # a later job of this batch with the same id repeats it
+    return answers

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from longshore.app.eager import EagerMode, FinishedFlow, run_steps, run_steps_sync
+from longshore.app.eager import FinishedFlow
 from longshore.app.enqueue import Enqueuer
-from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop
+from longshore.app.middleware import Wait, at_once, blocking, enqueue_within, on_this_loop
 from longshore.app.results import FlowHandle, JobHandle
 from longshore.app.step import PendingResult, Step
 from longshore.app.task import Call, Task
@@ -30,112 +30,71 @@ from longshore.core.flows import FLOW, last_steps, step_name, step_of, what_fail
 from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus
 from longshore.core.validation import LONGEST_NAME, check_name, new_id, read_json
-from longshore.runtime import background
+from longshore.runtime.job_listing import jobs_by_id
 from longshore.runtime.queue import Queue
-
-Enqueue = Callable[[Sequence[Job]], Awaitable[list[str]]]
-Look = Callable[[Sequence[str]], Awaitable[list[Job]]]
 
 _PAGE = 1_000
 _TRIES = 3
-"""How often a flow is stored whose ids are in use, and nobody is found who has them."""
+"""Attempts to store a flow whose ids are in use while no job with them is found."""
 _POLL = 1.0
-"""Seconds after which a change that no hint told of is found by looking."""
+"""Seconds between reads where no notification arrives."""
 _SHORTEST_PAUSE = 0.02
-"""Seconds between two looks at a store that is busy."""
+"""Seconds between two reads of a busy store."""
 _UNFINISHED = tuple(status for status in JobStatus if status not in FINAL)
-_CALLED_OFF = frozenset({JobStatus.STOPPED, JobStatus.UNSCHEDULED, JobStatus.UNKNOWN_STOPPED})
+_CANCELLED = frozenset({JobStatus.STOPPED, JobStatus.UNSCHEDULED, JobStatus.UNKNOWN_STOPPED})
 _ENDED_OTHERWISE = tuple(FINAL - {JobStatus.COMPLETED})
 
 
 class FlowStore:
-    """One for all flows of a harbor."""
+    """Stores, reads, cancels and retries the flows of a harbor."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        layers: Sequence[Middleware],
-        eagerness: EagerMode,
-        enqueuer: Enqueuer,
-        tasks: Mapping[str, Task[..., Any]],
-    ) -> None:
-        self._queue = queue
-        self._layers = layers
-        self._eagerness = eagerness
+    def __init__(self, enqueuer: Enqueuer, tasks: Mapping[str, Task[..., Any]]) -> None:
         self._enqueuer = enqueuer
-        self._tasks = tasks
+        self.tasks = tasks
 
-    def use(self, queue: Queue) -> None:
-        """Replaces the queue after the harbor was opened again."""
-        self._queue = queue
-
-    def owns(self, task: Task[..., Any]) -> bool:
-        """Whether it is a task of this harbor."""
-        return self._tasks.get(task.name) is task
+    @property
+    def _queue(self) -> Queue:
+        return self._enqueuer.queue
 
     # -- storing
 
-    async def store(self, jobs: Sequence[Job], connection: object = None) -> None:
-        """All of them or none; a flow that is there already is left as it is."""
-
-        async def enqueue(steps: Sequence[Job]) -> list[str]:
-            return await self._queue.enqueue_jobs(steps, connection=connection)
-
-        async def look(ids: Sequence[str]) -> list[Job]:
-            return await self._having(ids)
-
-        await self._store(jobs, enqueue, look, on_this_loop, joined=connection is not None)
-
-    def store_sync(self, jobs: Sequence[Job], connection: object = None) -> None:
-        """Like `store`, with the thread blocked."""
-
-        async def enqueue(steps: Sequence[Job]) -> list[str]:
-            return self._queue.sync.enqueue_jobs(steps, connection=connection)
-
-        async def look(ids: Sequence[str]) -> list[Job]:
-            return background.run(self._having(ids))
-
-        at_once(self._store(jobs, enqueue, look, blocking, joined=connection is not None))
-
-    async def _store(self, jobs: Sequence[Job], enqueue: Enqueue, look: Look, wait: Wait, *, joined: bool) -> None:
+    async def store(self, jobs: Sequence[Job], connection: object = None, wait: Wait = on_this_loop) -> None:
+        """Stores all of them or none; a flow that is stored already stays as it is."""
         ids = [job.id for job in jobs]
+        enqueue = self._enqueuer.enqueue_by(connection, wait)
 
         async def keep(steps: Sequence[Job]) -> list[str]:
             if [step.id for step in steps] != ids:
-                raise InvalidArgument("before_enqueue", "gave a step of a flow another id: nobody waits for that one")
+                raise InvalidArgument("before_enqueue", "gave a step of a flow another id: no step waits for that one")
             for tries_left in reversed(range(_TRIES)):
                 try:
                     return await enqueue(steps)
                 except DuplicateJob as error:
-                    known = await look(error.job_ids)
+                    known = await wait(jobs_by_id(self._queue.backend, error.job_ids))
                     _refuse_another(steps, error.job_ids, known)
-                    if known or (joined and len(error.job_ids) == len(ids)):  # stored before, or by a call that was
-                        break  # lost; nobody sees yet what this very transaction of the caller's stored
+                    if known or (connection is not None and len(error.job_ids) == len(ids)):
+                        break  # stored before, or in this transaction of the caller's, which other readers do not see
                     if not tries_left:  # what had the ids was not removed meanwhile, and cannot be seen
                         raise
             return ids
 
-        await enqueue_within(self._layers, jobs, keep, wait)
+        await enqueue_within(self._enqueuer.layers, jobs, keep, wait)
 
     @property
     def eager(self) -> bool:
-        """Whether flows are run where they are enqueued."""
-        return self._eagerness.on
+        """Whether flows run where they are enqueued."""
+        return self._enqueuer.eager.on
 
-    async def run_now(self, jobs: Sequence[Job]) -> FinishedFlow:
+    async def run_now(self, jobs: Sequence[Job], wait: Wait) -> FinishedFlow:
         """Runs the steps one after the other."""
-        return FinishedFlow(await run_steps(self._eagerness, self._tasks, jobs), self.read)
-
-    def run_now_sync(self, jobs: Sequence[Job]) -> FinishedFlow:
-        """Like `run_now`, in this thread."""
-        return FinishedFlow(run_steps_sync(self._eagerness, self._tasks, jobs), self.read)
+        return FinishedFlow(await self._enqueuer.eager.run_steps(self.tasks, jobs, wait), self.read)
 
     # -- what handles ask
 
     async def steps(self, flow_id: str) -> list[Job]:
         """All of them, in the order in which they were added.
 
-        A job that merely has the flow as its parent is none, unless there are no others: then they are a group.
+        A job that only has the flow as its parent is not a step, unless all are such jobs.
         """
         found = await self._all(JobFilter(parent_id=flow_id))
         if not found:
@@ -143,16 +102,16 @@ class FlowStore:
         return [job for job in found if step_of(job)] or found
 
     async def settled(self, flow_id: str, timeout: float | None) -> list[Job]:
-        """All steps, once the flow is over or cannot go on by itself to its end; TimeoutError if that takes longer.
+        """All steps, once the flow has ended or cannot end without a retry; TimeoutError if that takes longer.
 
-        A store that cannot be used for a while is waited for, too.
+        It also waits while the store is unavailable.
         """
         async with asyncio.timeout(timeout):
             known: set[str] = set()
             while True:
                 began = monotonic()
                 changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
-                await asyncio.sleep(0)  # it listens from here on: what changes during the look is not missed
+                await asyncio.sleep(0)  # it listens from here on, so a change during the read is not missed
                 try:
                     if not await self._goes_on(flow_id):
                         return await self.steps(flow_id)
@@ -166,14 +125,14 @@ class FlowStore:
                     await changed
                 except BackendUnavailable:
                     await asyncio.sleep(_POLL)
-                else:  # a busy store is looked at for no more than a twentieth of the time: a flow may have many steps
+                else:  # read for at most a twentieth of the time: a flow may have many steps
                     await asyncio.sleep(max(_SHORTEST_PAUSE, min(_POLL, 20 * took)) - (monotonic() - began))
                 finally:
                     changed.cancel()
                     await asyncio.gather(changed, return_exceptions=True)
 
     async def cancel(self, flow_id: str) -> list[str]:
-        """Calls off whatever is not over, in one transaction."""
+        """Cancels all steps that have not ended, in one transaction."""
         unfinished = [step for step in await self.steps(flow_id) if not step.status.final]
         if not unfinished:
             return []
@@ -181,7 +140,7 @@ class FlowStore:
         return cancelled
 
     async def retry(self, flow_id: str, actor: str) -> list[str]:
-        """Dead steps go back to their queues, each by itself; the ids are of those that this call sent there."""
+        """Retries each dead step in its own transaction; returns the ids of those that this call retried."""
         dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
         steps = await self.steps(flow_id)
         ids = {step.id for step in steps}
@@ -191,35 +150,28 @@ class FlowStore:
         for job in dead:
             if job.id not in ids:
                 continue
-            with suppress(InvalidTransition, JobNotFound):  # somebody else retried it meanwhile, or removed it
+            with suppress(InvalidTransition, JobNotFound):  # retried or removed by another process
                 await self._queue.retry_job(job.id, actor=actor)
                 retried.append(job.id)
         return retried
 
     def handle(self, job: Job) -> JobHandle[Any]:
         """The handle of a step."""
-        return JobHandle(job.id, self._enqueuer, lambda stored: self.read(job.type, stored))
+        return JobHandle(job.id, self._enqueuer.results, lambda stored: self.read(job.type, stored))
 
     def read(self, job_type: str, stored: bytes | None) -> Any:
         """A stored result as its task is annotated; plain JSON where no task here has this name."""
-        task = self._tasks.get(job_type)
+        task = self.tasks.get(job_type)
         if task is not None:
             return task.signature.result.read(stored)
         return None if stored is None else read_json("result", stored)
 
     async def _goes_on(self, flow_id: str) -> bool:
-        """Whether a step is not over yet; nearly always the first job found tells."""
+        """Whether a step has not ended; nearly always the first job found decides."""
         first = (await self._queue.list_jobs(JobFilter(parent_id=flow_id, statuses=_UNFINISHED), limit=1)).items
         if not first or step_of(first[0]):
             return bool(first)
         return any(not step.status.final for step in await self.steps(flow_id))
-
-    async def _having(self, ids: Sequence[str]) -> list[Job]:
-        found: list[Job] = []
-        for first in range(0, len(ids), _PAGE):
-            page = await self._queue.list_jobs(JobFilter(ids=ids[first : first + _PAGE]), limit=_PAGE)
-            found += page.items
-        return found
 
     async def _all(self, wanted: JobFilter) -> list[Job]:
         found: list[Job] = []
@@ -233,15 +185,15 @@ class FlowStore:
 
 
 def no_such_flow(flow_id: str) -> JobNotFound:
-    """In words of flows."""
+    """The error for an unknown flow."""
     missing = JobNotFound(flow_id)
     missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued here, or its steps were removed",)
     return missing
 
 
 def _refuse_given_up(flow_id: str, steps: Sequence[Job]) -> None:
-    """A flow that is over cannot be completed by a retry if a last step was stopped or called off."""
-    given_up = [step for step in last_steps(steps) if step.status in _CALLED_OFF]
+    """Refuses to retry a flow that has ended if one of its last steps was stopped or cancelled."""
+    given_up = [step for step in last_steps(steps) if step.status in _CANCELLED]
     if given_up and all(step.status.final for step in steps):
         raise InvalidArgument(
             "flow",
@@ -262,7 +214,7 @@ def _refuse_another(steps: Sequence[Job], taken: Sequence[str], known: Sequence[
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-_ROOM_FOR_NUMBERS = 15
+_STEP_NUMBER = 15
 _FIXED = ("job_id", "idempotency_key", "parent_id")
 
 
@@ -275,23 +227,23 @@ class _Planned(NamedTuple):
 
 
 class Flow(Generic[R_co]):
-    """Steps that wait for each other, and hand their results on. Nothing is stored before `enqueue`.
+    """Steps that wait for each other and take each other's results. Nothing is stored before `enqueue`.
 
     `rows = flow.add(extract.call(url))` is a step, and `rows.result` an argument for a later one. A flow with an `id`
     of the caller's is stored once: to enqueue it again answers with the one that is there.
     """
 
-    def __init__(self, office: FlowStore, name: str, flow_id: str | None, *, listed: bool = False) -> None:
+    def __init__(self, store: FlowStore, name: str, flow_id: str | None, *, listed: bool = False) -> None:
         self.name = check_name("name", name)
         self.id = new_id() if flow_id is None else check_name("id", flow_id)
-        if len(self.id) > LONGEST_NAME - _ROOM_FOR_NUMBERS:
-            raise InvalidArgument("id", f"of a flow must be at most {LONGEST_NAME - _ROOM_FOR_NUMBERS} characters")
-        self._office = office
+        if len(self.id) > LONGEST_NAME - _STEP_NUMBER:
+            raise InvalidArgument("id", f"of a flow must be at most {LONGEST_NAME - _STEP_NUMBER} characters")
+        self._store = store
         self._planned: dict[str, _Planned] = {}
-        self._handed_on: set[str] = set()
+        self._taken: set[str] = set()
         self._awaited: set[str] = set()
-        self._patient: set[str] = set()
-        """Steps that others wait for until they are retried."""
+        self._retryable: set[str] = set()
+        """Steps that others wait for with the policy `wait`, so a retry can continue them."""
         self._listed = listed
         self._handle: FlowHandle[R_co] | None = None
 
@@ -313,14 +265,14 @@ class Flow(Generic[R_co]):
     ) -> Step[R]:
         """A step: a call of a task, which waits for the steps whose results it takes, and for those it comes `after`.
 
-        `after` takes steps of this flow, handles, jobs and ids, or Dependency for a policy of its own. `on_failure` is
+        `after` takes steps of this flow, handles, jobs and ids, or Dependency for another policy. `on_failure` is
         what the end of such a step means if it did not complete: `wait` (until it is retried: the
         usual one), `stop` or `ignore`. A step that can do without a result takes `step.result_or_none`. `name` is for
         people; a task's name by itself.
         """
         if self._handle is not None:
-            raise InvalidArgument("flow", f"{self.name} is enqueued already; a step cannot be added any more")
-        if not isinstance(call, Call) or not self._office.owns(call.task):
+            raise InvalidArgument("flow", f"{self.name} is already enqueued; steps must be added before")
+        if not isinstance(call, Call) or self._store.tasks.get(call.task.name) is not call.task:
             raise InvalidArgument("call", f"must be task.call(…) of a task of this harbor, not {call!r}")
         for option in _FIXED:
             if call.options.get(option) is not None:
@@ -334,34 +286,31 @@ class Flow(Generic[R_co]):
         )
         self._planned[step.id] = _Planned(step, call, waits_for, usual)
         self._awaited |= waits_for.keys()
-        self._patient |= {job_id for job_id, policy in waits_for.items() if policy == "wait"}
-        self._handed_on |= {to_come.step.id for _, to_come in call.taken}
+        self._retryable |= {job_id for job_id, policy in waits_for.items() if policy == "wait"}
+        self._taken |= {to_come.step.id for _, to_come in call.taken}
         return step
 
     async def enqueue(self, *, connection: object = None) -> FlowHandle[R_co]:
         """Stores all its steps in one transaction, or none of them."""
-        jobs = self._jobs()
-        if self._office.eager:
-            self._handle = FlowHandle(self.id, await self._office.run_now(jobs))
-        else:
-            await self._office.store(jobs, connection)
-            self._handle = FlowHandle(self.id, self._office)
-        return self._handle
+        return await self._enqueue(connection, on_this_loop)
 
     def enqueue_sync(self, *, connection: object = None) -> FlowHandle[R_co]:
         """Like `enqueue`, for code without an event loop."""
+        return at_once(self._enqueue(connection, blocking))
+
+    async def _enqueue(self, connection: object, wait: Wait) -> FlowHandle[R_co]:
         jobs = self._jobs()
-        if self._office.eager:
-            self._handle = FlowHandle(self.id, self._office.run_now_sync(jobs))
+        if self._store.eager:
+            self._handle = FlowHandle(self.id, await self._store.run_now(jobs, wait))
         else:
-            self._office.store_sync(jobs, connection)
-            self._handle = FlowHandle(self.id, self._office)
+            await self._store.store(jobs, connection, wait)
+            self._handle = FlowHandle(self.id, self._store)
         return self._handle
 
     # -- edges
 
     def _edges(self, call: Call[Any], after: object, usual: DependencyPolicy) -> dict[str, str]:
-        """What it waits for, in order, each with its policy; a result that is needed goes before one that is not."""
+        """The jobs it waits for, in order, each with its policy; a required result overrides an optional one."""
         outside = call.options.get("depends_on", ())
         edges = _with_policies(outside, call.options.get("on_dependency_failure", usual))
         if isinstance(after, str | Step | Dependency) or not isinstance(after, Iterable):
@@ -370,13 +319,13 @@ class Flow(Generic[R_co]):
             if isinstance(one, Step):
                 self._check_own("after", one)
             edges |= _with_policies((one,), usual)
-        told = dict(edges)
+        named = dict(edges)
         for _, to_come in call.taken:
             self._check_own(call.task.name, to_come.step)
             if to_come.optional:
                 edges.setdefault(to_come.step.id, "ignore")
                 continue
-            policy = edges[to_come.step.id] = told.get(to_come.step.id, usual)
+            policy = edges[to_come.step.id] = named.get(to_come.step.id, usual)
             if policy == "ignore":
                 raise InvalidArgument(
                     "on_failure", f"is ignore, but {call.task.name} takes {to_come!r}: let it take result_or_none"
@@ -399,17 +348,17 @@ class Flow(Generic[R_co]):
     def _job(self, planned: _Planned, last: Mapping[str, Any]) -> Job:
         step, call, waits_for, on_failure = planned
         job = call.job_with(job_id=step.id, parent_id=self.id, depends_on=waits_for, on_dependency_failure=on_failure)
-        if job.options.get("remove_on_complete", False) is not False and (last or step.id in self._handed_on):
-            taker = "whoever asks for the flow's result" if last else "the step that takes its result"
+        if job.options.get("remove_on_complete", False) is not False and (last or step.id in self._taken):
+            taker = "the flow's result is read" if last else "the step that takes its result runs"
             raise InvalidArgument(
                 "remove_on_complete",
                 f"would remove {step.name} before {taker}: {call.task.name}.options(remove_on_complete=False).call(…)",
             )
-        if job.options.get("remove_on_fail", False) is not False and step.id in self._patient:
+        if job.options.get("remove_on_fail", False) is not False and step.id in self._retryable:
             raise InvalidArgument(
                 "remove_on_fail",
-                f"would remove {step.name} if it fails, and whoever waits for it to be retried would wait for ever: "
-                f'{call.task.name}.options(remove_on_fail=False).call(…), or on_failure="stop" for those who wait',
+                f"would remove {step.name} if it fails, and the steps that wait for its retry would never run: "
+                f'{call.task.name}.options(remove_on_fail=False).call(…), or on_failure="stop" for those steps',
             )
         about = {"name": self.name, "step": step.name, "steps": len(self._planned), **last}
         options: dict[str, Any] = {**job.options, FLOW: about}
@@ -428,130 +377,7 @@ def _numbered(taken: Sequence[tuple[Path, PendingResult]], waits_for: Mapping[st
     return [(path, numbers[to_come.step.id]) for path, to_come in taken]
 
 
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
-E = TypeVar("E")
-
-
-class HarborFlows:
-    """What every Harbor can do with flows."""
-
-    _flows: FlowStore
-
-    def flow(self, name: str = "flow", *, id: str | None = None) -> Flow[Any]:
-        """A flow to add steps to; `await flow.enqueue()` stores them all at once."""
-        return Flow(self._flows, name, id)
-
-    def get_flow(self, id: str) -> FlowHandle[Any]:
-        """The handle of a flow that was enqueued before, here or elsewhere."""
-        return FlowHandle(check_name("id", id), self._flows)
-
-    @overload
-    def chain(self, first: Call[A], /, *, name: str = "chain", id: str | None = None) -> Flow[A]: ...
-
-    @overload
-    def chain(
-        self, first: Call[A], second: Callable[[A], Call[B]], /, *, name: str = "chain", id: str | None = None
-    ) -> Flow[B]: ...
-
-    @overload
-    def chain(
-        self,
-        first: Call[A],
-        second: Callable[[A], Call[B]],
-        third: Callable[[B], Call[C]],
-        /,
-        *,
-        name: str = "chain",
-        id: str | None = None,
-    ) -> Flow[C]: ...
-
-    @overload
-    def chain(
-        self,
-        first: Call[A],
-        second: Callable[[A], Call[B]],
-        third: Callable[[B], Call[C]],
-        fourth: Callable[[C], Call[D]],
-        /,
-        *,
-        name: str = "chain",
-        id: str | None = None,
-    ) -> Flow[D]: ...
-
-    @overload
-    def chain(
-        self,
-        first: Call[A],
-        second: Callable[[A], Call[B]],
-        third: Callable[[B], Call[C]],
-        fourth: Callable[[C], Call[D]],
-        fifth: Callable[[D], Call[E]],
-        /,
-        *,
-        name: str = "chain",
-        id: str | None = None,
-    ) -> Flow[E]: ...
-
-    @overload
-    def chain(
-        self,
-        first: Call[A],
-        second: Callable[[A], Call[B]],
-        third: Callable[[B], Call[C]],
-        fourth: Callable[[C], Call[D]],
-        fifth: Callable[[D], Call[E]],
-        sixth: Callable[[E], Call[Any]],
-        /,
-        *following: Callable[[Any], Call[Any]],
-        name: str = "chain",
-        id: str | None = None,
-    ) -> Flow[Any]: ...
-
-    def chain(
-        self, first: Call[Any], /, *following: Callable[[Any], Call[Any]], name: str = "chain", id: str | None = None
-    ) -> Flow[Any]:
-        """One after the other, each with the result of the one before: `harbor.chain(a.call(1), b.call, c.call)`.
-
-        What follows the first call is `task.call`, or any function that makes a call from the result:
-        `lambda rows: load.call(rows, table="orders")`. The flow's result is the last one's.
-        """
-        flow: Flow[Any] = Flow(self._flows, name, id)
-        step = flow.add(first)
-        for position, make in enumerate(following, 2):
-            step = flow.add(_made_by(make, step.result, f"link {position} of the chain"))
-        return flow
-
-    def group(self, calls: Iterable[Call[A]], *, name: str = "group", id: str | None = None) -> Flow[list[A]]:
-        """Side by side; the flow's result is the list of theirs, in the order given. There must be at least one."""
-        flow: Flow[list[A]] = Flow(self._flows, name, id, listed=True)
-        for call in calls:
-            flow.add(call)
-        if not flow.steps:
-            raise InvalidArgument("calls", "has no call in it; a group of none has nothing to store, and gives back []")
-        return flow
-
-    def chord(
-        self,
-        calls: Iterable[Call[A]],
-        then: Callable[[list[A]], Call[B]],
-        *,
-        name: str = "chord",
-        id: str | None = None,
-    ) -> Flow[B]:
-        """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`.
-
-        With no calls the list is empty, and the one is made at once.
-        """
-        flow: Flow[B] = Flow(self._flows, name, id)
-        steps = [flow.add(call) for call in calls]
-        flow.add(_made_by(then, [step.result for step in steps], "then"))
-        return flow
-
-
-def _made_by(make: Callable[[Any], Call[B]], result: Any, field: str) -> Call[B]:
+def call_made_by(make: Callable[[Any], Call[R]], result: Any, field: str) -> Call[R]:
     """The call that follows, made from the result to come."""
     if isinstance(make, Call | Task):
         task = make.task.name if isinstance(make, Call) else make.name

@@ -10,89 +10,54 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
-from longshore.app.eager import EagerMode
 from longshore.app.enqueue import Enqueuer
-from longshore.app.flows import FlowStore, HarborFlows
+from longshore.app.flows import Flow, FlowStore, call_made_by
 from longshore.app.middleware import Middleware
-from longshore.app.results import JobHandle
+from longshore.app.results import FlowHandle, JobHandle
 from longshore.app.routing import Router, SparkSettings
-from longshore.app.schedules import HarborSchedules
-from longshore.app.spark_tasks import HarborSpark
-from longshore.app.task import AsyncTask, Call, ConcurrencyKey, ExecutorName, PlainTask, Task
+from longshore.app.spark_tasks import SparkTask, SparkTaskDecorator, without_session
+from longshore.app.task import AsyncTask, Call, Enqueueable, PlainTask, SparkTaskDeclaration, Task, TaskDeclaration
 from longshore.backends.base import UNCHANGED, Backend, Unchanged
 from longshore.backends.connect import connect
 from longshore.core.clock import Clock
 from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.explain import Explanation
+from longshore.core.job_options import check_options, with_options
 from longshore.core.limits import Limits, Rate
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule, check_schedule, schedule_errors, schedule_from
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number
 from longshore.runtime import background
 from longshore.runtime.executors.base import CANCEL_GRACE, refuse_while_importing
-from longshore.runtime.job_options import BackoffLike
 from longshore.runtime.queue import Queue
 from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.scheduler import Scheduler
 from longshore.runtime.signals import STOP_GRACE, serve
 from longshore.runtime.worker import Worker
 
-
-class HarborLimits:
-    """What every Harbor can do with limits."""
-
-    _queue: Queue
-
-    async def set_limits(
-        self,
-        queue: str,
-        *,
-        running: int | Unchanged | None = UNCHANGED,
-        per_key: int | Unchanged | None = UNCHANGED,
-        rate: Rate | Unchanged | None = UNCHANGED,
-        rate_per_key: Rate | Unchanged | None = UNCHANGED,
-    ) -> None:
-        """How many jobs of a queue (and of each of its keys) may run at once and start per window, in all processes.
-
-        A limit that is not named stays as it is; None is no limit.
-        """
-        await self._queue.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
-
-    def set_limits_sync(
-        self,
-        queue: str,
-        *,
-        running: int | Unchanged | None = UNCHANGED,
-        per_key: int | Unchanged | None = UNCHANGED,
-        rate: Rate | Unchanged | None = UNCHANGED,
-        rate_per_key: Rate | Unchanged | None = UNCHANGED,
-    ) -> None:
-        """Like `set_limits`, for code without an event loop."""
-        background.run(self.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key))
-
-    async def get_limits(self, queue: str) -> Limits:
-        """The limits of a queue as they are now."""
-        return await self._queue.get_limits(queue)
-
-    def get_limits_sync(self, queue: str) -> Limits:
-        """Like `get_limits`, for code without an event loop."""
-        return background.run(self.get_limits(queue))
-
-    async def explain(self, job_id: str) -> Explanation:
-        """Why a job is not running now: who or what is in its way, each reason with its way out."""
-        return await self._queue.explain(job_id)
-
-    def explain_sync(self, job_id: str) -> Explanation:
-        """Like `explain`, for code without an event loop."""
-        return background.run(self.explain(job_id))
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+Then = Callable[[A], Call[B]]
+"""Makes the next call of a chain from the result of the one before: `task.call`."""
+
+
+class FlowNames(TypedDict, total=False):
+    """What a flow is called, and the id under which it is stored once."""
+
+    name: str
+    id: str | None
+
 
 CONCURRENCY = 10
-"""Jobs a worker runs at a time unless told otherwise."""
+"""Jobs that a worker runs at a time by default."""
 _EXECUTORS = ("auto", "thread", "process", "spark")
 
 
@@ -108,7 +73,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
+class Harbor:
     """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
 
     It belongs to no event loop and may be made at the top of a module: its store opens on first use. A closed harbor
@@ -133,9 +98,8 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         self._layers: list[Middleware] = []
         self._spark = SparkSettings()
         self._strategies: dict[str, Strategy] = {}
-        self._eagerness = EagerMode(self._layers)
-        self._enqueuer = Enqueuer(self._queue, self._layers, self._eagerness)
-        self._flows = FlowStore(self._queue, self._layers, self._eagerness, self._enqueuer, self._tasks)
+        self._enqueuer = Enqueuer(self._queue, self._layers)
+        self._flows = FlowStore(self._enqueuer, self._tasks)
 
     def __repr__(self) -> str:
         return f"<Harbor {self.name} with {len(self._tasks)} tasks>"
@@ -156,80 +120,61 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
     def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        attempts: int = 1,
-        backoff: BackoffLike | None = None,
-        retry_strategy: str | Strategy | None = None,
-        timeout: Duration | None = None,
-        executor: ExecutorName = "auto",
-        priority: int = 0,
-        lifo: bool = False,
-        tags: Sequence[str] = (),
-        max_crashes: int | None = 3,
-        remove_on_complete: bool | int = False,
-        remove_on_fail: bool | int = False,
-        concurrency_key: ConcurrencyKey | None = None,
-        memory_limit: int | None = None,
-    ) -> TaskDecorator: ...
+    def task(self, /, **declared: Unpack[TaskDeclaration]) -> TaskDecorator: ...
 
-    def task(
+    @with_options(TaskDeclaration)
+    def task(self, function: Callable[..., Any] | None = None, /, **declared: Unpack[TaskDeclaration]) -> Any:
+        """Makes a function a task, known by its name or the one given: `@harbor.task` or `@harbor.task(queue="mail")`.
+
+        An `async def` runs on the worker's event loop and a `def` in a thread. With `executor="process"` either runs
+        in a process of its own, which may have a `memory_limit` in bytes; with `executor="spark"` in a task of Spark,
+        thousands of jobs to a batch. `retry_strategy` is a function, or the name of one that the worker has.
+        `concurrency_key` may be a function of the task's own arguments.
+        """
+        names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
+        declare = partial(self._declare, names=names, **declared)
+        return declare if function is None else declare(function)
+
+    def use_spark(
+        self, *, master: str | None = None, config: Mapping[str, str] | None = None, batch_size: int | None = None
+    ) -> None:
+        """Where the Spark work of its tasks runs: `master` as Spark names it, settings, and jobs in one batch.
+
+        Without it: a session that is active in the worker's process, what spark-submit says, or this machine.
+        """
+        self._spark.change(master, config, batch_size)
+
+    @overload
+    def spark_task(self, function: Callable[Concatenate[Any, P], R], /) -> SparkTask[P, R]: ...
+
+    @overload
+    def spark_task(
+        self, /, *, progress: bool = True, **declared: Unpack[SparkTaskDeclaration]
+    ) -> SparkTaskDecorator: ...
+
+    @with_options(SparkTaskDeclaration)
+    def spark_task(
         self,
         function: Callable[..., Any] | None = None,
         /,
         *,
-        name: str | None = None,
-        queue: str = "default",
-        attempts: int = 1,
-        backoff: BackoffLike | None = None,
-        retry_strategy: str | Strategy | None = None,
-        timeout: Duration | None = None,
-        executor: ExecutorName = "auto",
-        priority: int = 0,
-        lifo: bool = False,
-        tags: Sequence[str] = (),
-        max_crashes: int | None = 3,
-        remove_on_complete: bool | int = False,
-        remove_on_fail: bool | int = False,
-        concurrency_key: ConcurrencyKey | None = None,
-        memory_limit: int | None = None,
+        progress: bool = True,
+        **declared: Unpack[SparkTaskDeclaration],
     ) -> Any:
-        """Makes a function a task, known by its name or the one given: `@harbor.task` or `@harbor.task(queue="mail")`.
+        """Makes a function a task that is a Spark application: a worker passes it a session, then its arguments.
 
-        An `async def` runs on the worker's event loop and a `def` in a thread; with `executor="process"` either runs
-        in a process of its own, which may be given a `memory_limit` in bytes, and with `executor="spark"` in a task of
-        Spark, thousands of jobs to a batch. `retry_strategy` is a function, or the
-        name of one that the worker has. `concurrency_key` may be a function of the task's own arguments.
+        It runs in a process with a Java of its own, which end with it. The share of Spark's tasks that are done
+        becomes the job's progress, unless `progress=False`. The options are those of `task`.
         """
-        names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
-        declared = {
-            "queue": queue,
-            "attempts": attempts,
-            "backoff": backoff,
-            "timeout": timeout,
-            "priority": priority,
-            "lifo": lifo,
-            "tags": tags,
-            "max_crashes": max_crashes,
-            "remove_on_complete": remove_on_complete,
-            "remove_on_fail": remove_on_fail,
-        }
+        names = sys._getframe(1).f_locals  # as above
+        check_options(declared, SparkTaskDeclaration.__annotations__)
 
-        def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            return self._declare(
-                function,
-                names,
-                name=name,
-                declared=declared,
-                executor=executor,
-                memory_limit=memory_limit,
-                concurrency_key=concurrency_key,
-                retry_strategy=retry_strategy,
+        def declare(function: Callable[..., Any]) -> Any:
+            task: Any = self._declare(
+                function, names, kind=SparkTask, asked=without_session(function), executor="process", **declared
             )
+            task.spark, task.tells_progress = self._spark, progress
+            return task
 
         return declare if function is None else declare(function)
 
@@ -238,41 +183,39 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         function: Callable[..., Any],
         names: Mapping[str, Any],
         *,
-        name: str | None,
-        declared: dict[str, Any],
-        executor: ExecutorName,
-        memory_limit: int | None,
-        concurrency_key: ConcurrencyKey | None,
-        retry_strategy: str | Strategy | None,
         kind: type[Task[..., Any]] | None = None,
         asked: Callable[..., Any] | None = None,
+        **declared: Unpack[TaskDeclaration],
     ) -> Task[..., Any]:
         """`asked` has the parameters that callers give, if they are not those of the function."""
         from longshore.app.arguments import Signature, place_of  # it loads pydantic, which only tasks need
 
+        check_options(declared, TaskDeclaration.__annotations__)
         _check_function(function)
-        task_name = check_name("name", function.__name__ if name is None else name)
+        given = declared.pop("name", None)
+        name = check_name("name", function.__name__ if given is None else given)
         place = place_of(function)
-        known = self._tasks.get(task_name)
-        if known is not None and known.place != place:  # the same place again is a module that is loaded anew
-            raise InvalidArgument("name", f"two tasks are named {task_name!r}: in {known.place} and in {place}")
+        known = self._tasks.get(name)
+        if known is not None and known.place != place:  # the same place again is a module that is loaded again
+            raise InvalidArgument("name", f"two tasks are named {name!r}: in {known.place} and in {place}")
+        executor, memory_limit = declared.pop("executor", "auto"), declared.pop("memory_limit", None)
         _check_executor(function, executor, memory_limit)
-        declared["retry_strategy"] = task_name if callable(retry_strategy) else retry_strategy
+        strategy, key = declared.pop("retry_strategy", None), declared.pop("concurrency_key", None)
         kind = kind or (AsyncTask if inspect.iscoroutinefunction(function) else PlainTask)
         task: Task[..., Any] = kind(
             function,
-            Signature(task_name, asked or function, names),
+            Signature(name, asked or function, names),
             self._enqueuer,
-            name=task_name,
+            name=name,
             place=place,
             executor=executor,
             memory_limit=memory_limit,
-            concurrency_key=concurrency_key,
-            declared=declared,
+            concurrency_key=key,
+            declared={**declared, "retry_strategy": name if callable(strategy) else strategy},
         )
-        self._tasks[task_name] = task
-        if callable(retry_strategy):
-            self._strategies[task_name] = retry_strategy
+        self._tasks[name] = task
+        if callable(strategy):
+            self._strategies[name] = strategy
         return task
 
     def add_middleware(self, *layers: Middleware) -> None:
@@ -307,6 +250,170 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         queue = Queue(self.backend, name)
         self._queues = [*(other for other in self._queues if not other.closed), queue]
         return queue
+
+    # -- flows
+
+    def flow(self, name: str = "flow", *, id: str | None = None) -> Flow[Any]:
+        """A flow to add steps to; `await flow.enqueue()` stores them all at once."""
+        return Flow(self._flows, name, id)
+
+    def get_flow(self, id: str) -> FlowHandle[Any]:
+        """The handle of a flow that was enqueued before, here or elsewhere."""
+        return FlowHandle(check_name("id", id), self._flows)
+
+    @overload
+    def chain(self, first: Call[A], /, **named: Unpack[FlowNames]) -> Flow[A]: ...
+
+    @overload
+    def chain(self, first: Call[A], then: Then[A, B], /, **named: Unpack[FlowNames]) -> Flow[B]: ...
+
+    @overload
+    def chain(self, first: Call[A], b: Then[A, B], c: Then[B, C], /, **named: Unpack[FlowNames]) -> Flow[C]: ...
+
+    @overload
+    def chain(
+        self, first: Call[A], b: Then[A, B], c: Then[B, C], d: Then[C, D], /, **named: Unpack[FlowNames]
+    ) -> Flow[D]: ...
+
+    @overload
+    def chain(
+        self, first: Call[A], b: Then[A, B], c: Then[B, C], d: Then[C, D], e: Then[D, E], /, **named: Unpack[FlowNames]
+    ) -> Flow[E]: ...
+
+    @overload
+    def chain(
+        self,
+        first: Call[A],
+        b: Then[A, B],
+        c: Then[B, C],
+        d: Then[C, D],
+        e: Then[D, E],
+        f: Then[E, Any],
+        /,
+        *following: Then[Any, Any],
+        **named: Unpack[FlowNames],
+    ) -> Flow[Any]: ...
+
+    def chain(
+        self, first: Call[Any], /, *following: Callable[[Any], Call[Any]], name: str = "chain", id: str | None = None
+    ) -> Flow[Any]:
+        """One after the other, each with the result of the one before: `harbor.chain(a.call(1), b.call, c.call)`.
+
+        What follows the first call is `task.call`, or any function that makes a call from the result:
+        `lambda rows: load.call(rows, table="orders")`. The flow's result is the last one's.
+        """
+        flow: Flow[Any] = Flow(self._flows, name, id)
+        step = flow.add(first)
+        for position, make in enumerate(following, 2):
+            step = flow.add(call_made_by(make, step.result, f"link {position} of the chain"))
+        return flow
+
+    def group(self, calls: Iterable[Call[A]], *, name: str = "group", id: str | None = None) -> Flow[list[A]]:
+        """Side by side; the flow's result is the list of theirs, in the order given. There must be at least one."""
+        flow: Flow[list[A]] = Flow(self._flows, name, id, listed=True)
+        for call in calls:
+            flow.add(call)
+        if not flow.steps:
+            raise InvalidArgument("calls", "has no call in it; a group of none stores nothing, and gives back []")
+        return flow
+
+    def chord(
+        self,
+        calls: Iterable[Call[A]],
+        then: Callable[[list[A]], Call[B]],
+        *,
+        name: str = "chord",
+        id: str | None = None,
+    ) -> Flow[B]:
+        """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`.
+
+        With no calls the list is empty, and the one call is made at once.
+        """
+        flow: Flow[B] = Flow(self._flows, name, id)
+        steps = [flow.add(call) for call in calls]
+        flow.add(call_made_by(then, [step.result for step in steps], "then"))
+        return flow
+
+    # -- schedules
+
+    @overload
+    async def schedule(self, schedule_id: str, call: Call[Any], repeat: Repeat, /) -> Schedule: ...
+
+    @overload
+    async def schedule(
+        self, schedule_id: str, task: Enqueueable[P, Any], repeat: Repeat, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Schedule: ...
+
+    async def schedule(self, schedule_id: str, task: Any, repeat: Repeat, /, *args: Any, **kwargs: Any) -> Schedule:
+        """Enqueues a task with these arguments repeatedly: `schedule("nightly", report, Repeat(…), "eu")`.
+
+        The task may have other options, `report.options(queue="night")`, or be a `report.call(…)`. The arguments are
+        checked here. You may call this at every start of a program: the schedule with this id is changed, keeps its
+        run count, and stays paused if it is paused.
+        """
+        given = self._schedule(schedule_id, task, repeat, args, kwargs)
+        if self._enqueuer.eager.on:
+            return given
+        with schedule_errors("schedule_id"):
+            return await self._queue.put_schedule(given, keep_pause=True)
+
+    @overload
+    def schedule_sync(self, schedule_id: str, call: Call[Any], repeat: Repeat, /) -> Schedule: ...
+
+    @overload
+    def schedule_sync(
+        self, schedule_id: str, task: Enqueueable[P, Any], repeat: Repeat, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Schedule: ...
+
+    def schedule_sync(self, schedule_id: str, task: Any, repeat: Repeat, /, *args: Any, **kwargs: Any) -> Schedule:
+        """Like `schedule`, for code without an event loop."""
+        given = self._schedule(schedule_id, task, repeat, args, kwargs)
+        if self._enqueuer.eager.on:
+            return given
+        with schedule_errors("schedule_id"):
+            return self._queue.sync.put_schedule(given, keep_pause=True)
+
+    def _schedule(
+        self, schedule_id: str, task: object, repeat: Repeat, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Schedule:
+        if isinstance(task, Call) and (args or kwargs):
+            raise InvalidArgument("task", "is a call with its arguments already; give them there, or give the task")
+        call = task.call(*args, **kwargs) if isinstance(task, Enqueueable) else task
+        if not isinstance(call, Call) or self._tasks.get(call.task.name) is not call.task:
+            raise InvalidArgument("task", f"must be a task of this harbor, or task.call(…) of one; got {task!r}")
+        if call.options.get("job_id") is not None:
+            raise InvalidArgument("job_id", "cannot be set here: each run gets an id made from the schedule's")
+        with schedule_errors("schedule_id"):
+            return check_schedule(schedule_from(call.job(), repeat, schedule_id), 0)
+
+    # -- limits
+
+    async def set_limits(
+        self,
+        queue: str,
+        *,
+        running: int | Unchanged | None = UNCHANGED,
+        per_key: int | Unchanged | None = UNCHANGED,
+        rate: Rate | Unchanged | None = UNCHANGED,
+        rate_per_key: Rate | Unchanged | None = UNCHANGED,
+    ) -> None:
+        """How many jobs of a queue (and of each of its keys) may run at once and start per window, in all processes.
+
+        A limit that is not named stays as it is; None is no limit.
+        """
+        await self._queue.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
+
+    async def get_limits(self, queue: str) -> Limits:
+        """The limits of a queue as they are now."""
+        return await self._queue.get_limits(queue)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running now: every reason, each with its way out."""
+        return await self._queue.explain(job_id)
+
+    set_limits_sync = background.blocking(set_limits)
+    get_limits_sync = background.blocking(get_limits)
+    explain_sync = background.blocking(explain)
 
     # -- working
 
@@ -404,7 +511,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         Arguments and results pass through JSON as ever. A failure is not raised by the enqueue but kept for the handle,
         as it would be with a worker.
         """
-        return self._eagerness.switched_on()
+        return self._enqueuer.eager.switched_on()
 
     # -- the end
 
@@ -418,9 +525,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
         if self._queue.closed:
             raise QueueClosed(self._queue.words_when_closed)
 
-    def close_sync(self) -> None:
-        """Like `close`, for code without an event loop."""
-        background.run(self.close())
+    close_sync = background.blocking(close)
 
     def _reopen_if_closed(self) -> None:
         with self._entering:
@@ -436,7 +541,6 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
             self._queue = _HarborQueue(self.backend)
             self._queues = [self._queue]
             self._enqueuer.use(self._queue)
-            self._flows.use(self._queue)
             self._entries = 1
 
     def _leave(self) -> bool:
@@ -463,7 +567,7 @@ class Harbor(HarborFlows, HarborSchedules, HarborLimits, HarborSpark):
 
 
 class _HarborQueue(Queue):
-    """All that a harbor does to its store goes through it: closed is the harbor."""
+    """The queue that a harbor uses for its store; it is closed with the harbor."""
 
     words_when_closed = "this harbor was closed; enter it again: async with harbor"
 
@@ -484,7 +588,7 @@ def _check_executor(function: Callable[..., Any], executor: str, memory_limit: i
         raise InvalidArgument("executor", "'thread' is for a def; an async def runs on the event loop, or in a process")
     if executor in ("process", "spark") and "<" in function.__qualname__:
         raise InvalidArgument(
-            "executor", f"{function.__qualname__} is no function at the top of a module, where a process could find it"
+            "executor", f"{function.__qualname__} is not at the top of a module, where a process could find it"
         )
     if memory_limit is not None and executor != "process":
         raise InvalidArgument("memory_limit", 'needs executor="process": threads share the memory of their worker')
@@ -496,18 +600,18 @@ def builtin_harbor(store: str | Backend) -> Harbor:
 
     @harbor.task
     async def echo(**data: Any) -> Any:
-        """Gives back what it was given, whatever it is called."""
+        """Returns its arguments."""
         return data
 
     @harbor.task
     async def sleep(seconds: float = 1.0) -> float:
-        """Takes so long, and gives back how long."""
+        """Sleeps, and returns how long."""
         await asyncio.sleep(seconds)
         return seconds
 
     @harbor.task
     async def fail(why: str = "it was asked to") -> None:
-        """Fails, as often as it is tried."""
+        """Fails on every attempt."""
         raise RuntimeError(why)
 
     return harbor

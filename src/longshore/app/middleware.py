@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
+from longshore.runtime import background
 from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
 
@@ -16,14 +17,8 @@ R = TypeVar("R")
 
 
 def at_once(work: Coroutine[Any, Any, R]) -> R:
-    """Runs a coroutine that never waits, because whatever it awaits has blocked already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        work.close()
-        raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")
+    """Runs a coroutine that never waits, because everything it awaits blocks the thread."""
+    background.refuse_in_event_loop(work)
     try:
         work.send(None)
     except StopIteration as done:
@@ -40,7 +35,7 @@ async def on_this_loop(answer: Awaitable[Any]) -> Any:
 async def blocking(answer: Awaitable[Any]) -> Any:
     """Waits for it with the thread blocked, so that the caller's coroutine never waits.
 
-    On a loop of its own in this very thread: it is the user's code, which may take its time.
+    It runs on a new event loop in this thread, because it is user code and may be slow.
     """
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves the thread's own loop, if any, alone
         return runner.run(on_this_loop(answer))
@@ -102,7 +97,7 @@ async def enqueue_within(
     store: Callable[[Sequence[Job]], Awaitable[list[T]]],
     wait: Wait,
 ) -> list[T]:
-    """Stores the jobs inside all layers, and returns what the store tells of each."""
+    """Stores the jobs inside all layers, and returns the answer of the store for each."""
     if not layers:
         return await store(jobs)
     jobs = list(jobs)
@@ -134,13 +129,13 @@ async def _answer(answer: Any, wait: Wait) -> Any:
 
 
 async def _leave(hook: str, entered: Sequence[tuple[Middleware, tuple[Any, ...]]], wait: Wait) -> None:
-    """Calls the hook of each, whatever another one did; a cancellation that came meanwhile is passed on at the end."""
+    """Calls the hook of each layer, even if another one failed; raises a cancellation at the end."""
     stopped: BaseException | None = None
-    for layer, told in entered:
+    for layer, arguments in entered:
         try:
-            await _answer(getattr(layer, hook)(*told), wait)
+            await _answer(getattr(layer, hook)(*arguments), wait)
         except Exception:
-            _log.exception("%s.%s failed; the job is not touched by it", type(layer).__name__, hook)
+            _log.exception("%s.%s failed; the job is not affected", type(layer).__name__, hook)
         except BaseException as raised:
             stopped = stopped or raised
     if stopped is not None:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 
 from longshore.app.step import Step
+from longshore.backends.base import Backend
 from longshore.core.errors import BackendUnavailable, InvalidArgument, JobCancelled, JobFailed, JobNotFound
 from longshore.core.explain import Explanation
 from longshore.core.filters import JobFilter
@@ -28,10 +29,11 @@ from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.runtime import background
+from longshore.runtime.background import blocking
 from longshore.runtime.queue import Queue
 
 _POLL = 1.0
-"""Seconds after which a change that no hint told of is found by looking."""
+"""Seconds after which a change that was not notified is found by a look at the jobs."""
 _SHORTEST_PAUSE = 0.005
 """Seconds between two looks at a store that is busy with other jobs."""
 _FIRST_PAUSE = 0.05
@@ -40,111 +42,123 @@ _LOOKED_AT_ONCE = 500
 
 
 class ResultWaiter:
-    """Who waits for which job of a store. It reads jobs, never the event log, whose end may lag behind."""
+    """Answers the questions of handles. It waits by reading jobs, not the event log, which may lag behind."""
 
     def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+        self.queue = queue
+        """Another one after a harbor was opened again."""
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Future[Job]]] = {}
-        self._looking = False
+        self._watching = False
+
+    async def job(self, job_id: str) -> Job:
+        """The job as it is now."""
+        return await self.queue.get_job(job_id)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why it is not running now."""
+        return await self.queue.explain(job_id)
+
+    async def cancel(self, job_id: str) -> bool:
+        """Requests its cancellation; False if it has ended already."""
+        cancelled, _ = await self.queue.cancel_jobs(job_ids=[job_id])
+        return bool(cancelled)
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
         """The job once it is final, or TimeoutError. A store that cannot be used for a while is waited for, too."""
-        turn: Future[Job] = Future()
+        answer: Future[Job] = Future()
         with self._lock:  # before the first look, so that no end falls between the two
-            self._waiting.setdefault(job_id, []).append(turn)
+            self._waiting.setdefault(job_id, []).append(answer)
         try:
             with suppress(BackendUnavailable):
-                job = await self._queue.get_job(job_id)
+                job = await self.queue.get_job(job_id)
                 if job.status in FINAL:
                     return job
-            self._begin_to_look()
+            with self._lock:
+                watching, self._watching = self._watching, True
+            if not watching:
+                background.submit(self._watch())
             async with asyncio.timeout(timeout):
-                return await asyncio.wrap_future(turn)
+                return await asyncio.wrap_future(answer)
         finally:
-            self._leave(job_id, turn)
+            with self._lock:
+                answers = self._waiting.get(job_id, [])
+                with suppress(ValueError):
+                    answers.remove(answer)
+                if not answers:
+                    self._waiting.pop(job_id, None)
 
-    def _leave(self, job_id: str, turn: Future[Job]) -> None:
-        with self._lock:
-            turns = self._waiting.get(job_id, [])
-            with suppress(ValueError):
-                turns.remove(turn)
-            if not turns:
-                self._waiting.pop(job_id, None)
-
-    def _begin_to_look(self) -> None:
-        with self._lock:
-            if not self._looking:
-                self._looking = True
-                background.submit(self._look_until_nobody_waits())
-
-    async def _look_until_nobody_waits(self) -> None:
+    async def _watch(self) -> None:
+        """Looks at the jobs after each change of the store, until no caller waits."""
         looked_for_removed = monotonic()
         pause = _FIRST_PAUSE
-        while ids := self._awaited():
-            began = monotonic()
-            removed_too = began - looked_for_removed >= _POLL
-            changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
+        while True:
+            with self._lock:
+                ids = list(self._waiting)
+                self._watching = bool(ids)
+            if not ids:
+                return
+            backend, began = self.queue.backend, monotonic()
+            find_removed = began - looked_for_removed >= _POLL
+            changed = asyncio.ensure_future(backend.wait_for_change(_POLL))
             await asyncio.sleep(0)  # it listens from here on: what changes during the look is not missed
             try:
                 for first in range(0, len(ids), _LOOKED_AT_ONCE):
-                    await self._look(ids[first : first + _LOOKED_AT_ONCE], removed_too=removed_too)
+                    await self._find_ended(backend, ids[first : first + _LOOKED_AT_ONCE], find_removed=find_removed)
                 took = monotonic() - began
-                if removed_too:
+                if find_removed:
                     looked_for_removed = monotonic()
                 await changed
             except Exception as error:
                 changed.cancel()
                 await asyncio.gather(changed, return_exceptions=True)
-                if isinstance(error, BackendUnavailable):  # it may be back before they have waited enough
+                if isinstance(error, BackendUnavailable):  # it may be back before the callers' timeouts
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _POLL)
-                else:  # whoever waits must hear of it, whatever it is
-                    self._tell_all(error)
+                elif backend is self.queue.backend:  # not a harbor that was closed and opened again meanwhile
+                    for job_id in list(self._waiting):
+                        self._answer(job_id, error)
             else:  # a busy store is looked at for no more than half of the time
                 pause = _FIRST_PAUSE
                 await asyncio.sleep(began + max(_SHORTEST_PAUSE, 2 * took) - monotonic())
 
-    def _awaited(self) -> list[str]:
-        with self._lock:
-            self._looking = bool(self._waiting)
-            return list(self._waiting)
-
-    async def _look(self, ids: list[str], *, removed_too: bool) -> None:
-        wanted = JobFilter(ids=ids) if removed_too else JobFilter(ids=ids, statuses=tuple(FINAL))
-        found = {job.id: job for job in (await self._queue.backend.list_jobs(wanted, limit=len(ids))).items}
+    async def _find_ended(self, backend: Backend, ids: list[str], *, find_removed: bool) -> None:
+        if len(ids) == 1:  # the usual case, and cheaper than a page
+            try:
+                found = {ids[0]: await backend.get_job(ids[0])}
+            except JobNotFound:
+                found, find_removed = {}, True
+        else:
+            wanted = JobFilter(ids=ids) if find_removed else JobFilter(ids=ids, statuses=tuple(FINAL))
+            found = {job.id: job for job in (await backend.list_jobs(wanted, limit=len(ids))).items}
         for job in found.values():
             if job.status in FINAL:
-                self._tell(job.id, job)
-        if removed_too:
+                self._answer(job.id, job)
+        if find_removed:
             for job_id in ids:
                 if job_id not in found:
-                    self._tell(job_id, JobNotFound(job_id))
+                    self._answer(job_id, JobNotFound(job_id))
 
-    def _tell(self, job_id: str, news: Job | Exception) -> None:
+    def _answer(self, job_id: str, end: Job | Exception) -> None:
         with self._lock:
-            turns = self._waiting.pop(job_id, [])
-        for turn in turns:
-            if not turn.set_running_or_notify_cancel():
+            answers = self._waiting.pop(job_id, [])
+        for answer in answers:
+            if not answer.set_running_or_notify_cancel():
                 continue
-            if isinstance(news, Job):
-                turn.set_result(news)
+            if isinstance(end, Job):
+                answer.set_result(end)
             else:
-                turn.set_exception(news)
-
-    def _tell_all(self, error: Exception) -> None:
-        for job_id in list(self._waiting):
-            self._tell(job_id, error)
+                answer.set_exception(end)
 
 
 R_co = TypeVar("R_co", covariant=True)
 
 RESULT_TIMEOUT = 60.0
-"""Seconds that `result()` waits unless told otherwise: a job that no worker takes must not hold its caller for ever."""
+"""Seconds that `result()` waits by default: a job that no worker claims must not block its caller for ever."""
 
 
 class Inquiry(Protocol):
-    """Where a handle asks."""
+    """Answers the questions of a job's handle."""
 
     async def job(self, job_id: str) -> Job:
         """The job as it stands, or JobNotFound."""
@@ -159,12 +173,12 @@ class Inquiry(Protocol):
         ...
 
     async def cancel(self, job_id: str) -> bool:
-        """Asks for its end; False if it is over already."""
+        """Requests its cancellation; False if it has ended already."""
         ...
 
 
 class JobHandle(Generic[R_co]):
-    """A job that was enqueued. Every question is asked of the store anew; the `…_sync` forms block."""
+    """A job that was enqueued. Every method asks the store; the `…_sync` forms block."""
 
     __slots__ = ("_inquiry", "_read", "id", "replayed")
 
@@ -181,10 +195,10 @@ class JobHandle(Generic[R_co]):
         return f"<JobHandle {self.id}>"
 
     async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Waits until the job has ended, and returns what it gave back, as the type its task is annotated with.
+        """Waits until the job has ended, and returns its result as the type that the task is annotated with.
 
-        Raises JobFailed if it failed for good, JobCancelled if it was called off, and TimeoutError after `timeout`
-        seconds (None: never), which leaves the job as it is: ask again at any time.
+        Raises JobFailed if it failed for good, JobCancelled if it was cancelled, and TimeoutError after `timeout`
+        seconds (None: never). A timeout leaves the job as it is: you may call `result` again.
         """
         seconds = None if timeout is None else check_duration("timeout", timeout, positive=False) / SECOND
         try:
@@ -202,62 +216,48 @@ class JobHandle(Generic[R_co]):
         return await self._inquiry.job(self.id)
 
     async def status(self) -> JobStatus:
-        """Where it is now."""
+        """Its status now."""
         return (await self.job()).status
 
     async def explain(self) -> Explanation:
-        """Why it is not running now: who or what is in its way, each reason with its way out."""
+        """Why it is not running now: each reason with its remedy."""
         return await self._inquiry.explain(self.id)
 
     async def cancel(self) -> bool:
-        """Asks for its end, and returns at once; False if it had ended already."""
+        """Requests its cancellation, and returns at once; False if it had ended already."""
         return await self._inquiry.cancel(self.id)
 
-    def result_sync(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Like `result`, for code without an event loop."""
-        return background.run(self.result(timeout))
-
-    def job_sync(self) -> Job:
-        """Like `job`, for code without an event loop."""
-        return background.run(self.job())
-
-    def status_sync(self) -> JobStatus:
-        """Like `status`, for code without an event loop."""
-        return background.run(self.status())
-
-    def explain_sync(self) -> Explanation:
-        """Like `explain`, for code without an event loop."""
-        return background.run(self.explain())
-
-    def cancel_sync(self) -> bool:
-        """Like `cancel`, for code without an event loop."""
-        return background.run(self.cancel())
+    result_sync = blocking(result)
+    job_sync = blocking(job)
+    status_sync = blocking(status)
+    explain_sync = blocking(explain)
+    cancel_sync = blocking(cancel)
 
 
 def _job_timeout(job: Job, seconds: float | None) -> str:
-    told = f"job {job.id} ({job.type}) is {job.status} still after {seconds:g} seconds"
+    text = f"job {job.id} ({job.type}) is {job.status} still after {seconds:g} seconds"
     if job.executions == 0:
-        return f"{told} and was never started; does a worker run for the queue {str(job.queue)!r}?"
+        return f"{text} and was never started; does a worker run for the queue {str(job.queue)!r}?"
     error = job.error_message.partition("\n")[0]
-    return f"{told}, at its execution number {job.executions}{f'; the last one failed with {error}' if error else ''}"
+    return f"{text}, at its execution number {job.executions}{f'; the last one failed with {error}' if error else ''}"
 
 
 R = TypeVar("R")
 
 
 class FlowInquiry(Protocol):
-    """Where a flow's handle asks."""
+    """Answers the questions of a flow's handle."""
 
     async def steps(self, flow_id: str, /) -> list[Job]:
         """All of them, in the order in which they were added, or JobNotFound."""
         ...
 
     async def settled(self, flow_id: str, timeout: float | None, /) -> list[Job]:
-        """All of them, once the flow is over or cannot go on by itself, or TimeoutError."""
+        """All of them, once the flow has ended or cannot continue by itself, or TimeoutError."""
         ...
 
     async def cancel(self, flow_id: str, /) -> list[str]:
-        """Calls off whatever is not over."""
+        """Cancels every step that is not over."""
         ...
 
     async def retry(self, flow_id: str, actor: str, /) -> list[str]:
@@ -278,7 +278,7 @@ class FlowInquiry(Protocol):
 
 
 class FlowHandle(Generic[R_co]):
-    """A flow by its id. Every question is asked of the store anew; the `…_sync` forms block."""
+    """A flow by its id. Every method asks the store; the `…_sync` forms block."""
 
     __slots__ = ("_inquiry", "id")
 
@@ -290,11 +290,11 @@ class FlowHandle(Generic[R_co]):
         return f"<FlowHandle {self.id}>"
 
     async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Waits for the flow's last step, and returns what that gave back; of several last steps a list.
+        """Waits for the flow's last step, and returns its result; of several last steps a list.
 
-        Raises JobFailed or JobCancelled with the step because of which there is none: at once, also where the flow
-        waits for that step to be retried. JobNotFound if a last step was removed since.
-        TimeoutError after `timeout` seconds (None: never) leaves it as it is.
+        Raises JobFailed or JobCancelled with the step that prevents a result: at once, also while the flow waits for
+        that step to be retried. JobNotFound if a last step was removed since. TimeoutError after `timeout` seconds
+        (None: never) leaves the flow as it is.
         """
         seconds = None if timeout is None else check_duration("timeout", timeout, positive=False) / SECOND
         try:
@@ -336,23 +336,23 @@ class FlowHandle(Generic[R_co]):
         return self._inquiry.handle(Job(id=step.id, type=step.task))
 
     async def cancel(self) -> list[str]:
-        """Calls off every step that is not over, in one transaction; returns their ids.
+        """Cancels every step that is not over, in one transaction; returns their ids.
 
-        Running steps are asked to end, as by any cancellation; those that wait become UNSCHEDULED.
+        Running steps are asked to end, as by any cancellation; waiting steps become UNSCHEDULED.
         """
         return await self._inquiry.cancel(self.id)
 
     async def retry(self, *, actor: str = "") -> list[str]:
-        """Sends the steps that are DEAD back to their queues; returns their ids. Whoever waited for them goes on.
+        """Sends the steps that are DEAD back to their queues; returns their ids. Steps that wait for them continue.
 
-        What was called off, or stopped by a policy, cannot come back: `rerun` makes a copy of it.
+        Steps that were cancelled, or stopped by a policy, cannot be retried: `rerun` makes a copy of the flow.
         """
         return await self._inquiry.retry(self.id, actor)
 
     async def rerun(self) -> FlowHandle[R_co]:
-        """A new flow of those steps that did not complete; the results of those that did are taken from here.
+        """A new flow of the steps that did not complete; it takes the results of the others from this one.
 
-        For a flow that is over: one that goes on is cancelled first, one that waits can be retried as well.
+        For a flow that has ended: cancel one that runs first; one that waits can be retried as well.
         """
         return await self._copied(completed_too=False)
 
@@ -370,7 +370,7 @@ class FlowHandle(Generic[R_co]):
         return FlowHandle(str(copied[0].parent_id), self._inquiry)
 
     async def _with_former(self, steps: Sequence[Job], last: Sequence[Job]) -> list[Job]:
-        """The last steps, and of a copy those that completed in the flow it was made of, in their order."""
+        """The last steps; for a copied flow with those that completed in the original, in their order."""
         found = {_number(step): step for step in last}
         former = about(steps[0], "of")
         while former and last and about(last[0], "last") == "listed":
@@ -381,43 +381,15 @@ class FlowHandle(Generic[R_co]):
             former = about(steps[0], "of")
         return [found[number] for number in sorted(found)]
 
-    # -- for code without an event loop
-
-    def result_sync(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Like `result`."""
-        return background.run(self.result(timeout))
-
-    def steps_sync(self) -> list[Job]:
-        """Like `steps`."""
-        return background.run(self.steps())
-
-    def status_sync(self) -> FlowStatus:
-        """Like `status`."""
-        return background.run(self.status())
-
-    def step_sync(self, name: str) -> JobHandle[Any]:
-        """Like `step`."""
-        return background.run(self.step(name))
-
-    def drawing_sync(self) -> str:
-        """Like `drawing`."""
-        return background.run(self.drawing())
-
-    def cancel_sync(self) -> list[str]:
-        """Like `cancel`."""
-        return background.run(self.cancel())
-
-    def retry_sync(self, *, actor: str = "") -> list[str]:
-        """Like `retry`."""
-        return background.run(self.retry(actor=actor))
-
-    def rerun_sync(self) -> FlowHandle[R_co]:
-        """Like `rerun`."""
-        return background.run(self.rerun())
-
-    def rerun_whole_sync(self) -> FlowHandle[R_co]:
-        """Like `rerun_whole`."""
-        return background.run(self.rerun_whole())
+    result_sync = blocking(result)
+    steps_sync = blocking(steps)
+    status_sync = blocking(status)
+    step_sync = blocking(step)
+    drawing_sync = blocking(drawing)
+    cancel_sync = blocking(cancel)
+    retry_sync = blocking(retry)
+    rerun_sync = blocking(rerun)
+    rerun_whole_sync = blocking(rerun_whole)
 
 
 def _number(step: Job) -> int:
@@ -430,8 +402,8 @@ def _why(failed: Job) -> JobFailed | JobCancelled:
     error: JobFailed | JobCancelled = JobCancelled(failed.id, failed.status, failed.error_message)
     if failed.status is JobStatus.DEAD:
         error = JobFailed(failed.id, failed.error_message)
-    told = str(error).removeprefix(f"job {failed.id!r}")
-    error.args = (f"step {step_name(failed)} (job {failed.id!r}){told}",)
+    text = str(error).removeprefix(f"job {failed.id!r}")
+    error.args = (f"step {step_name(failed)} (job {failed.id!r}){text}",)
     return error
 
 

@@ -7,21 +7,21 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from longshore.app.middleware import Middleware, run_within
-from longshore.app.step import hand_on_results
+from longshore.app.step import inject_results
 from longshore.app.task import Task
-from longshore.backends.base import Backend
 from longshore.core.dependencies import INPUTS
 from longshore.core.errors import InvalidArgument, Snooze
 from longshore.core.explain import NO_TASK_NAMED
 from longshore.core.job import Job
 from longshore.core.validation import check_number
 from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Target
-from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.event_loop import run_on_loop
 from longshore.runtime.executors.thread import ThreadExecutor
-from longshore.runtime.running_job import AsyncReporter, RunningJob
+from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
 
 
@@ -55,8 +55,8 @@ def from_spark(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"longshore.spark.{module}"), name)
 
 
-_MOST_TOLD = 100
-"""Unknown types told of in the log; after so many, more would tell nobody anything."""
+_MOST_LOGGED = 100
+"""Unknown types that are logged; more would only fill the log."""
 
 _log = logger("longshore.worker")
 
@@ -65,7 +65,7 @@ UNKNOWN_PAUSE = 60.0
 
 
 class Router(Executor):
-    """Runs each job with the task of its type: `async def` on the loop, `def` in threads, or in processes."""
+    """Finds the task of each job and runs it: an `async def` on the loop, others in a thread, a process or on Spark."""
 
     def __init__(
         self,
@@ -80,22 +80,19 @@ class Router(Executor):
         self._layers = layers
         self._processes = processes
         self._cancel_grace = cancel_grace
-        self._on_loop = LoopExecutor(self._awaited)
-        self._in_threads = ThreadExecutor(self._called, cancel_grace=cancel_grace)
-        self._in_processes: dict[str, Executor] = {}
-        self._on_spark: Executor | None = None
+        self._threads: ThreadExecutor | None = None
+        self._process_executors: dict[str, Executor] = {}
+        self._spark: Executor | None = None
         self._spark_targets: dict[str, Target] = {}
         self._spark_settings = spark or SparkSettings()
-        self._told: set[str] = set()
-        self._backend: Backend | None = None
-        """Where the jobs it was given come from."""
+        self._unknown_types: set[str] = set()
         self.runs = 0
         """How many jobs it was given."""
         for task in tasks.values():
-            _ = task.signature.arguments  # an annotation that cannot be looked up is told now and not by the first job
+            _ = task.signature.arguments  # an annotation that cannot be resolved fails here, not in the first job
             if task.executor == "process":
-                self._in_processes[task.name] = self._process_executor(task)
-            elif task.executor == "spark":
+                self._executor_for(task)
+            elif task.executor == "spark":  # its executor loads Spark, so it is made for the first job
                 self._spark_targets[task.name] = _target(task)
 
     @property
@@ -103,57 +100,52 @@ class Router(Executor):
         """The names of the tasks declared so far."""
         return tuple(self._tasks)
 
-    def take(self, record: Job, backend: Backend) -> RunningJob:
-        """As the task's executor wants it."""
-        self._backend = backend
-        task = self._tasks.get(record.type)
-        return RunningJob(record, AsyncReporter(backend)) if task is None else self._for(task).take(record, backend)
-
     @property
     def left_behind(self) -> int:
-        """Those of the threads: a process can be ended."""
-        return self._in_threads.left_behind
+        """Threads that do not end: a process can be ended."""
+        return 0 if self._threads is None else self._threads.left_behind
 
     def begins_later(self, record: Job) -> bool:
-        """As the task's executor does."""
+        """Whether the job waits for a process or for Spark."""
         task = self._tasks.get(record.type)
         return task is not None and task.executor in ("process", "spark")
 
     async def run(self, job: RunningJob) -> Any:
-        """Within the middleware, on the task's executor."""
+        """Runs the job's task within the middleware."""
         self.runs += 1
         task = self._tasks.get(job.record.type)
         if task is None:
-            raise Snooze(UNKNOWN_PAUSE, self._told_of_unknown(job.record.type))
-        executor = self._for(task)
-        if INPUTS in job.record.options and self._backend is not None:
-            await hand_on_results(job, self._backend)
-        if not self._layers:
-            return await executor.run(job)
-        return await run_within(self._layers, job, lambda: executor.run(job))
+            raise Snooze(UNKNOWN_PAUSE, self._unknown(job.record.type))
+        if INPUTS in job.record.options and self._reporter is not None:
+            await inject_results(job, self._reporter.backend)
+        if task.is_async and task.executor == "auto":
+            work = partial(run_on_loop, task.run_async, job)
+        else:
+            work = partial(self._executor_for(task).run, job)
+        return await (run_within(self._layers, job, work) if self._layers else work())
 
     async def close(self) -> None:
-        """Closes them all."""
-        for executor in (self._on_loop, self._in_threads, self._on_spark, *self._in_processes.values()):
+        """Closes the executors."""
+        for executor in (self._threads, self._spark, *self._process_executors.values()):
             if executor is not None:
                 await executor.close()
 
-    def _for(self, task: Task[..., Any]) -> Executor:
+    def _executor_for(self, task: Task[..., Any]) -> Executor:
+        """The executor of a task that does not run on the event loop; a task may be declared after the worker began."""
         if task.executor == "process":
-            if task.name not in self._in_processes:  # declared after the worker was made
-                self._in_processes[task.name] = self._process_executor(task)
-            return self._in_processes[task.name]
+            if task.name not in self._process_executors:
+                self._process_executors[task.name] = self._process_executor(task)
+            return self._process_executors[task.name]
         if task.executor == "spark":
             if task.name not in self._spark_targets:
                 self._spark_targets[task.name] = _target(task)
-            self._on_spark = self._on_spark or self._spark_executor()
-            return self._on_spark
-        return self._on_loop if task.is_async else self._in_threads
+            self._spark = self._spark or self._spark_executor()
+            return self._spark
+        if self._threads is None:
+            self._threads = ThreadExecutor(self._call, cancel_grace=self._cancel_grace)
+        return self._threads
 
-    async def _awaited(self, job: RunningJob) -> Any:
-        return await self._tasks[job.record.type].run_async(job)
-
-    def _called(self, job: RunningJob) -> Any:
+    def _call(self, job: RunningJob) -> Any:
         return self._tasks[job.record.type].run_here(job)
 
     def _process_executor(self, task: Task[..., Any]) -> Executor:
@@ -175,18 +167,16 @@ class Router(Executor):
         )
         return made
 
-    def _told_of_unknown(self, job_type: str) -> str:
-        reason = self._unknown(job_type)
-        if job_type not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(job_type)
-            _log.warning("%s; such jobs go back for %g seconds", reason, UNKNOWN_PAUSE)
-        return reason
-
     def _unknown(self, job_type: str) -> str:
+        """Why the job goes back; logged once for each type."""
         near = difflib.get_close_matches(job_type, self._tasks, 3)
         hint = f", but {' and '.join(near)}" if near else ""
         known = ", ".join(sorted(self._tasks)[:20]) or "none"
-        return f"{NO_TASK_NAMED} {job_type!r}{hint}; the tasks it knows: {known}"
+        reason = f"{NO_TASK_NAMED} {job_type!r}{hint}; the tasks it knows: {known}"
+        if job_type not in self._unknown_types and len(self._unknown_types) < _MOST_LOGGED:
+            self._unknown_types.add(job_type)
+            _log.warning("%s; such jobs go back for %g seconds", reason, UNKNOWN_PAUSE)
+        return reason
 
 
 def _target(task: Task[..., Any]) -> Target:

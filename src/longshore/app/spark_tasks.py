@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from longshore.app.routing import SparkSettings, from_spark
-from longshore.app.task import ConcurrencyKey, Task
+from longshore.app.task import Task
 from longshore.core.errors import InvalidArgument
-from longshore.core.times import Duration
-from longshore.runtime.job_options import BackoffLike
-from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.running_job import RunningJob
 
 P = ParamSpec("P")
@@ -21,10 +17,10 @@ R = TypeVar("R")
 
 
 class SparkTask(Task[P, R]):
-    """A task whose function is handed a Spark session first, in a process and a Java of its own."""
+    """A task whose function gets a Spark session first, in a separate process with its own Java."""
 
     entry = "run_application"
-    jobs_per_process = 1  # a Java that the next job could find in disorder, or that idles with its memory, is no gain
+    jobs_per_process = 1  # a Java of an earlier job may be in any state, and an idle one keeps its memory
     spark: SparkSettings
     tells_progress: bool
 
@@ -62,106 +58,7 @@ class SparkTaskDecorator(Protocol):
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> SparkTask[P, R]: ...
 
 
-class HarborSpark:
-    """For Harbor."""
-
-    _spark: SparkSettings
-
-    _declare: Callable[..., Any]
-    """Harbor's own."""
-
-    def use_spark(
-        self, *, master: str | None = None, config: Mapping[str, str] | None = None, batch_size: int | None = None
-    ) -> None:
-        """Where the Spark work of its tasks runs: `master` as Spark names it, settings, and jobs in one batch.
-
-        Without it: a session that is active in the worker's process, what spark-submit says, or this machine.
-        """
-        self._spark.change(master, config, batch_size)
-
-    @overload
-    def spark_task(self, function: Callable[Concatenate[Any, P], R], /) -> SparkTask[P, R]: ...
-
-    @overload
-    def spark_task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        attempts: int = 1,
-        backoff: BackoffLike | None = None,
-        retry_strategy: str | Strategy | None = None,
-        timeout: Duration | None = None,
-        priority: int = 0,
-        lifo: bool = False,
-        tags: Sequence[str] = (),
-        max_crashes: int | None = 3,
-        remove_on_complete: bool | int = False,
-        remove_on_fail: bool | int = False,
-        concurrency_key: ConcurrencyKey | None = None,
-        progress: bool = True,
-    ) -> SparkTaskDecorator: ...
-
-    def spark_task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        attempts: int = 1,
-        backoff: BackoffLike | None = None,
-        retry_strategy: str | Strategy | None = None,
-        timeout: Duration | None = None,
-        priority: int = 0,
-        lifo: bool = False,
-        tags: Sequence[str] = (),
-        max_crashes: int | None = 3,
-        remove_on_complete: bool | int = False,
-        remove_on_fail: bool | int = False,
-        concurrency_key: ConcurrencyKey | None = None,
-        progress: bool = True,
-    ) -> Any:
-        """Makes a function a task that is a Spark application: a worker hands it a session, then its arguments.
-
-        It runs in a process with a Java of its own, which end with it. How many of Spark's tasks are done becomes the
-        job's progress, unless the function tells its own and says `progress=False`. The options are those of `task`.
-        """
-        names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
-        declared = {
-            "queue": queue,
-            "attempts": attempts,
-            "backoff": backoff,
-            "timeout": timeout,
-            "priority": priority,
-            "lifo": lifo,
-            "tags": tags,
-            "max_crashes": max_crashes,
-            "remove_on_complete": remove_on_complete,
-            "remove_on_fail": remove_on_fail,
-        }
-
-        def declare(function: Callable[..., Any]) -> Any:
-            task = self._declare(
-                function,
-                names,
-                name=name,
-                declared=declared,
-                executor="process",
-                memory_limit=None,
-                concurrency_key=concurrency_key,
-                retry_strategy=retry_strategy,
-                kind=SparkTask,
-                asked=_without_the_session(function),
-            )
-            task.spark, task.tells_progress = self._spark, progress
-            return task
-
-        return declare if function is None else declare(function)
-
-
-def _without_the_session(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_session(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as callers see it: its first parameter is the worker's to give, and may be annotated with anything.
 
     So a module whose tasks run on Spark can be imported, and its tasks enqueued, where there is no Spark.

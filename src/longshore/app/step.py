@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Step(Generic[R_co]):
-    """One call of a task inside a flow. `result` stands for what it will give back."""
+    """One call of a task inside a flow. `result` is a placeholder for its return value."""
 
     __slots__ = ("flow_id", "id", "name", "task")
 
@@ -41,12 +41,12 @@ class Step(Generic[R_co]):
 
     @property
     def result_or_none(self) -> R_co | None:
-        """The same for a step that can do without: if this one fails or is called off, the argument is None."""
+        """Like `result`, for a step that can run without it: None if this step fails or is cancelled."""
         return cast("R_co | None", PendingResult(self, optional=True))
 
 
 class PendingResult:
-    """Stands for a result in the arguments of a call. It can be passed on whole, and nothing else."""
+    """A placeholder for a result in the arguments of a call. It can be passed whole, and nothing else."""
 
     __slots__ = ("optional", "step")
     ever_made: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class PendingResult:
     def _not_yet(self, *_: object) -> Never:
         raise InvalidArgument(
             f"result of {self.step.name}",
-            "is not there before the flow has run; pass it whole to another task's call, and take it apart in there",
+            "does not exist before the flow has run; pass it whole to a call of another task, and read its parts there",
         )
 
     __str__ = __bool__ = __iter__ = __len__ = __getitem__ = __int__ = __float__ = __add__ = __radd__ = _not_yet
@@ -111,34 +111,34 @@ def _as_written(key: Any, path: Path) -> str:
 
 
 _PAUSE = 5.0
-"""Seconds after which a job is tried again whose arguments could not be read: it is not its fault."""
+"""Seconds before the next attempt of a job whose arguments could not be read; it is not charged for that."""
 
 
-async def hand_on_results(job: RunningJob, backend: Backend) -> None:
-    """Reads them from the store; one that is not there for it ends the job, for it will not come back."""
+async def inject_results(job: RunningJob, backend: Backend) -> None:
+    """Fill the results that the job takes into its arguments; a result that is gone buries the job."""
     try:
         results = await stored_results_of(backend, job.record, _taken(job.record))
     except BackendUnavailable as error:
         raise Snooze(_PAUSE, f"the results it takes cannot be read now: {error}") from error
     except JobNotFound as error:
         raise Fatal(str(error)) from error
-    job.hand_on(await asyncio.to_thread(filled, job.record, results))  # they may be large, and others are on the loop
+    job.inject_payload(await asyncio.to_thread(filled, job.record, results))  # in a thread: they may be large
 
 
 def _taken(job: Job) -> list[str]:
-    """Those it takes a result of; what it only comes after may be gone."""
+    """The jobs it takes a result of; a job that it only waits for may be gone."""
     try:
         return list(dict.fromkeys(job.depends_on[number] for _, number in unpacked(job.options[INPUTS])))
     except (InvalidArgument, IndexError) as error:
-        raise Fatal(f"its results cannot be handed on: {error}") from error
+        raise Fatal(f"the results it takes cannot be filled in: {error}") from error
 
 
 def filled(job: Job, results: Mapping[str, bytes | None]) -> bytes:
     """The payload with the results in their places; null where there is none."""
     for job_id, result in results.items():
         if result is not None:
-            read_json(f"result of {job_id}", result)  # what is no JSON would change what stands around it
+            read_json(f"result of {job_id}", result)  # other bytes would break the JSON around it
     try:
         return spliced(job.payload, job.options[INPUTS], lambda number: results.get(job.depends_on[number]))
-    except (ValueError, IndexError) as error:  # stored by nobody who knows how
-        raise Fatal(f"its results cannot be handed on: {error}") from error
+    except (ValueError, IndexError) as error:  # not as a flow stores it
+        raise Fatal(f"the results it takes cannot be filled in: {error}") from error

@@ -6,18 +6,17 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from longshore.app.results import JobHandle
 from longshore.app.step import PendingResult, results_in
-from longshore.core.dependencies import Dependencies, DependencyPolicy, Path
+from longshore.core.dependencies import Path
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
-from longshore.core.job_record import record_of
-from longshore.core.times import Duration, Moment
+from longshore.core.job_options import EnqueueOptions, Option, TaskOptions, check_options, job_from
+from longshore.core.job_record import JobTemplate, record_of
 from longshore.core.validation import check_tags, new_id
-from longshore.runtime.job_options import BackoffLike, job_from
+from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.running_job import RunningJob
 
 if TYPE_CHECKING:
@@ -30,6 +29,22 @@ R_co = TypeVar("R_co", covariant=True)
 ExecutorName = Literal["auto", "thread", "process", "spark"]
 ConcurrencyKey = str | Callable[..., str | None]
 """One key for all jobs of a task, or a function that makes it from the job's own arguments."""
+
+
+class SparkTaskDeclaration(TaskOptions, total=False):
+    """What `@harbor.spark_task` takes: the options of all jobs of a task, and these."""
+
+    name: Annotated[str | None, Option(None, "Its name; the function's own if left out.")]
+    queue: Annotated[str, Option("default", "The queue of its jobs.")]
+    retry_strategy: Annotated[str | Strategy | None, Option(None, "A function, or the name of one the worker has.")]
+    concurrency_key: Annotated[ConcurrencyKey | None, Option(None, "A key, or a function of the task's arguments.")]
+
+
+class TaskDeclaration(SparkTaskDeclaration, total=False):
+    """What `@harbor.task` takes."""
+
+    executor: Annotated[ExecutorName, Option("auto", "Where it runs.")]
+    memory_limit: Annotated[int | None, Option(None, "Bytes that its process may use.")]
 
 
 class Sender(Protocol):
@@ -48,47 +63,19 @@ class Sender(Protocol):
         ...
 
 
-class EnqueueOptions(TypedDict, total=False):
-    """What may be said of one enqueue; an option that is left out is as the task declares it. Tags are added."""
-
-    queue: str
-    priority: int
-    lifo: bool
-    delay: Duration | None
-    run_at: Moment | None
-    expires_at: Moment | None
-    timeout: Duration | None
-    attempts: int
-    backoff: BackoffLike | None
-    retry_strategy: str | None
-    max_crashes: int | None
-    job_id: str | None
-    idempotency_key: str | None
-    concurrency_key: str | None
-    tags: Sequence[str]
-    depends_on: Dependencies
-    on_dependency_failure: DependencyPolicy
-    parent_id: str | None
-    remove_on_complete: bool | int
-    remove_on_fail: bool | int
-    hold: bool
-    connection: object
-
-
-_KNOWN = frozenset(EnqueueOptions.__annotations__)
 _ONE_JOB_ONLY = ("job_id", "idempotency_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[R_co]):
-    """One call of a task that is not enqueued yet: its arguments are checked, and kept as JSON."""
+    """One call of a task that is not enqueued yet: its arguments are checked and kept as JSON."""
 
     task: Task[..., R_co]
     payload: bytes
     concurrency_key: str | None
     options: Mapping[str, Any]
     taken: Sequence[tuple[Path, PendingResult]] = ()
-    """Where in its arguments the results of steps of a flow belong; in the payload these places are null."""
+    """The paths in its arguments of results of other steps; the payload has null there."""
 
     def job(self) -> Job:
         """The job to store."""
@@ -96,25 +83,91 @@ class Call(Generic[R_co]):
             raise InvalidArgument(
                 self.task.name, f"takes {self.taken[0][1]!r}, which only a step of the same flow can: flow.add(…)"
             )
-        if not self.options:
-            fields = self.task.fields
-            return Job(**{**fields, "id": new_id(), "payload": self.payload, "concurrency_key": self.concurrency_key})
-        return self.job_with()
+        if self.options:
+            return self.job_with()
+        return self.task._template.job(id=new_id(), payload=self.payload, concurrency_key=self.concurrency_key)
 
     def job_with(self, **own: Any) -> Job:
-        """The job to store, with options that go before its own."""
+        """The job to store, with options that override its own."""
         options = _merged(self.task.declared, self.options)
         if self.concurrency_key is not None:
             options.setdefault("concurrency_key", self.concurrency_key)
         return job_from(self.task.name, **{**options, **own}).replace(payload=self.payload)
 
 
-class Task(Generic[P, R]):
+class Enqueueable(Generic[P, R]):
+    """What can be enqueued: a task, or a task with other options for some enqueues."""
+
+    _task: Task[P, R]
+    _options: Mapping[str, Any]
+    _connection: object = None
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Stores a job that calls the function with these arguments; InvalidArgument names one that is wrong."""
+        call = self._task.prepare(args, kwargs, self._options)
+        return (await self._task._enqueuer.send([call], self._connection))[0]
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `enqueue`, for code without an event loop; a `connection` is used in the calling thread."""
+        call = self._task.prepare(args, kwargs, self._options)
+        return self._task._enqueuer.send_sync([call], self._connection)[0]
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Stores all these calls of the task or none, in one transaction: `[task.call(1), task.call(2)]`.
+
+        A call's own options override these.
+        """
+        return await self._task._enqueuer.send(self._with_these(calls), self._connection)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Like `enqueue_many`, for code without an event loop."""
+        return self._task._enqueuer.send_sync(self._with_these(calls), self._connection)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call for `enqueue_many`, a flow or a schedule; its arguments are checked here."""
+        if self._connection is not None:
+            raise InvalidArgument("connection", "is for all calls together: task.options(connection=…).enqueue_many(…)")
+        return self._task.prepare(args, kwargs, self._options)
+
+    def _with_these(self, calls: Iterable[Call[R]]) -> list[Call[R]]:
+        for name in _ONE_JOB_ONLY:
+            if self._options.get(name) is not None:
+                raise InvalidArgument(name, f"is for one job; give each call its own: task.options({name}=…).call(…)")
+        given = list(calls)
+        for position, call in enumerate(given):
+            if not isinstance(call, Call):
+                raise InvalidArgument(f"calls[{position}]", f"must be {self._task.name}.call(…), not {call!r}")
+            if call.task is not self._task:
+                raise InvalidArgument(
+                    f"calls[{position}]", f"is a call of {call.task.name}; harbor.enqueue_many takes all tasks"
+                )
+        if not self._options:
+            return given
+        return [replace(call, options=_merged(self._options, call.options)) for call in given]
+
+
+class TaskWithOptions(Enqueueable[P, R]):
+    """A task with other options for the jobs that are enqueued through it."""
+
+    def __init__(self, task: Task[P, R], options: EnqueueOptions) -> None:
+        check_options(options, EnqueueOptions.__annotations__)
+        given: dict[str, Any] = dict(options)
+        self._connection = given.pop("connection", None)
+        if "tags" in given:
+            given["tags"] = check_tags("tags", given["tags"])
+        others = given.get("depends_on", ())
+        if isinstance(others, Iterable) and not isinstance(others, str | bytes | Mapping):
+            given["depends_on"] = list(others)  # several enqueues may read it
+        self._task = task
+        self._options = given
+
+
+class Task(Enqueueable[P, R]):
     """What `@harbor.task` makes of a function. Calling it calls the function; `enqueue` has a worker call it."""
 
     __name__: str
     entry = "run_here"
-    """Its method that runs it in a process of its own."""
+    """The method that runs it in a separate process."""
     jobs_per_process = 1000
 
     def __init__(
@@ -142,43 +195,24 @@ class Task(Generic[P, R]):
         self._concurrency_key = concurrency_key
         self.declared = declared
         as_declared = job_from(name, **declared)
-        record_of(as_declared, 0)  # an option that no store takes is refused where the task is declared
-        self.fields = {field.name: getattr(as_declared, field.name) for field in dataclass_fields(Job)}
-        self._as_declared: TaskWithOptions[P, R] = TaskWithOptions(self, {})
+        record_of(as_declared, 0)  # refuse a wrong option where the task is declared
+        self._template = JobTemplate(as_declared)
+        self._task = self
+        self._options = {}
 
     def __repr__(self) -> str:
         return f"<task {self.name} in {self.place}>"
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Stores a job that will call the function with these arguments; InvalidArgument names one that is wrong."""
-        return await self._as_declared.enqueue(*args, **kwargs)
-
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Like `enqueue`, for code without an event loop."""
-        return self._as_declared.enqueue_sync(*args, **kwargs)
-
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Stores all these calls of this task or none, in one transaction: `[task.call(1), task.call(2)]`."""
-        return await self._as_declared.enqueue_many(calls)
-
-    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Like `enqueue_many`, for code without an event loop."""
-        return self._as_declared.enqueue_many_sync(calls)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call for `enqueue_many`; its arguments are checked here."""
-        return self._as_declared.call(*args, **kwargs)
-
     def options(self, **options: Unpack[EnqueueOptions]) -> TaskWithOptions[P, R]:
         """The task with other options for some enqueues: `send.options(delay=5).enqueue(to="ada")`."""
-        return TaskWithOptions(self, _checked(options))
+        return TaskWithOptions(self, options)
 
     def handle(self, job_id: str) -> JobHandle[R]:
         """The handle of a job of this task that was enqueued before, here or elsewhere."""
         return self._enqueuer.handle(self, job_id)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
-        """A call with checked arguments and options of its own."""
+        """A call with checked arguments and these options."""
         arguments = self.signature.arguments
         bound = arguments.bind(args, kwargs)
         blanks, taken = results_in(bound) if PendingResult.ever_made else ({}, [])
@@ -187,19 +221,15 @@ class Task(Generic[P, R]):
             values |= {name: bound[name] for name in blanks}
         else:
             payload, values = arguments.write(bound)
-        return Call(self, payload, self._key_for(values), options, taken)
-
-    def _key_for(self, values: Mapping[str, Any]) -> str | None:
         key = self._concurrency_key
-        if key is None or isinstance(key, str):
-            return key
-        try:
-            made: str | None = self.signature.arguments.call(key, values)
-            return made
-        except TypeError as error:  # nearly always: it takes other arguments than the task
-            raise InvalidArgument(
-                f"{self.name}.concurrency_key", f"is called with the arguments of {self.name}, and raised: {error}"
-            ) from error
+        if callable(key):
+            try:
+                key = arguments.call(key, values)
+            except TypeError as error:  # nearly always: it takes other arguments than the task
+                raise InvalidArgument(
+                    f"{self.name}.concurrency_key", f"is called with the arguments of {self.name}, and raised: {error}"
+                ) from error
+        return Call(self, payload, key, options, taken)
 
     def run_here(self, job: RunningJob) -> Any:
         """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""
@@ -234,75 +264,7 @@ class PlainTask(Task[P, R]):
         return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
 
 
-class TaskWithOptions(Generic[P, R]):
-    """A task with options of its own for what is enqueued through it."""
-
-    __slots__ = ("_connection", "_options", "_task")
-
-    def __init__(self, task: Task[P, R], options: Mapping[str, Any]) -> None:
-        self._task = task
-        self._options = {name: value for name, value in options.items() if name != "connection"}
-        self._connection = options.get("connection")
-
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Stores a job that will call the function with these arguments."""
-        call = self._task.prepare(args, kwargs, self._options)
-        return (await self._task._enqueuer.send([call], self._connection))[0]
-
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Like `enqueue`, for code without an event loop; a `connection` is used in the calling thread."""
-        call = self._task.prepare(args, kwargs, self._options)
-        return self._task._enqueuer.send_sync([call], self._connection)[0]
-
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Stores all these calls or none, in one transaction; a call's own options go before these."""
-        return await self._task._enqueuer.send(self._with_these(calls), self._connection)
-
-    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Like `enqueue_many`, for code without an event loop."""
-        return self._task._enqueuer.send_sync(self._with_these(calls), self._connection)
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call with these options, for `enqueue_many`."""
-        if self._connection is not None:
-            raise InvalidArgument("connection", "is for all calls together: task.options(connection=…).enqueue_many(…)")
-        return self._task.prepare(args, kwargs, self._options)
-
-    def _with_these(self, calls: Iterable[Call[R]]) -> list[Call[R]]:
-        for name in _ONE_JOB_ONLY:
-            if self._options.get(name) is not None:
-                raise InvalidArgument(name, f"is for one job; give each call its own: task.options({name}=…).call(…)")
-        given = list(calls)
-        for position, call in enumerate(given):
-            if not isinstance(call, Call) or call.task is not self._task:
-                _refuse(position, call, self._task)
-        if not self._options:
-            return given
-        return [replace(call, options=_merged(self._options, call.options)) for call in given]
-
-
 def _merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """The later ones win, and tags add up."""
+    """Both, where the second override the first and tags are added."""
     tags = (*first.get("tags", ()), *then.get("tags", ()))
     return {**first, **then, "tags": tags} if tags else {**first, **then}
-
-
-def _refuse(position: int, call: object, task: Task[..., Any]) -> NoReturn:
-    if isinstance(call, Call):
-        raise InvalidArgument(
-            f"calls[{position}]", f"is a call of {call.task.name}; harbor.enqueue_many takes all tasks"
-        )
-    raise InvalidArgument(f"calls[{position}]", f"must be {task.name}.call(…), not {call!r}")
-
-
-def _checked(options: EnqueueOptions) -> dict[str, Any]:
-    given: dict[str, Any] = dict(options)
-    for name in given:
-        if name not in _KNOWN:
-            raise InvalidArgument(name, f"is no option of an enqueue; it has {', '.join(sorted(_KNOWN))}")
-    if "tags" in given:
-        given["tags"] = check_tags("tags", given["tags"])
-    others = given.get("depends_on", ())
-    if isinstance(others, Iterable) and not isinstance(others, str | bytes | Mapping):
-        given["depends_on"] = list(others)  # it may be used for many enqueues
-    return given

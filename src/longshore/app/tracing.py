@@ -1,4 +1,4 @@
-"""Traces with OpenTelemetry: one from whoever enqueues a job to each of its runs, in whichever process they are.
+"""OpenTelemetry traces from the enqueue of a job to each of its runs, across processes.
 
 Needs `longshore[otel]`, and a provider that the application has set up; without one nothing is recorded.
 """
@@ -22,7 +22,7 @@ except ImportError as error:
     raise MissingExtra("Tracing", "otel") from error
 
 TRACE = "trace"
-"""The option of a job that carries the context of whoever enqueued it, as W3C trace headers."""
+"""The option of a job that carries the trace context of its enqueue, as W3C trace headers."""
 
 _tracer = trace.get_tracer("longshore")
 
@@ -36,7 +36,7 @@ class Tracing(Middleware):
 
     def before_enqueue(self, job: Job) -> Job:
         """The job carries the trace along."""
-        span = _tracer.start_span(f"enqueue {job.type}", kind=SpanKind.PRODUCER, attributes=_told(job))
+        span = _tracer.start_span(f"enqueue {job.type}", kind=SpanKind.PRODUCER, attributes=_attributes(job))
         self._enqueuing[job.id] = span
         return carrying(job, span)
 
@@ -46,7 +46,7 @@ class Tracing(Middleware):
 
     def before_run(self, job: RunningJob) -> None:
         """The run is part of the trace that the job carries."""
-        attributes = {**_told(job), "longshore.execution": job.executions}
+        attributes = {**_attributes(job), "longshore.execution": job.executions}
         span = _tracer.start_span(f"run {job.type}", origin_of(job.options), SpanKind.CONSUMER, attributes)
         self._running[job.id, job.epoch] = span, context.attach(trace.set_span_in_context(span))
 
@@ -76,7 +76,7 @@ def enqueuing(jobs: Sequence[Job], headers: Mapping[str, str]) -> Iterator[list[
     """For a server: the jobs, carrying a span that is part of the trace in the request's headers."""
     kinds = sorted({job.type for job in jobs})
     name = f"enqueue {kinds[0]}" if len(kinds) == 1 else f"enqueue {len(jobs)} jobs"
-    attributes = _told(jobs[0]) if len(jobs) == 1 else {"longshore.jobs": len(jobs)}
+    attributes = _attributes(jobs[0]) if len(jobs) == 1 else {"longshore.jobs": len(jobs)}
     span = _tracer.start_span(name, propagate.extract(headers, context.Context()), SpanKind.PRODUCER, attributes)
     error: BaseException | None = None
     try:
@@ -88,7 +88,7 @@ def enqueuing(jobs: Sequence[Job], headers: Mapping[str, str]) -> Iterator[list[
         _end(span, error)
 
 
-def _told(job: Job | RunningJob) -> dict[str, str | int]:
+def _attributes(job: Job | RunningJob) -> dict[str, str | int]:
     return {"longshore.job.id": job.id, "longshore.job.type": job.type, "longshore.queue": str(job.queue)}
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from longshore.backends.change_signal import ChangeSignal as ChangeSignal
     from longshore.backends.engine import TransactionalBackend as TransactionalBackend
     from longshore.backends.memory import MemoryStore as MemoryStore
+    from longshore.backends.port import Operation as Operation
     from longshore.backends.sqlite.backend import SQLiteBackend as SQLiteBackend
     from longshore.core.clock import Clock as Clock
     from longshore.core.clock import micros_of as micros_of
@@ -25,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
         "ChangeSignal": "longshore.backends.change_signal",
         "Clock": "longshore.core.clock",
         "MemoryStore": "longshore.backends.memory",
+        "Operation": "longshore.backends.port",
         "Record": "longshore.core.job_record",
         "SQLiteBackend": "longshore.backends.sqlite.backend",
         "TransactionalBackend": "longshore.backends.engine",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
-from longshore.backends.bulk_insert import BulkInsertBackend
 from longshore.backends.operations.persist import remove
-from longshore.backends.port import Transaction
+from longshore.backends.port import RunsOperations, Transaction, operation
 from longshore.core.times import check_datetime
 
 AT_ONCE = 500
@@ -22,19 +21,7 @@ class Archived(NamedTuple):
     job_seq: int
 
 
-@runtime_checkable
-class SupportsArchive(Protocol):
-    """A store that can be told what is archived."""
-
-    async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:
-        """Removes those of the jobs that are final and have not changed since; says how many."""
-        ...
-
-    async def prune_archived_events(self, before: datetime, through: int) -> int:
-        """Removes some events that are older and not beyond a position of the log; 0 when nothing is left to do."""
-        ...
-
-
+@operation()
 def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
     """What went on since it was archived (a dead job that was brought back, a line in its log) stays."""
     held = dict(jobs)
@@ -44,6 +31,7 @@ def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
     return len(going)
 
 
+@operation()
 def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
     """Queue by queue, a bounded number at a time."""
     removed = 0
@@ -53,12 +41,14 @@ def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
     return removed
 
 
-class ArchivingBackend(BulkInsertBackend):
-    """The verbs of a store that lets go of what is held elsewhere."""
+class SupportsArchive(RunsOperations):
+    """A backend that removes what another system holds."""
 
     async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:
+        """Removes those of the jobs that are final and have not changed since; returns how many."""
         return await self._write(remove_archived_jobs, jobs)
 
     async def prune_archived_events(self, before: datetime, through: int) -> int:
+        """Removes some events that are older and not beyond a position of the log; 0 when nothing is left to do."""
         moment = check_datetime("before", before)
         return await self._write(prune_archived_events, moment, through)

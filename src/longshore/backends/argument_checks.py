@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,34 +33,32 @@ def limit(value: object, field: str = "limit") -> int:
 
 
 class ClaimTerms(NamedTuple):
-    """Whose claim it is, of what, and for how long."""
+    """The checked arguments of a claim."""
 
     assignee_id: str
     tags: tuple[str, ...]
     limit: int
     queues: tuple[str, ...] | None
     lease: int | None
-    token: str
     types: tuple[str, ...] | None = None
 
 
 def claim_terms(
     assignee_id: object, tags: object, limit: object, queues: object, lease: object, types: object, *, least: int = 1
 ) -> ClaimTerms:
-    """The terms of one claim, with a token of its own."""
+    """The terms of one claim."""
     return ClaimTerms(
         check_name("assignee_id", assignee_id),
         check_tags("tags", tags),
         check_number("limit", limit, least=least),
         None if queues is None else check_names("queues", queues),
         None if lease is None else check_duration("lease", lease),
-        secrets.token_hex(16),
         None if types is None else tuple(sorted(check_names("types", types))),
     )
 
 
 def lease(value: object, field: str = "lease") -> Lease | None:
-    """A lease as `dequeue_jobs` gave it, or None for whoever calls."""
+    """A lease as `dequeue_jobs` returned it, or None for a write that is not fenced."""
     if value is None or isinstance(value, Lease):
         return value
     raise InvalidArgument(field, f"must be the Lease of a claimed job, or None; got {type(value).__name__}")
@@ -79,7 +76,7 @@ def leases(value: object) -> Mapping[str, Lease]:
 
 
 def error_text(value: object, *, required: bool = False) -> str:
-    """What went wrong, in words."""
+    """The text of an error."""
     text = clean_text("error", value)
     if required and not text:
         raise InvalidArgument("error", "must say what went wrong; got an empty text")
@@ -92,7 +89,7 @@ def result(value: object) -> bytes | None:
 
 
 def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-    """What to cancel or delete: never everything by accident."""
+    """The jobs to cancel or delete: never all of them by accident."""
     checked_tags, checked_ids = check_tags("tags", tags), check_names("job_ids", job_ids)
     if not checked_tags and not checked_ids:
         raise InvalidArgument("tags, job_ids", "are both empty: name at least one, for this would mean every job")
@@ -105,7 +102,7 @@ def optional_queue(value: object) -> str | None:
 
 
 def outcomes(value: object) -> Sequence[Outcome]:
-    """Outcomes of jobs that could exist; what is inside each is judged one by one."""
+    """A list of outcomes with valid job ids; their contents are checked one by one later."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument("outcomes", f"must be a list of Outcome, not {type(value).__name__}")
     for outcome in value:
@@ -116,7 +113,7 @@ def outcomes(value: object) -> Sequence[Outcome]:
 
 
 def jobs(value: object) -> Sequence[Any]:
-    """A batch; each job in it is judged when it is stored."""
+    """A list; each job in it is checked when it is stored."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument("jobs", f"must be a list of Job, not {type(value).__name__}")
     return value
@@ -124,20 +121,18 @@ def jobs(value: object) -> Sequence[Any]:
 
 def level(value: object) -> str:
     """A log line's level."""
-    if value not in LEVELS:
-        raise InvalidArgument("level", f"must be one of {', '.join(LEVELS)}, not {value!r}")
-    return str(value)
+    return _one_of("level", value, LEVELS)
 
 
 def flag(field: str, value: object) -> bool:
-    """True or False, and nothing that merely looks like it."""
+    """True or False; other truthy values are refused."""
     if not isinstance(value, bool):
         raise InvalidArgument(field, f"must be True or False, not {type(value).__name__}")
     return value
 
 
 def actor(value: object) -> str:
-    """Who did it; empty for nobody in particular."""
+    """The name of the actor; may be empty."""
     return "" if value == "" else check_name("actor", value)
 
 
@@ -149,7 +144,7 @@ def keep(field: str, value: object) -> int | Unchanged | None:
 
 
 def worker(value: object) -> WorkerInfo:
-    """What a worker says of itself."""
+    """The report of a worker."""
     if not isinstance(value, WorkerInfo):
         raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
     check_name("worker.id", value.id)
@@ -173,14 +168,18 @@ def worker(value: object) -> WorkerInfo:
 
 
 def worker_event(value: object) -> str:
-    """What a worker may write into the log beside its jobs."""
-    if value not in WORKER_EVENTS:
-        raise InvalidArgument("event", f"must be one of {', '.join(WORKER_EVENTS)}, not {value!r}")
+    """An event that a worker may write to the event log."""
+    return _one_of("event", value, WORKER_EVENTS)
+
+
+def _one_of(field: str, value: object, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InvalidArgument(field, f"must be one of {', '.join(choices)}, not {value!r}")
     return str(value)
 
 
 def detail(value: object) -> str | None:
-    """An event's detail as JSON text: an error is not lost because its words are odd or too many."""
+    """The detail of an event as JSON text; long or odd text is cut and cleaned, so that no error is lost."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,4 +1,8 @@
-"""The backend contract: every operation a store offers, in the order a job meets them, and the records they use."""
+"""The backend contract: every operation of a store, in the order of a job's life, and the records they use.
+
+To add an operation: declare it in `Backend`, and follow the recipe in CONTRIBUTING.md. Its signature is stated here
+alone: `RemoteBackend`, `Queue` and `queue.sync` take theirs from it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from longshore.core.times import Duration, Moment, check_duration
 from longshore.core.validation import check_name, check_names, check_number, check_tags
 
 Freed = dict[str, int]
-"""Which workers got capacity back, and how many jobs' worth."""
+"""How many slots each worker got back, by worker id."""
 
 OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release", "crash"]
 
@@ -30,7 +34,7 @@ WorkerEvent = Literal["worker.error", "worker.drained"]
 
 
 class Unchanged(Enum):
-    """The default of a setting that is left as it is; None is a value of its own (no limit)."""
+    """The default of a setting that stays as it is; None means no limit."""
 
     UNCHANGED = "unchanged"
 
@@ -40,7 +44,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do beyond the contract; the conformance kit asks these, never a backend's name."""
+    """What a store can do beyond the contract; the conformance kit skips tests by these, never by a backend's name."""
 
     durable: bool = False
     """An acknowledged write survives the process."""
@@ -64,7 +68,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _OutcomeInTheMaking:
-    """A twin of `Outcome` that is not frozen: filled in one go and then turned into one, at a third of the price."""
+    """`Outcome` without `frozen`: filled, then turned into an `Outcome`, in a third of the time."""
 
     job_id: str
     lease: Lease | None
@@ -75,7 +79,7 @@ class _OutcomeInTheMaking:
 
 
 def completed(job_id: str, lease: Lease | None, result: bytes | None = None) -> Outcome:
-    """What `Outcome(job_id, lease, result=result)` gives: for workers, as nearly every job ends so."""
+    """`Outcome(job_id, lease, result=result)`, made faster: workers make one for nearly every job."""
     outcome: Any = _OutcomeInTheMaking(job_id, lease, "complete", result, "", None)
     outcome.__class__ = Outcome
     return cast(Outcome, outcome)
@@ -83,7 +87,7 @@ def completed(job_id: str, lease: Lease | None, result: bytes | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class SettleReport:
-    """What became of a batch of outcomes: a stale one is refused with its reason, the rest stand."""
+    """The result of a batch of outcomes: a stale one is refused with its reason, the others are settled."""
 
     settled: dict[str, JobStatus] = field(default_factory=dict)
     refused: dict[str, LongshoreError] = field(default_factory=dict)
@@ -91,7 +95,7 @@ class SettleReport:
 
 
 class ClaimFailed(BackendUnavailable):
-    """A turn has settled what its `report` says, but not claimed, or what it claimed was not heard of."""
+    """The outcomes in `report` are settled, but the claim after them failed, or its answer was lost."""
 
     def __init__(self, report: SettleReport, error: Exception) -> None:
         super().__init__(f"{len(report.settled)} jobs are settled, but the claim after them failed: {error}")
@@ -125,13 +129,13 @@ class QueueInfo:
 
     @property
     def held(self) -> int:
-        """Jobs that somebody has: those that run, and those that are being cancelled. `running` is their limit."""
+        """Jobs that hold a slot: RUNNING and CANCELLING ones. `running` is their limit."""
         return sum(number for status, number in self.counts.items() if status.holds_capacity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """What a worker says of itself with every heartbeat; for people, never for judging a job's lease."""
+    """What a worker reports with every heartbeat. It is for people; leases do not depend on it."""
 
     id: str
     queues: tuple[str, ...] = ()
@@ -146,7 +150,7 @@ class WorkerInfo:
     seen_at: datetime | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
     types: tuple[str, ...] | None = None
-    """The types of jobs that it claims; None is all."""
+    """The job types that it claims; None means all."""
 
 
 @runtime_checkable
@@ -154,74 +158,74 @@ class SupportsBackup(Protocol):
     """A store that can be copied to a file while it is in use."""
 
     async def backup(self, target: str | Path) -> None:
-        """Writes a complete copy to a file that does not exist yet."""
+        """Writes a complete copy to a new file."""
         ...
 
 
 @runtime_checkable
 class HasSchema(Protocol):
-    """A store whose tables are brought up to date by numbered migrations, whenever it is opened."""
+    """A store whose schema is migrated when it is opened."""
 
     async def schema_version(self) -> int:
-        """The number of the last migration that was applied."""
+        """Returns the number of the last migration applied."""
         ...
 
 
 @runtime_checkable
 class ReportsHealth(Protocol):
-    """A store that can be looked over: what it runs on, and what it drags along."""
+    """A store that reports its own condition, for the doctor."""
 
     async def condition(self) -> Condition:
-        """The facts, as they are now; they are judged elsewhere."""
+        """Returns the facts as they are now; the doctor judges them."""
         ...
 
 
 class Backend(ABC):
-    """A store of jobs: it keeps them, and performs one legal transition atomically. It never decides policy.
+    """A store of jobs. It performs one legal transition atomically, and never decides policy.
 
-    Every verb may be called from any thread and any event loop. `lease=None` means "whoever calls"; with a lease the
-    write is fenced and checked in this order: JobNotFound; JobNotInflight unless the job is RUNNING or CANCELLING;
-    LeaseLost("expired") if the stored lease has ended; LeaseLost("mismatch"). `queue=None` means all queues. A refused
-    call changes nothing. After `close` every verb raises QueueClosed.
+    Every operation may be called from any thread and any event loop. With a lease the write is fenced, and checked in
+    this order: JobNotFound; JobNotInflight unless the job is RUNNING or CANCELLING; LeaseLost("expired") if the stored
+    lease has ended; LeaseLost("mismatch"). With `lease=None` it is not fenced. `queue=None` means all queues. A refused
+    call changes nothing. After `close` every operation raises QueueClosed.
     """
 
     capabilities: Capabilities = Capabilities()
 
     @property
     def unusable_because(self) -> str:
-        """Why the store cannot be used until the process is restarted; empty if it can be used."""
+        """Why the store cannot be used until the process restarts; empty if it can."""
         return ""
 
-    # -- a job comes in
+    # -- enqueue
 
     @abstractmethod
     async def enqueue_job(self, job: Job) -> str:
-        """Stores one new job and returns its id; with an idempotency key in use, the id of the job that has it."""
+        """Stores one new job and returns its id, or the id of the job that has its idempotency key."""
 
     @abstractmethod
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        """Stores all of them or none, and returns the ids in input order. DuplicateJob names every id in the way."""
+        """Stores all jobs or none, and returns their ids in input order. DuplicateJob names every id that is in use."""
 
     @abstractmethod
     async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
-        """As `enqueue_jobs`, but an idempotency key in use is in the way as an id is: DuplicateJob names its job."""
+        """Like `enqueue_jobs`, but an idempotency key in use raises DuplicateJob as well, with the job that has it."""
 
     @abstractmethod
     async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
-        """Stores all of them or none, and returns them as stored, in input order; one that is known is no error.
+        """Stores all jobs or none, and returns them as stored, in input order. An existing job is not an error.
 
-        Whose idempotency key or else id is in use, or came before in the batch, is not stored: the answer is the job
-        that has it. Of a job since removed its key brings back what is remembered: id, uid, queue, type and status.
-        With `same_only` a job that is known must be the one that is given, by the fingerprint of its request where it
-        has one and else by its payload: KeyReused or DuplicateJob if it is another, and nothing is stored. One that is
-        known by its id is another if a key is given that it does not have.
+        A job whose idempotency key or id is in use, or came earlier in the batch, is not stored: the existing job is
+        returned. The key of a removed job returns what is kept of it: id, uid, queue, type and status. With `same_only`
+        an existing job must be the same, by the fingerprint of its request or else by its payload. If it differs,
+        KeyReused or DuplicateJob is raised, and nothing is stored. A job found by its id differs if the given key is
+        not its own.
         """
 
     @abstractmethod
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
-        """CREATED jobs become claimable (or wait for their dependencies); all of them or none."""
+        """Makes CREATED jobs claimable, or has them wait for their dependencies; all of them or none."""
 
-    # -- a worker takes it and keeps it
+    # -- claim and renew
 
     @abstractmethod
     async def dequeue_jobs(
@@ -234,82 +238,82 @@ class Backend(ABC):
         types: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        """Claims up to `limit` jobs that carry all `tags`: by priority, then LIFO jobs, then the longest eligible.
+        """Claims up to `limit` jobs that have all `tags`: by priority, then LIFO jobs, then the longest eligible.
 
-        `queues=None` means all queues, `types=None` all types, `lease=None` a lease that never ends. With `types` only
-        jobs of these types are claimed; an empty list claims nothing. Jobs it meets past their `expires_at` are ended.
+        `queues=None` means all queues, `types=None` all types, `lease=None` a lease that never ends. An empty list of
+        types claims nothing. The claim ends jobs past their `expires_at` that it finds.
         """
 
     @abstractmethod
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
-        """Renews many leases at once, from now. A job absent from the answer is lost; drop it.
+        """Renews many leases at once, from now. A job that is missing in the answer is lost: stop working on it.
 
-        The new lease tells whether a cancellation was asked for. One without an end stays without.
+        The new lease says whether a cancellation was requested. A lease that never ends stays so.
         """
 
     @abstractmethod
     async def release_lease(
         self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
     ) -> Freed:
-        """Gives a RUNNING job back to the queue with nothing counted."""
+        """Returns a RUNNING job to its queue; counts no failure and no crash."""
 
     @abstractmethod
     async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
-        """Keeps how far the job is: any JSON value."""
+        """Stores the progress of the job: any JSON value."""
 
     @abstractmethod
     async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
-        """Adds a line to the job's log."""
+        """Appends an entry to the job's log."""
 
     @abstractmethod
     async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
-        """Keeps what the job needs to go on after a crash: JSON or bytes."""
+        """Stores what the job needs to continue after a crash: JSON or bytes."""
 
-    # -- it ends
+    # -- settle
 
     @abstractmethod
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
-        """To COMPLETED, with its result."""
+        """Moves the job to COMPLETED, with its result."""
 
     @abstractmethod
     async def fail_job(
         self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
     ) -> Freed:
-        """To FAILED_RETRY: counted, and eligible again at once or at `retry_at`."""
+        """Moves the job to FAILED_RETRY and counts the failure. It is eligible again at once, or at `retry_at`."""
 
     @abstractmethod
     async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
-        """To DEAD, the dead-letter queue."""
+        """Moves the job to DEAD, the dead letters."""
 
     @abstractmethod
     async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
-        """To STOPPED."""
+        """Moves the job to STOPPED."""
 
     @abstractmethod
     async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
-        """CANCELLING to STOPPED for a job that failed while being cancelled; the failure is counted."""
+        """Moves a CANCELLING job that failed to STOPPED, and counts the failure."""
 
     @abstractmethod
     async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
-        """To UNKNOWN_STOPPED: over, and nobody knows how far it got."""
+        """Moves the job to UNKNOWN_STOPPED: it has ended, and how far it got is unknown."""
 
     @abstractmethod
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> Freed:
-        """A move by hand along the table; touches no counter. The same status again is no change and no error.
+        """Moves the job by hand along the transition table; changes no counter. The same status again changes nothing.
 
-        To RUNNING it takes a lease of 30 seconds without an owner, so that the sweep can find it; it may start a job
-        early, in a paused queue or beyond a rate, but never beyond how many may run at once.
+        A move to RUNNING sets a lease of 30 seconds without an owner, so that the sweep finds the job. It may start a
+        job early, in a paused queue or beyond a rate limit, but never beyond a concurrency limit.
         """
 
     @abstractmethod
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        """Many endings in one transaction. An outcome that is stale or malformed is refused alone.
+        """Settles many jobs in one transaction. An outcome that is stale or malformed is refused alone.
 
-        A job that became CANCELLING under a live lease settles `fail` as `stop_job_with_retry` does, and `bury` and
-        `release` as an acknowledged cancellation. `crash` tells that the process which ran the job died, `error` of
-        what: it is counted as a lost lease is.
+        If a job became CANCELLING under a live lease, `fail` settles it as `stop_job_with_retry` does, and `bury` and
+        `release` as an acknowledged cancellation. `crash` means that the process which ran the job died, with the
+        reason in `error`; it counts as a lost lease.
         """
 
     async def settle_and_dequeue(
@@ -325,8 +329,8 @@ class Backend(ABC):
     ) -> tuple[SettleReport, list[Job]]:
         """`settle_jobs`, then `dequeue_jobs`: one transaction for both where the store can.
 
-        A refused outcome does not hinder the claim. With `limit=0` nothing is claimed. ClaimFailed tells what is
-        settled if the claim came after it and failed.
+        A refused outcome does not prevent the claim. With `limit=0` nothing is claimed. If the claim fails after the
+        outcomes are settled, ClaimFailed has their report.
         """
         check_name("assignee_id", assignee_id)
         wanted = check_tags("tags", tags)
@@ -340,7 +344,7 @@ class Backend(ABC):
             return report, []
         return report, await self.dequeue_jobs(assignee_id, wanted, most, queues=names, lease=lease, types=known)
 
-    # -- somebody calls it off, or its worker vanishes
+    # -- cancel and recover
 
     @abstractmethod
     async def cancel_jobs(
@@ -351,48 +355,47 @@ class Backend(ABC):
         queue: str | None = None,
         held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        """Cancels jobs with all `tags`, and jobs by id. Returns the cancelled, and the unknown or already final.
+        """Cancels jobs that have all `tags`, and jobs by id. Returns the cancelled ids, and the unknown or final ones.
 
-        With `held=False` jobs that somebody holds are left alone, and listed with the unknown.
+        With `held=False` jobs that a worker holds stay as they are, and are listed with the unknown.
         """
 
     @abstractmethod
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
-        """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it."""
+        """Moves a CANCELLING job to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it."""
 
     @abstractmethod
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
-        """All that this worker holds is a crash: back to the queue, or over if it was being cancelled."""
+        """Counts every job that this worker holds as crashed: back to its queue, or ended if it was being cancelled."""
 
     @abstractmethod
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        """The sweep: jobs whose lease ran out crash and are returned; jobs past their `expires_at` are ended."""
+        """Sweeps all queues: counts jobs whose lease ran out as crashed, returns them, and ends expired jobs."""
 
     @abstractmethod
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
-        """Ends jobs that are being cancelled for at least this long without an answer, and returns them.
+        """Ends jobs whose cancellation was not acknowledged for at least this long, and returns them.
 
-        They are UNKNOWN_STOPPED, however long their lease has to run or whether it has an end: the fence tells whoever
-        still works on one.
+        They become UNKNOWN_STOPPED, even with an open lease: a worker that still runs one learns it from the fence.
         """
 
     @abstractmethod
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
-        """Every job that anybody holds is a crash: for a restart after which no worker can be alive."""
+        """Counts every held job as crashed: for a restart after which no worker can be alive."""
 
-    # -- somebody looks
+    # -- read
 
     @abstractmethod
     async def now(self) -> datetime:
-        """The time by the store's own clock, which judges leases and due times."""
+        """Returns the time of the store's own clock, which decides on leases and due times."""
 
     @abstractmethod
     async def get_job(self, job_id: str) -> Job:
-        """The whole record, or JobNotFound."""
+        """Returns the whole record, or raises JobNotFound."""
 
     @abstractmethod
     async def facts_about(self, job_id: str) -> Facts:
-        """In one look all that may keep the job from running, or JobNotFound; `explanation_of` says what it means."""
+        """Returns in one read all that may keep the job from running, for `explanation_of`, or raises JobNotFound."""
 
     @abstractmethod
     async def list_jobs(
@@ -404,74 +407,73 @@ class Backend(ABC):
         oldest_first: bool = False,
         due: bool | None = None,
     ) -> Page:
-        """Jobs that match, newest first or oldest first. A cursor stays good whatever comes or goes meanwhile.
+        """Lists jobs that match, newest first or oldest first. A cursor stays valid while jobs come and go.
 
-        Of jobs in an eligible status `due=True` shows only those that may start now, `due=False` only those whose time
-        is still to come; jobs in other statuses are shown either way.
+        Of jobs in an eligible status, `due=True` lists only those that are due, `due=False` only delayed ones. Jobs in
+        other statuses are listed in both cases.
         """
 
     @abstractmethod
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
-        """Counts over jobs that carry all `tags`."""
+        """Counts the jobs that have all `tags`."""
 
     @abstractmethod
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
-        """Exact counts for every status, kept and never scanned."""
+        """Returns the exact count for every status; the store maintains it and scans nothing."""
 
     @abstractmethod
     async def count_delayed(self, queue: str | None = None) -> int:
-        """How many jobs in an eligible status wait for their time."""
+        """Counts the delayed jobs: in an eligible status and not yet due."""
 
     @abstractmethod
     async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
-        """When the time of the first delayed job of these queues comes, or a rate lets more start; None if neither.
+        """Returns when the first delayed job of these queues is due, or a rate limit's window ends; None if neither.
 
-        It tells whoever waits for work when to look; `after` is the moment up to which they have looked (None: up to
-        now), so that no job comes unnoticed in between. A LIFO job is not counted: it stands before all others, where
-        nothing is found by its time. Nor is asked whether tags, limits or a pause keep the job from starting then. Of a
-        rate it tells when the window ends that was used up (of a key's: that anything of was used).
+        A caller that waits for work looks again then. `after` is the time up to which it has looked (None: now), so
+        that it misses no job in between. LIFO jobs are not included: the index does not find them by time. Tags,
+        limits and pauses are not considered. A queue's rate counts if its window is used up, a key's if it is used.
         """
 
     @abstractmethod
     async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
-        """The job's log lines after the given number."""
+        """Returns the job's log entries after the given number."""
 
     @abstractmethod
     async def read_events(
         self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
     ) -> list[JobEvent]:
-        """The log after a cursor (None: from its start); never skips an event that commits late."""
+        """Reads the event log after a cursor (None: from its start). It never skips an event that commits late."""
 
     @abstractmethod
     async def end_of_events(self) -> str:
-        """A cursor at the present end of the log: whoever reads on from it hears of all that is committed after."""
+        """Returns a cursor at the end of the event log: reading from it gives every event committed later."""
 
     @abstractmethod
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
-        """Waits until something changed, or `timeout` passed (False). True may be a false alarm: look, then wait again.
+        """Waits until the store changed, or `timeout` passed (False). True may be a false alarm: look, then wait again.
 
-        With a cursor it answers at once if the log already goes on after it.
+        With a cursor it returns at once if the event log has more after it.
         """
 
-    # -- an operator acts
+    # -- operate
 
     @abstractmethod
     async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
-        """DEAD back to the queue, recorded with its actor; counters start anew unless `reset=False`."""
+        """Returns a DEAD job to its queue, recorded with the actor. Counters restart at 0 unless `reset=False`."""
 
     @abstractmethod
     async def promote_job(self, job_id: str) -> None:
-        """A job that waits for its time may run now."""
+        """Makes a delayed job due now."""
 
     @abstractmethod
     async def delete_jobs(
         self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
     ) -> None:
-        """Removes final jobs for good; if any target is not final, none is removed. Unknown ids are passed over."""
+        """Removes final jobs for good. If any target is not final, none is removed; unknown ids are ignored."""
 
     @abstractmethod
     async def pause_queue(self, queue: str) -> None:
-        """Nothing of this queue is claimed until it is resumed; what runs goes on."""
+        """Stops claims from this queue until it is resumed. Running jobs continue."""
 
     @abstractmethod
     async def resume_queue(self, queue: str) -> None:
@@ -487,76 +489,76 @@ class Backend(ABC):
         rate: Rate | Unchanged | None = UNCHANGED,
         rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
-        """How many may run at once (in the queue, per concurrency key) and start per window; None is no limit.
+        """Limits how many jobs run at once (in the queue, per concurrency key) and start per window; None is no limit.
 
-        A limit that is not named stays as it is. One that is lowered stops no running job.
+        A limit that is not given stays as it is. Lowering one stops no running job.
         """
 
     @abstractmethod
     async def list_queues(self) -> list[QueueInfo]:
-        """Every queue that has jobs or settings, by name."""
+        """Lists every queue that has jobs or settings, by name."""
 
-    # -- time passes
+    # -- schedules, retention and workers
 
     @abstractmethod
     async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
         """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored.
 
-        The same times again move nothing; other times are planned anew from now. With `keep_pause` one that somebody
-        paused stays paused, whatever is given: for programs that put their schedules each time they start.
+        If its times are the same, its next run stays; otherwise it is planned from now. With `keep_pause` a paused
+        schedule stays paused: for programs that put their schedules each time they start.
         """
 
     @abstractmethod
     async def get_schedules(self) -> list[Schedule]:
-        """All schedules, by id."""
+        """Lists all schedules, by id."""
 
     @abstractmethod
     async def get_schedule(self, schedule_id: str) -> Schedule:
-        """The schedule as it stands, or ScheduleNotFound."""
+        """Returns the schedule, or raises ScheduleNotFound."""
 
     @abstractmethod
     async def pause_schedule(self, schedule_id: str) -> Schedule:
-        """Nothing of it is fired until it is resumed; what it has made stays. Returns it as stored."""
+        """Stops firing it until it is resumed; its jobs stay. Returns it as stored."""
 
     @abstractmethod
     async def resume_schedule(self, schedule_id: str) -> Schedule:
-        """Goes on with the next planned time after now; what fell into the pause is not made up for."""
+        """Resumes it with the next planned time after now; occurrences during the pause are skipped."""
 
     @abstractmethod
     async def run_schedule(self, schedule_id: str) -> Job:
-        """Makes one more of its jobs now, with a fresh id, paused or ended as it may be.
+        """Makes one more of its jobs now, with a new id, even if the schedule is paused or ended.
 
-        The plan goes on as if nothing had happened: the run is not counted, and no planned time is used up by it.
+        Its plan does not change: the run is not counted, and it uses up no planned time.
         """
 
     @abstractmethod
     async def remove_schedule(self, schedule_id: str) -> bool:
-        """Removes it; False if there was none. Jobs it made stay."""
+        """Removes the schedule; returns False if there was none. Its jobs stay."""
 
     @abstractmethod
     async def next_firing(self) -> datetime | None:
-        """When the first run of all schedules that are not paused is planned; in the past if it is late."""
+        """Returns the earliest planned time of all schedules that are not paused; it is in the past if it is late."""
 
     @abstractmethod
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes jobs of up to `limit` schedules that are due now: punctual ones first, then the most overdue.
+        """Makes the jobs of up to `limit` schedules that are due: punctual ones first, then the most overdue.
 
-        A pass makes no more than some hundred jobs and a few megabytes; what is left is due in the next one. There is
-        at most one job for each schedule and planned time, whoever else fires too. A schedule whose jobs cannot be
-        made any more is paused, with the reason in its `error`.
+        One call makes at most some hundred jobs and a few megabytes; the next call makes the rest. There is at most
+        one job for each schedule and planned time, also if several processes fire. A schedule whose jobs can no longer
+        be made is paused, with the reason in its `error`.
         """
 
     @abstractmethod
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        """Writes `job.promoted` for delayed jobs whose time has come, and returns their ids; the longest due first.
+        """Writes `job.promoted` for delayed jobs that are now due, and returns their ids; the longest due first.
 
-        Once for each delay, whoever else does it too. Nothing waits for it: a job may be claimed at its instant, and
-        one that was claimed before it was announced is not announced any more.
+        Each delay is announced once, also if several processes do it. No claim waits for it: a due job can be claimed
+        before it is announced, and is then not announced.
         """
 
     @abstractmethod
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
-        """Removes COMPLETED jobs that ended at least `ttl` ago; returns how many."""
+        """Removes COMPLETED jobs that ended at least `ttl` ago, and returns how many."""
 
     @abstractmethod
     async def set_retention(
@@ -567,34 +569,34 @@ class Backend(ABC):
         dead: Duration | Unchanged | None = UNCHANGED,
         events: Duration | Unchanged | None = UNCHANGED,
     ) -> None:
-        """How long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
+        """Sets how long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
 
     @abstractmethod
     async def apply_retention(self, limit: int = 1000) -> int:
-        """Removes up to `limit` of what has outlived its retention; returns how much, 0 when nothing is left to do."""
+        """Removes up to `limit` jobs and events past their retention, in all queues. Returns how many; 0 when done."""
 
     @abstractmethod
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        """Keeps what a worker says of itself, with the time."""
+        """Stores what a worker reports, with the time."""
 
     @abstractmethod
     async def list_workers(self) -> list[WorkerInfo]:
-        """The workers heard of in the last day, by id, with when they were last seen."""
+        """Lists the workers seen in the last day, of all queues, by id."""
 
     @abstractmethod
     async def record_worker_event(
         self, event: WorkerEvent, worker_id: str, *, queue: str = "", detail: Mapping[str, Any] | None = None
     ) -> None:
-        """Writes what a worker has to say beside its jobs into the log, where `assignee_id` names the worker.
+        """Writes an event of a worker to the event log, with the worker as `assignee_id`.
 
-        `queue=""` means no queue in particular. Text within the detail is cut and cleaned rather than refused.
+        `queue=""` means no queue in particular. Text in the detail is cut and cleaned, not refused.
         """
 
-    # -- it is over
+    # -- close
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of everything; safe to call twice."""
+        """Releases connections and threads; safe to call twice."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from longshore.backends.operations.enqueue import add_jobs
-from longshore.backends.port import Transaction
-from longshore.backends.process_guard import GuardedBackend
+from longshore.backends.port import RunsOperations, Transaction, operation
+from longshore.backends.sql.writes import SQLStaging
 from longshore.core.job import Job
 from longshore.core.job_record import Record
 from longshore.core.times import SECOND, from_micros
@@ -44,64 +44,6 @@ class RunReport(NamedTuple):
     def already_there(self) -> int:
         """Those whose id or idempotency key a job has already."""
         return self.offered - self.inserted
-
-
-@runtime_checkable
-class Staging(Protocol):
-    """What a transaction needs for it."""
-
-    def run_report(self, run: str) -> tuple[int, int] | None:
-        """Offered and inserted, of a run that was committed."""
-        ...
-
-    def stage(self, run: str, part: str, bodies: Sequence[str]) -> None:
-        """Lays jobs aside, and notes that the run is alive."""
-        ...
-
-    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
-        """Makes jobs of the plain ones among what these parts laid aside, if the store can by itself; how many."""
-        ...
-
-    def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
-        """The rest of what these parts of a run laid aside."""
-        ...
-
-    def finish_run(self, run: str, offered: int, inserted: int) -> None:
-        """Notes what came of it, and drops what it laid aside."""
-        ...
-
-    def drop_run(self, run: str) -> None:
-        """Forgets a run that was not committed, and what it laid aside."""
-        ...
-
-    def drop_silent_runs(self, unfinished: int, finished: int) -> int:
-        """The same for those last heard of before these moments."""
-        ...
-
-
-@runtime_checkable
-class SupportsBulkInsert(Protocol):
-    """A store that jobs can be laid aside in."""
-
-    async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
-        """Lays jobs aside (see `text_of`), in parts that the commit names or leaves out."""
-        ...
-
-    async def commit_run(self, run: str, parts: Sequence[str]) -> RunReport:
-        """What these parts laid aside becomes jobs, in one transaction; a run that did so before changes nothing."""
-        ...
-
-    async def abandon_run(self, run: str) -> None:
-        """Drops what a run laid aside."""
-        ...
-
-    async def clear_silent_runs(self) -> int:
-        """Drops what runs laid aside that were killed; says of how many."""
-        ...
-
-    async def run_report(self, run: str) -> RunReport | None:
-        """What a run brought, if it was committed."""
-        ...
 
 
 def text_of(record: Record, *, chosen: bool) -> str:
@@ -139,6 +81,7 @@ def _job_of(body: dict[str, Any]) -> Job:
     return Job(payload=payload, options=options, **{**body, "tags": tuple(body["tags"])})
 
 
+@operation()
 def stage_jobs(tx: Transaction, run: str, part: str, bodies: Sequence[str]) -> None:
     """Lays jobs aside; those of a run that was committed before are not needed again."""
     staging = _staging(tx)
@@ -146,6 +89,7 @@ def stage_jobs(tx: Transaction, run: str, part: str, bodies: Sequence[str]) -> N
         staging.stage(run, part, bodies)
 
 
+@operation()
 def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
     """All or nothing; what tasks left behind that were tried again is dropped."""
     staging = _staging(tx)
@@ -161,48 +105,56 @@ def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
     for start in range(0, len(texts), _AT_ONCE):
         some = [_body_of(text) for text in texts[start : start + _AT_ONCE]]
         chosen = {body["id"] for body in some if body.pop("chosen", False)}
-        answers = add_jobs(tx, [_job_of(body) for body in some], chosen)
+        answers = add_jobs.run(tx, [_job_of(body) for body in some], chosen)
         inserted.update(answer.uid for answer in answers if answer.uid > newest)
     report = RunReport(plain + len(texts), plain + len(inserted))
     staging.finish_run(run, *report)
     return report
 
 
+@operation()
 def abandon_run(tx: Transaction, run: str) -> None:
     """Drops what it laid aside; a run that was committed stays."""
     _staging(tx).drop_run(run)
 
 
+@operation()
 def clear_silent_runs(tx: Transaction) -> int:
     """Drops what nobody comes back for."""
     return _staging(tx).drop_silent_runs(tx.now - KEEP_UNFINISHED, tx.now - KEEP_FINISHED)
 
 
+@operation()
 def run_report(tx: Transaction, run: str) -> RunReport | None:
     """What it brought, if it was committed."""
     found = _staging(tx).run_report(run)
     return None if found is None else RunReport(*found)
 
 
-def _staging(tx: Transaction) -> Staging:
-    assert isinstance(tx, Staging)  # only stores whose transactions are offer these verbs
-    return tx
+def _staging(tx: Transaction) -> SQLStaging:
+    staging: SQLStaging = tx.staging  # type: ignore[attr-defined]  # only stores that have it offer these operations
+    return staging
 
 
-class BulkInsertBackend(GuardedBackend):
-    """The verbs of a store that jobs can be laid aside in."""
+class SupportsBulkInsert(RunsOperations):
+    """A backend that jobs can be staged in."""
 
     async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        """Stages jobs (see `text_of`), in parts that the commit names or leaves out."""
         await self._write(stage_jobs, run, part, bodies)
 
     async def commit_run(self, run: str, parts: Sequence[str]) -> RunReport:
+        """Turns what these parts staged into jobs, in one transaction; a committed run changes nothing again."""
         return await self._write(commit_run, run, parts)
 
     async def abandon_run(self, run: str) -> None:
+        """Drops what a run staged."""
         await self._write(abandon_run, run)
 
     async def clear_silent_runs(self) -> int:
+        """Drops what killed runs staged; returns the number of runs."""
         return await self._write(clear_silent_runs)
 
     async def run_report(self, run: str) -> RunReport | None:
+        """What a run brought, if it was committed."""
         return await self._write(run_report, run)

@@ -12,21 +12,17 @@ class ChangeSignal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
+        self.waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = set()
+        """The callers that wait now; only this class changes it."""
         self.count = 0
         self.on_wait: Callable[[], None] | None = None
         """Called when a wait begins: the thread that sends the notifications may be asleep."""
-
-    @property
-    def awaited(self) -> bool:
-        """Whether a caller waits now."""
-        return bool(self._waiting)
 
     def notify(self) -> None:
         """Wakes all waiting callers."""
         with self._lock:
             self.count += 1
-            waiting, self._waiting = self._waiting, set()
+            waiting, self.waiting = self.waiting, set()
         for loop, future in waiting:
             try:
                 loop.call_soon_threadsafe(_wake, future)
@@ -41,7 +37,7 @@ class ChangeSignal:
         with self._lock:
             if self.count != count:
                 return True
-            self._waiting.add(waiter)
+            self.waiting.add(waiter)
         if self.on_wait is not None:
             self.on_wait()
         try:
@@ -51,7 +47,7 @@ class ChangeSignal:
             return self.count != count
         finally:
             with self._lock:
-                self._waiting.discard(waiter)
+                self.waiting.discard(waiter)
         return True
 
 

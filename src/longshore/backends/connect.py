@@ -92,7 +92,7 @@ def _remote(
         not isinstance(shown, str) or not shown.isascii() or not shown.isprintable() or not shown
     ):  # from wherever it comes: it goes into a header, where a line end would begin another one
         raise InvalidArgument("token", "must be the text of an API token, and nothing else")
-    from longshore.backends.remote.backend import RemoteBackend
+    from longshore.backends.remote.backend import open_remote
     from longshore.backends.remote.client import Server
 
     server = Server(
@@ -103,7 +103,7 @@ def _remote(
         check_duration("answer_seconds", answer_seconds) / SECOND,
         check_number("connections", connections, least=2),
     )
-    return RemoteBackend(server)
+    return open_remote(server)
 
 
 def _split(url: str) -> SplitResult | None:

@@ -219,41 +219,27 @@ def move(
 
 
 def _bring(old: Source, new: Target, on_step: Callable[[Step], None]) -> dict[str, int]:
+    """Copies every block that differs; returns the rows written, by table."""
     counts = old.inventory().tables
-    return _Bringing(old, new, on_step, sum(counts[table] for table in TABLES)).all()
+    total, done = sum(counts[table] for table in TABLES), 0
+    copied = dict.fromkeys(TABLES, 0)
+    for table in TABLES:
+        for block in _blocks(table, old, new):
+            wanted = old.digest(table, block)
+            if new.digest(table, block) != wanted:
+                new.replace(table, block, _reported(old.rows(table, block), on_step, Step(table, done, total)))
+                copied[table] += wanted[0]
+            done += wanted[0]
+            on_step(Step(table, done, total))
+    return copied
 
 
-class _Bringing:
-    """Once through all blocks."""
-
-    def __init__(self, old: Source, new: Target, on_step: Callable[[Step], None], total: int) -> None:
-        self._old = old
-        self._new = new
-        self._on_step = on_step
-        self._total = total
-        self._done = 0
-
-    def all(self) -> dict[str, int]:
-        """Rows written, by table."""
-        return {table: self._table(table) for table in TABLES}
-
-    def _table(self, table: str) -> int:
-        copied = 0
-        for block in _blocks(table, self._old, self._new):
-            wanted = self._old.digest(table, block)
-            if self._new.digest(table, block) != wanted:
-                self._new.replace(table, block, self._told(table, self._old.rows(table, block)))
-                copied += wanted[0]
-            self._done += wanted[0]
-            self._on_step(Step(table, self._done, self._total))
-        return copied
-
-    def _told(self, table: str, rows: Iterator[Row]) -> Iterator[Row]:
-        """The same rows, told of on the way: with large payloads one block may take minutes."""
-        for number, row in enumerate(rows, start=1):
-            yield row
-            if number % _TOLD_EVERY == 0:
-                self._on_step(Step(table, self._done + number, self._total))
+def _reported(rows: Iterator[Row], on_step: Callable[[Step], None], begun: Step) -> Iterator[Row]:
+    """The same rows, with reports on the way: with large payloads one block may take minutes."""
+    for number, row in enumerate(rows, start=1):
+        yield row
+        if number % _TOLD_EVERY == 0:
+            on_step(begun._replace(done=begun.done + number))
 
 
 def _blocks(table: str, *sides: CopySide) -> Iterator[range]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -27,7 +25,7 @@ from longshore.backends.base import (
 from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.operations import admin, cancel, enqueue, job_updates, maintenance, reads, schedules, settle
 from longshore.backends.operations import claim as claiming
-from longshore.backends.port import Reader, Transaction
+from longshore.backends.port import Operation, Reader, RunsOperations, Transaction, operation
 from longshore.core.errors import DuplicateJob, InvalidArgument, LongshoreError, ScheduleNotFound
 from longshore.core.explain import Facts
 from longshore.core.filters import JobFilter, check_filter
@@ -61,30 +59,19 @@ _CLEANED_AT_ONCE = 1_000
 """Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
 
 
-class TransactionalBackend(Backend):
+class TransactionalBackend(RunsOperations, Backend):
     """Everything but the storing. A store supplies `_write`, `_read`, its signal and `close`."""
 
     _signal: ChangeSignal
+    _any_limited: Callable[[Sequence[str] | None], bool] | None = None
+    """On a store with many writers: whether one of these queues (None is all) has limits, so that claims from it wait
+    for each other. Completions are then settled in a transaction of their own, which does not wait for claims."""
     _retention_begins = ""
     """The queue that retention looks at first: the one at which it last stopped."""
 
     @cached_property
     def _clocks(self) -> schedules.Clocks:
         return schedules.Clocks()
-
-    @abstractmethod
-    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs the verb in a write transaction, durable when this returns; if it raises, nothing changed."""
-
-    @abstractmethod
-    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Runs the look on a consistent view."""
-
-    async def _write_urgently(
-        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Like `_write`, ahead of other writes where the store can: for lease renewals."""
-        return await self._write(verb, *args, **kwargs)
 
     # -- a job comes in
 
@@ -118,12 +105,12 @@ class TransactionalBackend(Backend):
         self,
         connection: object,
         jobs: Sequence[Job],  # noqa: ARG002 - for stores that can
-        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],  # noqa: ARG002 - as above
+        operation: Operation[Transaction, Concatenate[Sequence[Job], P], R],  # noqa: ARG002 - as above
         /,
         *args: P.args,  # noqa: ARG002 - as above
         **kwargs: P.kwargs,  # noqa: ARG002 - as above
     ) -> R:
-        """Stores the jobs by this verb inside the caller's own transaction, where the store can."""
+        """Runs an operation that stores jobs inside the caller's own transaction, if the store can join it."""
         raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
 
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
@@ -152,7 +139,7 @@ class TransactionalBackend(Backend):
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
         held = argument_checks.leases(leases)
         micros = check_duration("duration", duration)
-        return await self._write_urgently(claiming.extend_leases, held, micros)
+        return await self._write(claiming.extend_leases, held, micros)
 
     async def release_lease(
         self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
@@ -221,8 +208,7 @@ class TransactionalBackend(Backend):
         check_name("job_id", job_id)
         target = check_status("status", status)
         text = argument_checks.error_text(error)
-        token = secrets.token_hex(16)
-        return await self._write(settle.update_job_status, job_id, target, argument_checks.result(result), text, token)
+        return await self._write(settle.update_job_status, job_id, target, argument_checks.result(result), text)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
         batch = argument_checks.outcomes(outcomes)
@@ -241,20 +227,20 @@ class TransactionalBackend(Backend):
     ) -> tuple[SettleReport, list[Job]]:
         batch = argument_checks.outcomes(outcomes)
         terms = argument_checks.claim_terms(assignee_id, tags, limit, queues, lease, types, least=0)
-        report, claim = await self._take_turn(batch, terms)
-        if claim.jobs or not claim.more:
-            return report, claim.jobs
+        report, left = SettleReport(), batch
+        claimed = terms.queues if terms.limit else ()
+        if self._any_limited is not None and settle.any_completed(batch) and self._any_limited(claimed):
+            report, left = await self._write(settle.complete_first, batch, terms)
         try:
+            rest, claim = await self._write(settle.settle_and_dequeue, left, terms)
+            report = settle.joined(report, rest) if report.settled else rest
+            if claim.jobs or not claim.more:
+                return report, claim.jobs
             return report, await self._dequeue(terms)
         except LongshoreError as error:
             if not report.settled and not report.refused:
                 raise
             raise ClaimFailed(report, error) from error
-
-    async def _take_turn(
-        self, outcomes: Sequence[Outcome], terms: argument_checks.ClaimTerms
-    ) -> tuple[SettleReport, claiming.Claim]:
-        return await self._write(settle.settle_and_dequeue, outcomes, terms)
 
     # -- somebody calls it off, or its worker vanishes
 
@@ -501,25 +487,31 @@ class TransactionalBackend(Backend):
         )
 
 
+@operation()
 def _queues_ever_seen(view: Reader) -> list[str]:
     return sorted(view.queues_ever_seen())
 
 
+@operation()
 def _schedules(view: Reader) -> list[Schedule]:
     return view.schedules(None)
 
 
+@operation()
 def _schedule(view: Reader, schedule_id: str) -> Schedule | None:
     return next(iter(view.schedules([schedule_id])), None)
 
 
+@operation()
 def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:
     tx.put_worker(worker)
 
 
+@operation()
 def _workers(view: Reader) -> list[WorkerInfo]:
     return view.workers()
 
 
+@operation()
 def _record_worker_event(tx: Transaction, event: str, worker_id: str, queue: str, detail: str | None) -> None:
     tx.write_event(EventRow(None, None, 0, queue, None, event, None, None, 0, 0, worker_id, "", tx.now, detail))

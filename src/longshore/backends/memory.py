@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import secrets
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from datetime import datetime
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from longshore.backends.base import Capabilities, WorkerInfo
 from longshore.backends.change_signal import ChangeSignal
+from longshore.backends.engine import TransactionalBackend
 from longshore.backends.port import (
     KEEP_WORKERS,
     KEY_TTL,
     Candidate,
+    Completion,
     Edge,
+    Ended,
+    Hold,
     KeyState,
     LogEnds,
+    NewLease,
+    Operation,
     QueueState,
     Reader,
     Search,
     Tally,
     Transaction,
+    Undecided,
+    keys_by_queue,
 )
-from longshore.backends.token_store import TokenBackend
+from longshore.backends.token_store import SupportsTokens
+from longshore.core import transitions
 from longshore.core.clock import Clock, ClockStep, micros_of
 from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.explain import Holder
 from longshore.core.filters import matches
-from longshore.core.job import LogEntry
-from longshore.core.job_record import Record, Tombstone, copy_of, standing_order
+from longshore.core.job import Job, LogEntry
+from longshore.core.job_record import Record, Tombstone, copy_of, job_of, kept_after, standing_order
 from longshore.core.schedule import Schedule
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros, optional_moment, to_micros
 from longshore.core.tokens import Token
-from longshore.core.transitions import Change, EventRow, added, announce
+from longshore.core.transitions import Change, EventRow, added, announce, may_be_accepted_in_bulk
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class MemoryBackend(TokenBackend):
+class MemoryBackend(SupportsTokens, TransactionalBackend):
     """Jobs that live as long as this object."""
 
     capabilities = Capabilities()
@@ -53,21 +64,21 @@ class MemoryBackend(TokenBackend):
         self._lock = threading.Lock()
         self._closed = False
 
-    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
             self._refuse_if_closed()
             self._store.now = self._clock()
             before = self._store.version
-            answer = verb(self._store, *args, **kwargs)
+            answer = operation.run(self._store, *args, **kwargs)
             changed = self._store.version != before
         if changed:
             self._signal.notify()
         return answer
 
-    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
             self._refuse_if_closed()
-            return look(self._store, *args, **kwargs)
+            return operation.run(self._store, *args, **kwargs)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -87,7 +98,9 @@ class _Tombstone(NamedTuple):
 
 
 class MemoryStore:
-    """Transaction and view in one: the lock around it makes every verb atomic."""
+    """Transaction and reader in one: the lock around it makes every operation atomic."""
+
+    token_prefix = ""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.time = clock
@@ -114,11 +127,8 @@ class MemoryStore:
 
     # -- jobs
 
-    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
+    def jobs_by_id(self, job_ids: Sequence[str], *, renew: bool = False) -> dict[str, Record]:  # noqa: ARG002 - no locks
         return {job_id: copy_of(self._jobs[job_id]) for job_id in job_ids if job_id in self._jobs}
-
-    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        return self.jobs_by_id(job_ids)
 
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
         wanted = set(uids)
@@ -148,7 +158,7 @@ class MemoryStore:
         waiting = self._where(lambda r: r.status is JobStatus.CANCELLING and asked(r) <= moment)
         return sorted(waiting, key=lambda record: (asked(record), record.uid))[:limit]
 
-    def jobs_outlived(self, limit: int) -> list[Record]:
+    def expired_jobs(self, limit: int) -> list[Record]:
         unstarted = ELIGIBLE | {JobStatus.WAITING_CHILDREN}
 
         def outlived(record: Record) -> bool:
@@ -197,15 +207,36 @@ class MemoryStore:
         self.save(changes)
         return [record.id for record in due]
 
-    def complete_at_once(self, *_ended: object) -> None:
-        """Nothing: job by job is how it is specified."""
+    def complete(self, completions: Sequence[Completion], _among: Sequence[str]) -> Ended:
+        changes = []
+        for job_id, epoch, token, result in completions:
+            record = self._jobs.get(job_id)
+            if (
+                record is not None
+                and record.status is JobStatus.RUNNING
+                and (record.epoch, record.lease_token) == (epoch, token)
+                and (record.lease_expires_at is None or record.lease_expires_at > self.now)
+                and kept_after(JobStatus.COMPLETED, record.options) is None
+            ):
+                change = Change(copy_of(record), self.now)
+                transitions.complete(change, result)
+                changes.append(change)
+        self.save(changes)
+        return Ended(
+            [change.record.id for change in changes],
+            Counter(change.freed for change in changes if change.freed is not None),
+            keys_by_queue((change.record.queue, change.record.concurrency_key) for change in changes),
+        )
 
-    def claim_at_once(self, *_chosen: object) -> None:
-        """As above."""
-
-    def accept_at_once(self, *_job_ids: object) -> bool:
-        """As above."""
-        return False
+    def accept(self, job_ids: Sequence[str]) -> bool:
+        records = self.jobs_by_id(job_ids).values()
+        if len(records) < len(job_ids) or not all(may_be_accepted_in_bulk(record) for record in records):
+            return False
+        changes = [Change(record, self.now) for record in records]
+        for change in changes:
+            transitions.accept(change)
+        self.save(changes)
+        return True
 
     def remove(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -241,26 +272,19 @@ class MemoryStore:
             found[record.queue, record.idempotency_key or ""] = record
         return found
 
-    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        return self.jobs_by_id(job_ids)
+    jobs_seen = jobs_by_id
 
     def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
         return {job_id for job_id in job_ids if job_id in self._jobs}
 
-    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+    def statuses(self, job_ids: Sequence[str], *, lock: bool = False) -> dict[str, JobStatus]:  # noqa: ARG002 - no locks
         known = {t.record.id: t.record.status for t in self._remembered()}
         known |= {record.id: record.status for record in self._jobs.values()}
         return {job_id: known[job_id] for job_id in job_ids if job_id in known}
 
-    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        return self.statuses(job_ids)
-
     def _remembered(self) -> Iterator[_Tombstone]:
         """Oldest job first, so that of several with one id or key the last is what remains."""
-        return (self._tombstones[uid] for uid in sorted(self._tombstones) if self._recent(self._tombstones[uid]))
-
-    def _recent(self, tombstone: _Tombstone) -> bool:
-        return tombstone.removed_at > self.now - KEY_TTL
+        return (stone for _, stone in sorted(self._tombstones.items()) if stone.removed_at > self.now - KEY_TTL)
 
     # -- dependencies
 
@@ -308,10 +332,7 @@ class MemoryStore:
         wanted = {*self._queues, *(record.queue for record in self._jobs.values())} if names is None else names
         return {name: self._queue_state(name) for name in wanted}
 
-    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
-        return self.hold_queues(names)
-
-    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:  # noqa: ARG002 - whoever holds the lock is alone in any case
+    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:  # noqa: ARG002 - no locks
         return self.queue_states(names)
 
     def _queue_state(self, name: str) -> QueueState:
@@ -329,11 +350,54 @@ class MemoryStore:
         self.version += 1
         self._queues[state.name] = dataclasses.replace(state)
 
-    def claim_next(self, *_claim: object) -> None:
-        """Nothing: job by job is how it is specified."""
+    def claim(
+        self,
+        queues: Sequence[QueueState],
+        limit: int,
+        lease: NewLease,
+        types: Sequence[str] | None,
+        most_passed: int | None,
+    ) -> list[Job] | Undecided:
+        chosen: list[Candidate] = []
+        passed = 0
+        left: dict[str, int] = {}
+        keyed = queues[0] if most_passed is not None else None
+        for entry in heapq.merge(*(self.candidates(queue, (), lambda: limit, types) for queue in queues)):
+            if keyed is not None and entry.key is not None:
+                if entry.key not in left:
+                    left[entry.key] = self.key_states(keyed.name, [entry.key])[entry.key].free_slots(keyed, self.now)
+                if left[entry.key] <= 0:
+                    passed += 1
+                    if passed > (most_passed or 0):
+                        return Undecided.FULL_KEYS
+                    continue
+                left[entry.key] -= 1
+            if entry.expires_at is not None and entry.expires_at <= self.now:
+                return Undecided.EXPIRED
+            chosen.append(entry)
+            if len(chosen) == limit:
+                break
+        if keyed is not None:
+            if not chosen:
+                return Undecided.FULL_KEYS
+            self._use_keys(keyed, Counter(entry.key for entry in chosen if entry.key is not None))
+        return self.claim_chosen(chosen, lease)
 
-    def claim_within_keys(self, *_claim: object) -> None:
-        """As above."""
+    def _use_keys(self, queue: QueueState, used: Mapping[str, int]) -> None:
+        states = self.key_states(queue.name, list(used))
+        for key, starts in used.items():
+            states[key].running_count += starts
+            if queue.rate_per_key is not None:
+                states[key].window = states[key].window.at(queue.rate_per_key, self.now).after(starts)
+        self.put_keys(queue, list(states.values()))
+
+    def claim_chosen(self, chosen: Sequence[Candidate], lease: NewLease) -> list[Job]:
+        records = self.jobs_by_uid([entry.uid for entry in chosen])
+        changes = [Change(records[entry.uid], self.now) for entry in chosen]
+        for change in changes:
+            transitions.claim(change, *lease)
+        self.save(changes)
+        return [job_of(change.record) for change in changes]
 
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
         for key, jobs in given_back.items():
@@ -371,7 +435,7 @@ class MemoryStore:
     def unblock(self, _queue: str, _slots: Mapping[str, int]) -> None:
         """As above."""
 
-    def keys_waking(self, _queue: QueueState) -> list[KeyState]:
+    def keys_with_ended_windows(self, _queue: QueueState) -> list[KeyState]:
         return []
 
     def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
@@ -391,8 +455,7 @@ class MemoryStore:
     def write_progress(self, change: Change) -> None:
         self.save([change])
 
-    def write_checkpoint(self, change: Change) -> None:
-        self.save([change])
+    write_checkpoint = write_progress
 
     def write_log(self, change: Change, level: str, message: str) -> None:
         lines = self._logs[change.record.id]
@@ -515,7 +578,7 @@ class MemoryStore:
     def rated_queues(self) -> list[QueueState]:
         return [state for state in self._queues.values() if state.rate is not None or state.rate_per_key is not None]
 
-    def next_waking(self, queue: str, now: int) -> int | None:
+    def next_window_end(self, queue: str, now: int) -> int | None:
         states = [state for (name, _), state in self._keys.items() if name == queue]
         moments = [state.window_ends_at(self._queues[queue], now) for state in states]
         return min((moment for moment in moments if moment is not None and moment > now), default=None)
@@ -543,27 +606,39 @@ class MemoryStore:
     def workers(self) -> list[WorkerInfo]:
         return [self._workers[name] for name in sorted(self._workers)]
 
-    # -- tokens
+    @property
+    def api_tokens(self) -> MemoryTokens:
+        """The API tokens."""
+        return MemoryTokens(self._tokens, from_micros(self.now))
+
+
+class MemoryTokens:
+    """API tokens in a dict, by id."""
+
+    def __init__(self, known: dict[str, Token], now: datetime) -> None:
+        self._known = known
+        self._now = now
 
     def tokens(self) -> list[Token]:
-        return sorted(self._tokens.values(), key=lambda token: (token.name, token.created_at))
+        return sorted(self._known.values(), key=lambda token: (token.name, token.created_at))
 
     def token(self, token_id: str) -> Token | None:
-        return self._tokens.get(token_id)
+        return self._known.get(token_id)
 
     def put_token(self, token: Token) -> None:
-        self._tokens[token.id] = token
+        self._known[token.id] = token
 
     def revoke_token(self, token_id: str) -> None:
-        token = self._tokens[token_id]
-        revoked_at = token.revoked_at or from_micros(self.now)
-        self._tokens[token_id] = dataclasses.replace(token, revoked_at=revoked_at)
+        token = self._known[token_id]
+        self._known[token_id] = dataclasses.replace(token, revoked_at=token.revoked_at or self._now)
 
     def touch_tokens(self, token_ids: Sequence[str]) -> None:
         for token_id in token_ids:
-            if token_id in self._tokens:
-                self._tokens[token_id] = dataclasses.replace(self._tokens[token_id], last_used_at=from_micros(self.now))
+            if token_id in self._known:
+                self._known[token_id] = dataclasses.replace(self._known[token_id], last_used_at=self._now)
 
     def forget_tokens(self, over_at: int) -> None:
         moment = from_micros(over_at)
-        self._tokens = {name: token for name, token in self._tokens.items() if token.over_since(moment) is None}
+        for token in list(self._known.values()):
+            if token.over_since(moment) is not None:
+                del self._known[token.id]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from enum import Enum, IntEnum
+from typing import Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from longshore.backends.base import WorkerInfo
 from longshore.core.clock import ClockStep
@@ -19,6 +21,10 @@ from longshore.core.limits import UNUSED, Rate, Window, free_slots_in, free_slot
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 from longshore.core.transitions import Change, EventRow
+
+T = TypeVar("T", contravariant=True)
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 
 DAY = 86_400 * 1_000_000
 KEY_TTL = DAY
@@ -59,7 +65,8 @@ class QueueState:
     @property
     def limited(self) -> bool:
         """Whether anything but a pause can keep a due job of this queue from starting."""
-        return self.running_limit is not None or self.rate is not None or self.limits_keys
+        limits = (self.running_limit, self.rate, self.per_key, self.rate_per_key)
+        return any(limit is not None for limit in limits)
 
     def free_slots(self, now: int) -> int:
         """How many more of its jobs may start now."""
@@ -116,7 +123,7 @@ class Completion(NamedTuple):
 
 @dataclass(slots=True)
 class Ended:
-    """Jobs that have just ended together: whose they were, and whose slots they give back."""
+    """Jobs that were completed together: who held them, and the keys whose slots are free again."""
 
     job_ids: list[str]
     owners: Counter[str]
@@ -137,7 +144,7 @@ class Candidate(NamedTuple):
     """A job in line, as a claim looks at it; the first three are its standing order."""
 
     priority: int
-    place: int
+    sort_key: int
     uid: int
     queue: str
     key: str | None
@@ -149,21 +156,74 @@ class Candidate(NamedTuple):
     window_count: int = 0
 
 
-class Transaction(Protocol):
-    """A write transaction; `now` is the store's clock in microseconds, the same throughout one verb."""
+class Hold(IntEnum):
+    """How a queue is locked; each way includes the ones before."""
+
+    SHARED = 1
+    """Its settings stay as they are."""
+    SLOTS = 2
+    """No other transaction uses the free slots that its limits leave."""
+    ALONE = 3
+    """No other transaction holds it in any way."""
+
+
+class NewLease(NamedTuple):
+    """Who claims, and under which lease."""
+
+    owner: str
+    token: str
+    expires_at: int | None
+
+
+class Undecided(Enum):
+    """Why a claim has to be decided job by job."""
+
+    EXPIRED = "a job that would be claimed is past its `expires_at`"
+    FULL_KEYS = "more jobs of full keys, or of other types, come first than a claim passes over; or none is left"
+
+
+class Lookups(Protocol):
+    """What both a transaction and a reader look up, without a lock."""
+
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        """Those of the ids that exist, as they are."""
+        ...
+
+    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
+        """The jobs behind (queue, idempotency key): as they are, or what is left of those removed after `since`."""
+        ...
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        """What this job depends on."""
+        ...
+
+    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
+        """Settings and counts of these queues, or of every queue that has jobs or settings."""
+        ...
+
+    def queues_ever_seen(self) -> list[str]:
+        """Queues that have jobs, settings or events, by name."""
+        ...
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        """What is known of these keys, a fresh state for one never seen."""
+        ...
+
+
+class Transaction(Lookups, Protocol):
+    """A write transaction; `now` is the store's clock in microseconds, the same throughout one operation."""
 
     now: int
+    token_prefix: str
+    """What the tokens of new leases begin with. It differs between a store and a restored copy of it, if the copy may
+    use the same epochs again; empty where that cannot happen."""
 
     # -- jobs
-    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        """Those of the ids that exist, locked until the end.
+    def jobs_by_id(self, job_ids: Sequence[str], *, renew: bool = False) -> dict[str, Record]:
+        """Those of the ids that exist, locked until the end; with `renew` the caller ends none of them.
 
         Of jobs that are to be changed `depends_on` may be left out, here and below: it never changes.
         """
-        ...
-
-    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        """Like `jobs_by_id`, for whoever ends none of them."""
         ...
 
     def jobs_by_uid(self, uids: Sequence[int]) -> dict[int, Record]:
@@ -191,7 +251,7 @@ class Transaction(Protocol):
         """Jobs being cancelled since `moment` or earlier, the longest first."""
         ...
 
-    def jobs_outlived(self, limit: int) -> list[Record]:
+    def expired_jobs(self, limit: int) -> list[Record]:
         """Jobs not started whose `expires_at` has passed."""
         ...
 
@@ -218,28 +278,19 @@ class Transaction(Protocol):
         """Stores changed jobs with their events, and keeps counts exact."""
         ...
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str], /) -> Ended | None:
-        """Completes those whose lease is good and who are not to be removed after it, where the store can.
+    def complete(self, completions: Sequence[Completion], among: Sequence[str], /) -> Ended:
+        """Completes the jobs that are RUNNING under the given lease and do not set `remove_on_complete`.
 
-        They are among others of a batch, all of which are locked. Returns whom their end concerns: nobody is told who
-        waits for them, and no key has its free slots back yet. None means that the store looks at each. Those with the
-        option `remove_on_complete` are left alone.
+        Every other completion is left out of the answer, and is then decided on its own. `among` are the ids of the
+        whole batch: a store with several writers locks all of them, in its order. Dependents and keys are not changed
+        here.
         """
         ...
 
-    def claim_at_once(
-        self, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None, /
-    ) -> list[Job] | None:
-        """Claims these `candidates`, in the order given, where the store can; there is at least one.
+    def accept(self, job_ids: Sequence[str], /) -> bool:
+        """Accepts these jobs if each is CREATED, has no open dependency and no `run_at`, and is not LIFO.
 
-        None means that it cannot: then each is changed and saved.
-        """
-        ...
-
-    def accept_at_once(self, job_ids: Sequence[str], /) -> bool:
-        """Accepts these CREATED jobs, where the store can: if all of them may run at once and none is LIFO.
-
-        False means that it cannot, and nothing was written: then each is changed and saved.
+        False means that nothing was written: one of them is to be refused, or has to wait.
         """
         ...
 
@@ -259,24 +310,13 @@ class Transaction(Protocol):
         """Job ids behind (queue, idempotency key): of jobs stored, or removed less than `KEY_TTL` ago."""
         ...
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
-        """What `jobs_by_key` names, locked by nobody: jobs as they are, or what is left of those removed since."""
-        ...
-
-    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        """Those of the ids that exist, as they are, locked by nobody."""
-        ...
-
     def ids_taken(self, job_ids: Sequence[str]) -> set[str]:
         """The ids among these that stored jobs have."""
         ...
 
-    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Where jobs stand, or stood when they were removed less than `KEY_TTL` ago."""
-        ...
-
-    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Like `statuses`, and nobody changes these jobs until the end, wherever the store can see to that."""
+    def statuses(self, job_ids: Sequence[str], *, lock: bool = False) -> dict[str, JobStatus]:
+        """The statuses of jobs, or of those removed less than `KEY_TTL` ago; with `lock` they stay so until the end, if
+        the store can lock them."""
         ...
 
     # -- dependencies
@@ -287,10 +327,6 @@ class Transaction(Protocol):
     def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
         """Waiting edges under `stop` from jobs to those of these uids that wait themselves, from others to them, and so
         on: all that a failure may run along, each once. Nothing is locked."""
-        ...
-
-    def edges_from(self, job_id: str) -> list[Edge]:
-        """What this job depends on."""
         ...
 
     def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
@@ -309,63 +345,33 @@ class Transaction(Protocol):
         ...
 
     # -- flow control
-    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
-        """Settings and counts of these queues, or of every queue that has jobs or settings."""
-        ...
-
-    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
-        """The same, true until the end: nobody changes the settings, nor uses up any free slots that a limit leaves.
-
-        `alone` keeps everybody else out of these queues, for whoever is about to change them.
-        """
-        ...
-
-    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
-        """The settings of these queues, true until the end; their free slots is for others to use."""
-        ...
-
-    def queues_ever_seen(self) -> list[str]:
-        """Queues that have jobs, settings or events."""
+    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
+        """The same, and locked in this way until the end."""
         ...
 
     def put_queue(self, state: QueueState) -> None:
         """Stores a queue's settings."""
         ...
 
-    def claim_next(
+    def claim(
         self,
-        queues: Sequence[str],
+        queues: Sequence[QueueState],
         limit: int,
-        assignee_id: str,
-        token: str,
-        expires_at: int | None,
-        types: Sequence[str] | None = None,
+        lease: NewLease,
+        types: Sequence[str] | None,
+        most_passed: int | None,
         /,
-    ) -> list[Job] | None:
-        """Claims the first in line of queues that have no limits, all at once, where the store can do it so.
+    ) -> list[Job] | Undecided:
+        """Claims the first due jobs of these queues, in claim order, all at once; with `types` only those of the types.
 
-        With `types` only jobs of these types are claimed, here and below.
-
-        None means that it cannot, or not now; then the claim is made job by job.
+        `most_passed` is None if no queue has a limit. Otherwise there is one queue, which limits its keys: their free
+        slots are used up here, and at most so many jobs are passed over. `Undecided` says why nothing was claimed: then
+        the claim is decided job by job.
         """
         ...
 
-    def claim_within_keys(
-        self,
-        queue: QueueState,
-        limit: int,
-        most_passed: int,
-        assignee_id: str,
-        token: str,
-        expires_at: int | None,
-        types: Sequence[str] | None = None,
-        /,
-    ) -> list[Job] | None:
-        """Claims the first in line of a queue that limits its keys, all at once, and uses up their free slots.
-
-        None means that the store cannot, or not now: more than `most_passed` would be passed over, one is past its
-        time, or the end of what it looked at was reached. Then the claim is made job by job.
-        """
+    def claim_chosen(self, chosen: Sequence[Candidate], lease: NewLease, /) -> list[Job]:
+        """Claims these candidates, at least one, and returns them in claim order."""
         ...
 
     def candidates(
@@ -377,10 +383,6 @@ class Transaction(Protocol):
         blocked jobs are candidates too: which of them are unblocked when their key has free slots does not depend on
         tags.
         """
-        ...
-
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        """What is known of these keys, a fresh state for one never seen."""
         ...
 
     def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int], /) -> Mapping[str, KeyState] | None:
@@ -414,7 +416,7 @@ class Transaction(Protocol):
         """
         ...
 
-    def keys_waking(self, queue: QueueState, /) -> list[KeyState]:
+    def keys_with_ended_windows(self, queue: QueueState, /) -> list[KeyState]:
         """Keys whose rate lets them go on from now, or that a clock since set back left in the future."""
         ...
 
@@ -538,7 +540,7 @@ class Search(NamedTuple):
     now: int = 0
 
 
-class Reader(Protocol):
+class Reader(Lookups, Protocol):
     """A consistent look at the store."""
 
     def time(self) -> int:
@@ -551,14 +553,6 @@ class Reader(Protocol):
 
     def job(self, job_id: str) -> Record | None:
         """The job, if there is one."""
-        ...
-
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
-        """The jobs behind (queue, idempotency key): as they are, or what is left of those removed after `since`."""
-        ...
-
-    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        """Those of the ids that exist."""
         ...
 
     def page(self, search: Search) -> list[Record]:
@@ -593,14 +587,6 @@ class Reader(Protocol):
         """Events after a number, with their own numbers."""
         ...
 
-    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
-        """Settings of queues."""
-        ...
-
-    def queues_ever_seen(self) -> list[str]:
-        """Queues that have jobs, settings or events, by name."""
-        ...
-
     def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
         """Those of the ids that exist, or all schedules; by id."""
         ...
@@ -609,15 +595,11 @@ class Reader(Protocol):
         """When the next run of a schedule that is not paused is planned."""
         ...
 
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        """What is known of these keys."""
-        ...
-
     def rated_queues(self) -> list[QueueState]:
         """The settings of queues that have a rate, of their own or for their keys."""
         ...
 
-    def next_waking(self, queue: str, now: int) -> int | None:
+    def next_window_end(self, queue: str, now: int) -> int | None:
         """When the first key of the queue that has used up any of its rate has its next window."""
         ...
 
@@ -633,13 +615,53 @@ class Reader(Protocol):
         """When jobs of this queue completed after `since`, the newest first; removed jobs do not count."""
         ...
 
-    def edges_from(self, job_id: str) -> list[Edge]:
-        """What this job depends on."""
-        ...
-
     def workers(self) -> list[WorkerInfo]:
         """The workers heard of, by id."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T, P, R]):
+    """One operation of the contract, and what a store must know of it before it begins."""
+
+    run: Callable[Concatenate[T, P], R]
+    """Called with a `Transaction` (or a `Reader`, if it only reads) and the operation's arguments."""
+    locks: Callable[..., Sequence[str] | None] | None = None
+    """From the arguments the queues that it claims from, or None for all. A store with several writers locks these
+    queues before it locks any job."""
+    uses_slots: bool = True
+    """Whether it may use free slots of those queues, and so has to wait for claims from queues with limits."""
+    urgent: bool = False
+    """Whether it goes ahead of other operations: a lease is lost if its renewal comes late."""
+    follows_log: bool = False
+    """Whether it reads the event log in order, and so must not see an event before all earlier ones are visible."""
+
+
+def operation(
+    *,
+    locks: Callable[..., Sequence[str] | None] | None = None,
+    uses_slots: bool = True,
+    urgent: bool = False,
+    follows_log: bool = False,
+) -> Callable[[Callable[Concatenate[T, P], R]], Operation[T, P, R]]:
+    """Declares the function below as an `Operation`."""
+
+    def declare(run: Callable[Concatenate[T, P], R]) -> Operation[T, P, R]:
+        return Operation(run, locks, uses_slots, urgent, follows_log)
+
+    return declare
+
+
+class RunsOperations(ABC):
+    """A backend that runs operations on its store."""
+
+    @abstractmethod
+    async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs the operation in a write transaction, durable when this returns; if it raises, nothing changed."""
+
+    @abstractmethod
+    async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Runs the operation on a consistent view."""
 
 
 _EVENT = re.compile(r"([0-9a-f]{8})-([0-9]{1,40})(?:-([0-9]{1,40}))?")

@@ -6,16 +6,18 @@ import asyncio
 import os
 import threading
 from abc import abstractmethod
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, TypeVar
 
-from longshore.backends.base import Backend
 from longshore.backends.change_signal import ChangeSignal
-from longshore.backends.token_store import TokenBackend
 from longshore.core.errors import BackendUnavailable, QueueClosed
 
+R = TypeVar("R")
 
-class ProcessGuard(Backend):
-    """Refuses whoever comes after its end, or from a process that forked. A backend says what it lets go."""
+
+class ProcessGuard:
+    """Refuses calls after `close`, and calls from a process that forked. A backend says what `close` releases."""
 
     _signal: ChangeSignal
 
@@ -36,6 +38,16 @@ class ProcessGuard(Backend):
                 "this backend was used before a fork, and its threads and connections stayed behind; "
                 "call connect(url) anew"
             )
+
+    async def _in_thread(self, threads: Executor, work: Callable[..., R], *args: Any) -> R:
+        """Runs the work in one of these threads."""
+        self._refuse_if_closed()
+        try:
+            working = asyncio.get_running_loop().run_in_executor(threads, work, *args)
+        except RuntimeError:  # the threads were ended between the two lines
+            self._refuse_if_closed()
+            raise
+        return await working
 
     async def close(self) -> None:
         self._closed = True
@@ -65,7 +77,3 @@ class ProcessGuard(Backend):
     @abstractmethod
     def _let_go(self) -> None:
         """Ends its threads and closes its connections, once what was handed in is done."""
-
-
-class GuardedBackend(ProcessGuard, TokenBackend):
-    """A store that lives so."""

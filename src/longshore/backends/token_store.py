@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
-from longshore.backends.engine import TransactionalBackend
-from longshore.backends.port import Reader, Transaction
+from longshore.backends.port import Hold, Reader, RunsOperations, Transaction, operation
 from longshore.core.errors import InvalidArgument, TokenNotFound
 from longshore.core.times import Duration, check_duration, from_micros, to_micros
 from longshore.core.tokens import (
@@ -41,42 +40,8 @@ class Found(NamedTuple):
     now: datetime
 
 
-@runtime_checkable
-class SupportsTokens(Protocol):
-    """A store that tokens are kept in."""
-
-    async def issue_token(
-        self,
-        name: str,
-        scopes: Iterable[Scope | str],
-        *,
-        queues: Iterable[str] | None = None,
-        expires_in: Duration | None = None,
-        no_later_than: datetime | None = None,
-    ) -> Issued:
-        """A new token; it ends after `expires_in`, and with `no_later_than` it must end before that."""
-        ...
-
-    async def list_tokens(self) -> list[Token]:
-        """All there are, also those that were in force until lately, by name."""
-        ...
-
-    async def find_token(self, token_id: str) -> Found:
-        """The token of this id, if there is one."""
-        ...
-
-    async def revoke_token(self, token_id: str) -> Token:
-        """From now on it opens nothing; TokenNotFound if there is none. A second time changes nothing."""
-        ...
-
-    async def note_token_use(self, token_ids: Sequence[str]) -> None:
-        """Notes that these were used now."""
-        ...
-
-
-@runtime_checkable
-class TokenView(Protocol):
-    """What looking at the store needs for it."""
+class TokenRows(Protocol):
+    """The stored tokens, as a transaction has them; a reader has the first two methods."""
 
     def tokens(self) -> list[Token]:
         """All of them, by name."""
@@ -85,11 +50,6 @@ class TokenView(Protocol):
     def token(self, token_id: str) -> Token | None:
         """One of them."""
         ...
-
-
-@runtime_checkable
-class TokenRows(TokenView, Protocol):
-    """What a transaction needs for it."""
 
     def put_token(self, token: Token) -> None:
         """Stores a new one."""
@@ -120,6 +80,7 @@ class NewToken(NamedTuple):
     no_later_than: datetime | None
 
 
+@operation()
 def issue_token(tx: Transaction, new: NewToken) -> Issued:
     """Stores its hash."""
     rows = _rows(tx)
@@ -129,7 +90,7 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
         raise InvalidArgument(
             "expires_in", f"must end no later than whoever makes it, at {new.no_later_than.isoformat()}"
         )
-    tx.hold_queues([_NO_QUEUE], alone=True)  # of two who want one name at once, the second waits and sees the first
+    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # of two who want one name at once, the second waits and sees the first
     known = rows.tokens()
     live = [other for other in known if other.standing(now) == "live"]
     if len(live) >= MOST_TOKENS:
@@ -160,10 +121,11 @@ def _forget_those_long_over(rows: TokenRows, known: Sequence[Token], now: dateti
         rows.forget_tokens(to_micros(until))
 
 
+@operation()
 def revoke_token(tx: Transaction, token_id: str) -> Token:
     """Marked, not removed: whose name stands in the log can still be looked up."""
     rows = _rows(tx)
-    tx.hold_queues([_NO_QUEUE], alone=True)  # whoever makes one may forget this one
+    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # whoever makes one may forget this one
     known = rows.token(token_id)
     if known is None:
         raise TokenNotFound(token_id)
@@ -183,33 +145,31 @@ def _sign(tx: Transaction, token: Token, event: str) -> None:
     tx.write_event(note(_NO_QUEUE, event, tx.now, detail))
 
 
+@operation()
 def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:
     """For people who wonder which tokens can go."""
     _rows(tx).touch_tokens(token_ids)
 
 
+@operation()
 def list_tokens(view: Reader) -> list[Token]:
     """All of them."""
-    return _view(view).tokens()
+    return _rows(view).tokens()
 
 
+@operation()
 def find_token(view: Reader, token_id: str) -> Found:
     """Looked up, with the time by which it is to be judged."""
-    return Found(_view(view).token(token_id), from_micros(view.time()))
+    return Found(_rows(view).token(token_id), from_micros(view.time()))
 
 
-def _rows(tx: Transaction) -> TokenRows:
-    assert isinstance(tx, TokenRows)  # only stores whose transactions are offer these verbs
-    return tx
+def _rows(store: Transaction | Reader) -> TokenRows:
+    rows: TokenRows = store.api_tokens  # type: ignore[union-attr]  # only stores that have it offer these operations
+    return rows
 
 
-def _view(view: Reader) -> TokenView:
-    assert isinstance(view, TokenView)
-    return view
-
-
-class TokenBackend(TransactionalBackend):
-    """The verbs of a store that tokens are kept in."""
+class SupportsTokens(RunsOperations):
+    """A backend that stores API tokens."""
 
     async def issue_token(
         self,
@@ -220,6 +180,7 @@ class TokenBackend(TransactionalBackend):
         expires_in: Duration | None = None,
         no_later_than: datetime | None = None,
     ) -> Issued:
+        """A new token; it ends after `expires_in`, and with `no_later_than` it must end before that."""
         token_id = new_token_id()
         new = NewToken(
             token_id,
@@ -233,13 +194,17 @@ class TokenBackend(TransactionalBackend):
         return await self._write(issue_token, new)
 
     async def list_tokens(self) -> list[Token]:
+        """All tokens by name, also those that ended or were revoked lately."""
         return await self._read(list_tokens)
 
     async def find_token(self, token_id: str) -> Found:
+        """The token of this id, if there is one."""
         return await self._read(find_token, check_name("token_id", token_id))
 
     async def revoke_token(self, token_id: str) -> Token:
+        """From now on it opens nothing; TokenNotFound if there is none. A second time changes nothing."""
         return await self._write(revoke_token, check_name("token_id", token_id))
 
     async def note_token_use(self, token_ids: Sequence[str]) -> None:
+        """Notes that these were used now."""
         await self._write(note_token_use, check_names("token_ids", token_ids))

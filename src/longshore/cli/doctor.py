@@ -1,4 +1,4 @@
-"""`doctor`: what is wrong with a store and the work in it, each finding with its way out."""
+"""`doctor`: checks a store and its jobs; each finding has its remedy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli.exit_codes import Exit
-from longshore.cli.open_store import AsJson, Store, a_store
-from longshore.cli.options import gathered
+from longshore.cli.open_store import AsJson
+from longshore.cli.options import on_store
 from longshore.cli.output import Column, say_model, show_rows
 
 if TYPE_CHECKING:
-    from longshore.core.health import Finding
     from longshore.runtime.queue import Queue
 
 _COLUMNS = (
@@ -25,23 +24,19 @@ _COLUMNS = (
 OnlyBad = Annotated[bool, typer.Option("--problems", help="Leave out what is in order.")]
 
 
-@gathered(store=a_store)
-def doctor(*, problems: OnlyBad = False, as_json: AsJson = False, store: Store) -> None:
-    """Tells what is wrong with the store and the work in it, and what to do. Exit code 1 if there is a problem."""
-    findings = store.within(_checked)
+@on_store()
+async def doctor(queue: Queue, problems: OnlyBad = False, as_json: AsJson = False) -> None:
+    """Checks the store and its jobs, and says what to do. Exit code 1 if there is a problem."""
+    from longshore.runtime.doctor import check_up
+
+    findings = await check_up(queue)
     shown = [one for one in findings if one.level != "ok" or not problems]
     healthy = all(one.level != "problem" for one in findings)
     if as_json:
-        from longshore.cli.json_output import diagnosis
+        from longshore.cli.json_output import Diagnosis
 
-        say_model(diagnosis(shown, healthy))
+        say_model(Diagnosis(healthy=healthy, findings=shown))
     else:
         show_rows(_COLUMNS, [[one.check, one.level, one.found, one.fix] for one in shown])
     if not healthy:
         raise typer.Exit(Exit.FAILED)
-
-
-async def _checked(queue: Queue) -> list[Finding]:
-    from longshore.runtime.doctor import check_up
-
-    return await check_up(queue)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli.inspect import JobId
-from longshore.cli.open_store import AsJson, OneQueue, Store, a_store, complete_job
-from longshore.cli.options import gathered
+from longshore.cli.open_store import AsJson, OneQueue, complete_job
+from longshore.cli.options import on_store
 from longshore.cli.output import complain, flush, say, say_model
 from longshore.cli.rows import clock, event_line
 
@@ -22,7 +22,7 @@ _PAUSE = 0.05
 """Seconds between two looks at a store that is busy with other things."""
 _AT_ONCE = 500
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new entries and print them.")]
 AfterLine = Annotated[int, typer.Option("--after", min=0, help="Only lines after this number.")]
 AfterEvent = Annotated[
     str | None, typer.Option("--after", help="Begin after this cursor; else at the start, or with -f now.")
@@ -34,30 +34,29 @@ EventName = Annotated[
 ]
 
 
-@gathered(store=a_store)
-def logs(job_id: JobId, *, follow: Follow = False, after: AfterLine = 0, as_json: AsJson = False, store: Store) -> None:
-    """Prints what a job wrote while it ran; with -f until it is over."""
-
-    async def read(queue: Queue) -> None:
-        last = after
-        while True:
-            over = (await queue.get_job(job_id)).status.final  # asked first: nothing is written after the end
-            for line in await queue.read_logs(job_id, last):
-                _tell_line(line, as_json)
-                last = line.number
-            flush()
-            if over or not follow:
-                return
-            await _something_new(queue)
-
-    store.within(read)
+@on_store()
+async def logs(
+    queue: Queue, job_id: JobId, *, follow: Follow = False, after: AfterLine = 0, as_json: AsJson = False
+) -> None:
+    """Prints the log of a job; with -f until the job ends."""
+    last = after
+    while True:
+        over = (await queue.get_job(job_id)).status.final  # asked first: nothing is written after the end
+        for line in await queue.read_logs(job_id, last):
+            _tell_line(line, as_json)
+            last = line.number
+        flush()
+        if over or not follow:
+            return
+        await _something_new(queue)
 
 
 def _tell_line(line: LogEntry, as_json: bool) -> None:
     if as_json:
+        from longshore.server.models.fields import view_of
         from longshore.server.models.jobs import LogLine
 
-        say_model(LogLine(number=line.number, at=line.at, level=line.level, message=line.message))
+        say_model(view_of(LogLine, line))
         return
     first, *more = line.message.splitlines() or [""]
     say(f"{clock(line.at)} {line.level:<5} {first}")
@@ -65,9 +64,9 @@ def _tell_line(line: LogEntry, as_json: bool) -> None:
         say(f"    {rest}")
 
 
-@gathered(store=a_store)
-def events(
-    *,
+@on_store()
+async def events(
+    found: Queue,
     follow: Follow = False,
     after: AfterEvent = None,
     limit: Limit = 100,
@@ -75,35 +74,30 @@ def events(
     job: JobOption = None,
     event: EventName = None,
     as_json: AsJson = False,
-    store: Store,
 ) -> None:
     """Prints the durable log of all that happened; as JSON one event on each line."""
     from longshore.runtime.events import check_event, is_named
 
     wanted = {check_event(name) for name in event or []}
-
-    async def read(found: Queue) -> None:
-        place = after
-        if follow and place is None:
-            place = await found.backend.end_of_events()
-        told = 0
-        while follow or told < limit:
-            some, reached = await look(found, place, queue, job)
-            for one in some:
-                if follow or told < limit:
-                    place = one.cursor
-                    if not wanted or any(is_named(one, name) for name in wanted):
-                        _tell_event(one, as_json)
-                        told += 1
-            flush()
-            if len(some) < _AT_ONCE:
-                if not follow:
-                    return
-                place = reached
-                await _something_new(found, place)
-        complain(f"more, perhaps: --after {place}")
-
-    store.within(read)
+    place = after
+    if follow and place is None:
+        place = await found.backend.end_of_events()
+    told = 0
+    while follow or told < limit:
+        some, reached = await look(found, place, queue, job)
+        for one in some:
+            if follow or told < limit:
+                place = one.cursor
+                if not wanted or any(is_named(one, name) for name in wanted):
+                    _tell_event(one, as_json)
+                    told += 1
+        flush()
+        if len(some) < _AT_ONCE:
+            if not follow:
+                return
+            place = reached
+            await _something_new(found, place)
+    complain(f"more, perhaps: --after {place}")
 
 
 async def look(

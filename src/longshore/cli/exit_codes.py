@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Self
 
 from longshore.core import errors
 
 
 class Exit(IntEnum):
-    """The code with which the command ends."""
+    """The code with which the command ends, and what it means."""
 
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    UNREACHABLE = 3
-    NOT_FOUND = 4
-    CONFLICT = 5
-    TOO_LATE = 6
-    NOT_ALLOWED = 7
-    INTERNAL = 70
-    INTERRUPTED = 130
-    PIPE_CLOSED = 141
+    meaning: str
 
+    def __new__(cls, value: int, meaning: str = "") -> Self:
+        made = int.__new__(cls, value)
+        made._value_, made.meaning = value, meaning
+        return made
 
-MEANING: Mapping[Exit, str] = {
-    Exit.OK: "done",
-    Exit.FAILED: "a job that was waited for failed or was called off, or a check found something wrong",
-    Exit.USAGE: "wrong use: an option, an address or a value was refused, and nothing was changed",
-    Exit.UNREACHABLE: "the store or server cannot be reached or used",
-    Exit.NOT_FOUND: "no such job, schedule, token or place in the log",
-    Exit.CONFLICT: "refused as things are: not possible from the status of the job, an id in use, something missing",
-    Exit.TOO_LATE: "what was waited for did not happen in time; it goes on without you",
-    Exit.NOT_ALLOWED: "a server does not know who is calling, or does not let them; `LONGSHORE_TOKEN` has the token",
-    Exit.INTERNAL: "a defect of Longshore; `longshore --traceback …` shows where",
-    Exit.INTERRUPTED: "stopped with Ctrl-C",
-    Exit.PIPE_CLOSED: "whoever read the output stopped reading, as `head` does",
-}
+    OK = 0, "done"
+    FAILED = 1, "a job that was waited for failed or was cancelled, or a check found something wrong"
+    USAGE = 2, "wrong use: an option, an address or a value was refused, and nothing was changed"
+    UNREACHABLE = 3, "the store or server cannot be reached or used"
+    NOT_FOUND = 4, "no such job, schedule, token or place in the log"
+    CONFLICT = 5, "refused as things are: not possible from the status of the job, an id in use, something missing"
+    TOO_LATE = 6, "what was waited for did not happen in time; the job continues"
+    NOT_ALLOWED = 7, "a server does not know who is calling, or does not let them; `LONGSHORE_TOKEN` has the token"
+    INTERNAL = 70, "a defect of Longshore; `longshore --traceback …` shows where"
+    INTERRUPTED = 130, "stopped with Ctrl-C"
+    PIPE_CLOSED = 141, "the reader of the output closed the pipe, as `head` does"
+
 
 TABLE: Mapping[type[BaseException], Exit] = {
     errors.InvalidArgument: Exit.USAGE,

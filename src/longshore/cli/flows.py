@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli import rows
-from longshore.cli.open_store import AsJson, Quiet, Store, a_store
-from longshore.cli.options import gathered
+from longshore.cli.open_store import AsJson, Quiet
+from longshore.cli.options import on_store
 from longshore.cli.output import say, say_id, say_lines, say_model, show_rows
 
 if TYPE_CHECKING:
@@ -26,29 +26,25 @@ def _flow() -> None:
 
 
 @flow.command()
-@gathered(store=a_store)
-def show(
-    flow_id: FlowId, *, mermaid: Drawing = False, as_json: AsJson = False, quiet: Quiet = False, store: Store
+@on_store()
+async def show(
+    queue: Queue, flow_id: FlowId, *, mermaid: Drawing = False, as_json: AsJson = False, quiet: Quiet = False
 ) -> None:
     """Shows how far a flow is, step by step."""
+    from longshore.app.harbor import Harbor
+    from longshore.core.flows import drawing, status_of_flow
 
-    async def look(queue: Queue) -> None:
-        from longshore.app.harbor import Harbor
-        from longshore.core.flows import drawing, status_of_flow
+    steps = await Harbor(queue.backend).get_flow(flow_id).steps()
+    status = status_of_flow(flow_id, steps)
+    if mermaid:
+        say_lines(drawing(steps))
+    elif as_json:
+        from longshore.server.models.jobs import flow_view
 
-        steps = await Harbor(queue.backend).get_flow(flow_id).steps()
-        status = status_of_flow(flow_id, steps)
-        if mermaid:
-            say_lines(drawing(steps))
-        elif as_json:
-            from longshore.server.models.jobs import flow_view
-
-            say_model(flow_view(status))
-        elif quiet:
-            for step in status.steps:
-                say_id(step.job_id)
-        else:
-            say(f"flow {status.name} ({status.id}) is {status.state}: {status.ended} of {status.total} steps are over")
-            show_rows(rows.STEPS, [rows.step_row(step) for step in status.steps])
-
-    store.within(look)
+        say_model(flow_view(status))
+    elif quiet:
+        for step in status.steps:
+            say_id(step.job_id)
+    else:
+        say(f"flow {status.name} ({status.id}) is {status.state}: {status.ended} of {status.total} steps are final")
+        show_rows(rows.STEPS, [rows.step_row(step) for step in status.steps])

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longshore.cli import rows
-from longshore.cli.open_store import AsJson, Quiet, Store, a_store, complete_job
-from longshore.cli.options import a_filter, gathered
+from longshore.cli.open_store import AsJson, Quiet, complete_job
+from longshore.cli.options import a_filter, on_store
 from longshore.cli.output import (
     Column,
     complain,
@@ -158,45 +159,39 @@ def way_out(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
 PAGE = 500
 """Jobs read at a time where all are asked for."""
 _MOST_EVENTS = 10_000
-"""Events of one job that are read: more than anybody reads on a screen."""
+"""The most events of one job that are read."""
 
 JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_job, help="The job.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="Jobs to show.")]
-Cursor = Annotated[str | None, typer.Option(help="Go on from here: the cursor that the page before ended with.")]
+Cursor = Annotated[str | None, typer.Option(help="Start after this cursor, which the last page printed.")]
 All = Annotated[bool, typer.Option("--all", help="All that match, page after page.")]
 Ids = Annotated[list[str] | None, typer.Option("--id", autocompletion=complete_job, help="With one of these ids.")]
 
 
-@gathered(where=a_filter, store=a_store)
-def list_jobs(
-    *,
-    ids: Ids = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    everything: All = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    where: JobFilter,
-    store: Store,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The options of the commands that list jobs but the filter."""
+
+    limit: Limit = 50
+    cursor: Cursor = None
+    everything: All = False
+    as_json: AsJson = False
+    quiet: Quiet = False
+
+
+@on_store(how=Listing, where=a_filter)
+async def list_jobs(queue: Queue, ids: Ids = None, *, how: Listing, where: JobFilter) -> None:
     """Lists jobs that match every condition given, newest first."""
-    wanted = dataclasses.replace(where, ids=tuple(ids or ()))
-    show_jobs(store, wanted, limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
+    await show_jobs(queue, dataclasses.replace(where, ids=tuple(ids or ())), how)
 
 
-def show_jobs(
-    store: Store, where: JobFilter, *, limit: int, cursor: str | None, everything: bool, as_json: bool, quiet: bool
-) -> None:
+async def show_jobs(queue: Queue, where: JobFilter, how: Listing) -> None:
     """A page of jobs, or all of them, in the form asked for."""
-
-    async def look(queue: Queue) -> None:
-        pages = _pages(queue, where, PAGE if everything else limit, cursor, everything=everything)
-        if as_json:
-            await _as_json(queue, pages)
-        else:
-            await _as_rows(queue, pages, quiet=quiet, everything=everything)
-
-    store.within(look)
+    pages = _pages(queue, where, PAGE if how.everything else how.limit, how.cursor, everything=how.everything)
+    if how.as_json:
+        await _as_json(queue, pages)
+    else:
+        await _as_rows(queue, pages, quiet=how.quiet, everything=how.everything)
 
 
 async def _pages(
@@ -239,22 +234,18 @@ async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, eve
             complain(f"more: --cursor {page.next_cursor}")
 
 
-@gathered(store=a_store)
-def show(job_id: JobId, *, as_json: AsJson = False, store: Store) -> None:
+@on_store()
+async def show(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
     """Shows a job: its record, every attempt at it, its data, result and error."""
+    job = await queue.get_job(job_id)
+    events = await events_of(queue, job.id)
+    now = await queue.backend.now()
+    if as_json:
+        from longshore.cli.json_output import job_detail
 
-    async def look(queue: Queue) -> None:
-        job = await queue.get_job(job_id)
-        events = await events_of(queue, job.id)
-        now = await queue.backend.now()
-        if as_json:
-            from longshore.cli.json_output import job_detail
-
-            say_model(job_detail(job, events, now))
-        else:
-            tell_job(job, events, now)
-
-    store.within(look)
+        say_model(job_detail(job, events, now))
+    else:
+        tell_job(job, events, now)
 
 
 async def events_of(queue: Queue, job_id: str) -> list[JobEvent]:
@@ -269,20 +260,16 @@ async def events_of(queue: Queue, job_id: str) -> list[JobEvent]:
     return events
 
 
-@gathered(store=a_store)
-def explain(job_id: JobId, *, as_json: AsJson = False, store: Store) -> None:
-    """Tells why a job is not running now, each reason with its way out."""
-
-    async def look(queue: Queue) -> None:
-        found = await queue.explain(job_id)
-        if as_json:
-            say_json(found.as_json())
-            return
-        say(f"job {found.job_id} is {found.status}")
-        for reason in found.reasons:
-            say(f"  {reason.text}")
-            command = way_out(reason.kind, job_id, reason.details)
-            if command:
-                say(f"    {command}")
-
-    store.within(look)
+@on_store()
+async def explain(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
+    """Explains why a job is not running, with a remedy for each reason."""
+    found = await queue.explain(job_id)
+    if as_json:
+        say_json(found.as_json())
+        return
+    say(f"job {found.job_id} is {found.status}")
+    for reason in found.reasons:
+        say(f"  {reason.text}")
+        command = way_out(reason.kind, job_id, reason.details)
+        if command:
+            say(f"    {command}")

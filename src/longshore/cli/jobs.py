@@ -6,14 +6,15 @@ import dataclasses
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longshore.cli.exit_codes import Exit, exit_code_of, gravest
-from longshore.cli.inspect import All, Cursor, Limit, show_jobs
-from longshore.cli.open_store import AsJson, Quiet, Store, a_store, actor, complete_job
-from longshore.cli.options import a_filter, gathered
+from longshore.cli.inspect import Listing, show_jobs
+from longshore.cli.open_store import AsJson, Quiet, actor, complete_job
+from longshore.cli.options import a_filter, on_store
 from longshore.cli.output import ask, complain, progress, say, say_id, say_model, somebody_is_there
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filters import JobFilter
@@ -33,73 +34,62 @@ _DONE = {"cancel": "cancelled", "retry": "sent back to the queue", "promote": "m
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How an act is to be done, and told."""
+class Targets:
+    """The options of all bulk commands but the filter: which jobs, whether to ask, and what to print."""
 
-    ids: Sequence[str]
-    where: JobFilter
-    everything: bool
-    dry_run: bool
-    yes: bool
-    as_json: bool
-    quiet: bool
-    dead_only: bool = False
-    """Whether any other job is out of the question."""
+    ids: Ids = None
+    everything: AllJobs = False
+    dry_run: DryRun = False
+    yes: Yes = False
+    as_json: AsJson = False
+    quiet: Quiet = False
 
 
-def asked(
-    ids: Ids = None,
-    everything: AllJobs = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> Asked:
-    """What all acts are told alike, but for the filter."""
-    return Asked(ids or [], JobFilter(), everything, dry_run, yes, as_json, quiet)
-
-
-def act(what: Act, store: Store, how: Asked, *, reset: bool = True) -> None:
-    """Does it to the ids given, or to all that match."""
-    filtered = how.where != JobFilter()
-    if how.ids and (filtered or how.everything):
+async def act(
+    what: Act, queue: Queue, how: Targets, where: JobFilter, *, reset: bool = True, dead_only: bool = False
+) -> None:
+    """Does it to the ids given, or to all that match; with `dead_only`, to dead jobs and no others."""
+    filtered, ids = where != JobFilter(), how.ids or []
+    if ids and (filtered or how.everything):
         raise InvalidArgument("id", "stands alone: give ids, or conditions that jobs must match")
-    if not how.ids and not filtered and not how.everything:
+    if not ids and not filtered and not how.everything:
         raise InvalidArgument("id", "give ids, or conditions that jobs must match (--queue, --type, --tag …), or --all")
-    check_names("id", how.ids)  # before the first of them is touched
-    if how.ids and not how.dry_run:
-        store.within(lambda queue: _to_named(queue, what, how, reset))
+    check_names("id", ids)  # before the first of them is touched
+    if dead_only and (filtered or how.everything):
+        where = _dead(where)
+    if ids and not how.dry_run:
+        await _to_named(queue, what, how, ids, reset, dead_only)
     else:
-        where = dataclasses.replace(how.where, ids=tuple(how.ids))
-        store.within(lambda queue: _to_all(queue, what, dataclasses.replace(how, where=where), reset))
+        await _to_all(queue, what, how, dataclasses.replace(where, ids=tuple(ids)), reset)
 
 
 # -- by id
 
 
-async def _to_named(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
+async def _to_named(queue: Queue, what: Act, how: Targets, ids: Sequence[str], reset: bool, dead_only: bool) -> None:
     one = _verb(queue, what, reset)
     done: list[str] = []
     refused: dict[str, LongshoreError] = {}
-    for job_id in dict.fromkeys(how.ids):
+    for job_id in dict.fromkeys(ids):
         try:
-            if how.dead_only:
+            if dead_only:
                 await _check_dead(queue, job_id)
             await one(job_id)
         except (JobNotFound, InvalidTransition) as error:
             refused[job_id] = error
             continue
-        except LongshoreError as error:  # the others would meet it, too; what was done before it is told all the same
+        except LongshoreError as error:  # the others would fail too; report what was done before it
             refused[job_id] = error
             break
         done.append(job_id)
     if how.as_json:
-        _tell_json(what, how, len(how.ids), len(done), done, refused)
-    for job_id in [] if how.as_json else done:
-        if how.quiet:
-            say_id(job_id)
-        else:
-            say(f"{job_id} {_DONE[what]}")
+        _tell_json(what, how, len(ids), len(done), done, refused)
+    else:
+        for job_id in done:
+            if how.quiet:
+                say_id(job_id)
+            else:
+                say(f"{job_id} {_DONE[what]}")
     for refusal in refused.values():
         complain(f"longshore: {refusal}")
     if refused:
@@ -112,28 +102,25 @@ async def _check_dead(queue: Queue, job_id: str) -> None:
         raise InvalidTransition(job_id, job.status, "taken from the dead letters", "it is none of them")
 
 
-def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[None]]:
+def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[object]]:
     from longshore.runtime.bulk_operations import cancel_one, delete_one
 
-    async def cancel(job_id: str) -> None:
-        await cancel_one(queue, job_id)
-
-    async def delete(job_id: str) -> None:
-        await delete_one(queue, job_id)
-
-    async def retry(job_id: str) -> None:
-        await queue.retry_job(job_id, reset=reset, actor=actor())
-
-    return {"cancel": cancel, "delete": delete, "retry": retry, "promote": queue.promote_job}[what]
+    verbs: dict[Act, Callable[[str], Awaitable[object]]] = {
+        "cancel": partial(cancel_one, queue),
+        "delete": partial(delete_one, queue),
+        "retry": partial(queue.retry_job, reset=reset, actor=actor()),
+        "promote": queue.promote_job,
+    }
+    return verbs[what]
 
 
 # -- by filter
 
 
-async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
+async def _to_all(queue: Queue, what: Act, how: Targets, where: JobFilter, reset: bool) -> None:
     from longshore.runtime.bulk_operations import act_on_all
 
-    matched = await _count(queue, what, how.where)
+    matched = await _count(queue, what, where)
     if how.dry_run or not matched:
         _tell_all(what, how, matched, 0)
         return
@@ -143,7 +130,7 @@ async def _to_all(queue: Queue, what: Act, how: Asked, reset: bool) -> None:
         done = await act_on_all(
             queue,
             what,
-            how.where,
+            where,
             most=sys.maxsize,
             dry_run=False,
             actor=actor(),
@@ -166,13 +153,13 @@ async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
 
 def _confirm(what: Act, matched: int) -> None:
     if not somebody_is_there():
-        raise InvalidArgument("yes", f"{matched:,} jobs match, and nobody is there to be asked: give --yes")
+        raise InvalidArgument("yes", f"{matched:,} jobs match, and there is no terminal to ask at: give --yes")
     if not ask(f"{what} {matched:,} jobs?"):
         complain("longshore: nothing was changed")
         raise typer.Exit(Exit.FAILED)
 
 
-def _tell_all(what: Act, how: Asked, matched: int, changed: int) -> None:
+def _tell_all(what: Act, how: Targets, matched: int, changed: int) -> None:
     if how.as_json:
         _tell_json(what, how, matched, changed, None, {})
     elif how.dry_run:
@@ -182,7 +169,7 @@ def _tell_all(what: Act, how: Asked, matched: int, changed: int) -> None:
 
 
 def _tell_json(
-    what: Act, how: Asked, matched: int, changed: int, ids: list[str] | None, refused: dict[str, LongshoreError]
+    what: Act, how: Targets, matched: int, changed: int, ids: list[str] | None, refused: dict[str, LongshoreError]
 ) -> None:
     from longshore.cli.json_output import ActReport
 
@@ -192,31 +179,31 @@ def _tell_json(
     )
 
 
-Keep = Annotated[bool, typer.Option("--keep-counters", help="Do not count failures and crashes anew.")]
+Keep = Annotated[bool, typer.Option("--keep-counters", help="Do not reset the counts of failures and crashes.")]
 
 
-@gathered(how=asked, where=a_filter, store=a_store)
-def cancel(*, how: Asked, where: JobFilter, store: Store) -> None:
-    """Calls jobs off: by id, or all that match. What runs is asked to stop."""
-    act("cancel", store, dataclasses.replace(how, where=where))
+@on_store(how=Targets, where=a_filter)
+async def cancel(queue: Queue, *, how: Targets, where: JobFilter) -> None:
+    """Cancels jobs: by id, or all that match. A running job is asked to stop."""
+    await act("cancel", queue, how, where)
 
 
-@gathered(how=asked, where=a_filter, store=a_store)
-def retry(*, keep_counters: Keep = False, how: Asked, where: JobFilter, store: Store) -> None:
+@on_store(how=Targets, where=a_filter)
+async def retry(queue: Queue, keep_counters: Keep = False, *, how: Targets, where: JobFilter) -> None:
     """Sends dead jobs back to their queues: by id, or all that match."""
-    act("retry", store, dataclasses.replace(how, where=where), reset=not keep_counters)
+    await act("retry", queue, how, where, reset=not keep_counters)
 
 
-@gathered(how=asked, where=a_filter, store=a_store)
-def promote(*, how: Asked, where: JobFilter, store: Store) -> None:
-    """Lets jobs that wait for their time run now: by id, or all that match."""
-    act("promote", store, dataclasses.replace(how, where=where))
+@on_store(how=Targets, where=a_filter)
+async def promote(queue: Queue, *, how: Targets, where: JobFilter) -> None:
+    """Makes delayed jobs due now: by id, or all that match."""
+    await act("promote", queue, how, where)
 
 
-@gathered(how=asked, where=a_filter, store=a_store)
-def delete(*, how: Asked, where: JobFilter, store: Store) -> None:
-    """Removes jobs that are over, for good: by id, or all that match."""
-    act("delete", store, dataclasses.replace(how, where=where))
+@on_store(how=Targets, where=a_filter)
+async def delete(queue: Queue, *, how: Targets, where: JobFilter) -> None:
+    """Deletes final jobs: by id, or all that match."""
+    await act("delete", queue, how, where)
 
 
 dlq = typer.Typer(help="Jobs that failed for good.", no_args_is_help=True, rich_markup_mode=None)
@@ -229,37 +216,21 @@ def _dead(where: JobFilter) -> JobFilter:
 
 
 @dlq.command("list")
-@gathered(where=a_filter, store=a_store)
-def list_dead(
-    *,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    everything: All = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    where: JobFilter,
-    store: Store,
-) -> None:
+@on_store(how=Listing, where=a_filter)
+async def list_dead(queue: Queue, *, how: Listing, where: JobFilter) -> None:
     """Lists dead jobs that match every condition given, newest first."""
-    show_jobs(store, _dead(where), limit=limit, cursor=cursor, everything=everything, as_json=as_json, quiet=quiet)
+    await show_jobs(queue, _dead(where), how)
 
 
 @dlq.command()
-@gathered(how=asked, where=a_filter, store=a_store)
-def requeue(*, keep_counters: Keep = False, how: Asked, where: JobFilter, store: Store) -> None:
+@on_store(how=Targets, where=a_filter)
+async def requeue(queue: Queue, keep_counters: Keep = False, *, how: Targets, where: JobFilter) -> None:
     """Sends dead jobs back to their queues: by id, all that match, or --all."""
-    act("retry", store, _meant(how, where), reset=not keep_counters)
+    await act("retry", queue, how, where, reset=not keep_counters, dead_only=True)
 
 
 @dlq.command()
-@gathered(how=asked, where=a_filter, store=a_store)
-def purge(*, how: Asked, where: JobFilter, store: Store) -> None:
-    """Removes dead jobs for good: by id, all that match, or --all."""
-    act("delete", store, _meant(how, where))
-
-
-def _meant(how: Asked, where: JobFilter) -> Asked:
-    """That they are dead is no condition of the caller's: without another one, --all must be said."""
-    if where == JobFilter() and not how.everything:
-        return dataclasses.replace(how, dead_only=True)
-    return dataclasses.replace(how, where=_dead(where), dead_only=True, everything=False)
+@on_store(how=Targets, where=a_filter)
+async def purge(queue: Queue, *, how: Targets, where: JobFilter) -> None:
+    """Deletes dead jobs: by id, all that match, or --all."""
+    await act("delete", queue, how, where, dead_only=True)

@@ -8,17 +8,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from longshore.core.errors import InvalidArgument
 from longshore.core.health import Finding
 from longshore.core.job import Attempt, Job, JobEvent, attempts_of
 from longshore.core.status import JobStatus
-from longshore.core.validation import read_json
 from longshore.server.models.events import EventView, event_view
-from longshore.server.models.fields import base64_text
-from longshore.server.models.jobs import ExplanationView, FlowView, JobPage, JobView, LogLine, view
-from longshore.server.models.queues import QueueList, QueueView, StatsView, WorkerList
-from longshore.server.models.schedules import ScheduleList, ScheduleView, Times
-from longshore.server.models.tokens import NewTokenView, TokenList, TokenView
+from longshore.server.models.fields import view_of
+from longshore.server.models.jobs import JobView, readable, view
 
 
 class AttemptView(BaseModel):
@@ -45,7 +40,7 @@ class JobDetail(BaseModel):
 
 
 class ActReport(BaseModel):
-    """What became of an act on jobs."""
+    """The outcome of a command on jobs."""
 
     action: Literal["cancel", "retry", "promote", "delete"]
     dry_run: bool
@@ -86,40 +81,23 @@ class MigrationView(BaseModel):
     schema_version: int
 
 
-class FindingView(BaseModel):
-    """What a check found, and the way out."""
-
-    check: str
-    level: Literal["ok", "warning", "problem"]
-    found: str
-    fix: str
-
-
 class Diagnosis(BaseModel):
     """All that was looked at."""
 
     healthy: bool
-    findings: list[FindingView]
+    findings: list[Finding]
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
     """From the record."""
     ended = attempt.ended_at
-    return AttemptView(
-        execution=attempt.execution,
-        epoch=attempt.epoch,
-        worker=attempt.worker,
-        started_at=attempt.started_at,
-        ended_at=ended,
-        seconds=None if ended is None else (ended - attempt.started_at).total_seconds(),
-        outcome=attempt.outcome,
-        status=attempt.status,
-        error=attempt.error,
+    return view_of(
+        AttemptView, attempt, seconds=None if ended is None else (ended - attempt.started_at).total_seconds()
     )
 
 
 def job_detail(job: Job, events: Sequence[JobEvent], now: datetime) -> JobDetail:
-    """A job with what the log tells of it."""
+    """A job with its events."""
     return JobDetail(
         job=view(job, now),
         attempts=[attempt_view(attempt) for attempt in attempts_of(events)],
@@ -130,62 +108,6 @@ def job_detail(job: Job, events: Sequence[JobEvent], now: datetime) -> JobDetail
 
 def job_result(job: Job) -> JobResult:
     """How it ended."""
-    return JobResult(
-        id=job.id,
-        status=job.status,
-        result=None if job.result is None else _value(job.result),
-        error=job.error_message,
-    )
-
-
-def _value(stored: bytes) -> Any:
-    try:
-        return read_json("result", stored)
-    except InvalidArgument:
-        return {"base64": base64_text(stored)}
-
-
-def diagnosis(findings: Sequence[Finding], healthy: bool) -> Diagnosis:
-    """What a check-up found."""
-    views = [FindingView(check=one.check, level=one.level, found=one.found, fix=one.fix) for one in findings]
-    return Diagnosis(healthy=healthy, findings=views)
-
-
-SHAPES: dict[str, type[BaseModel]] = {
-    "list": JobPage,
-    "show": JobDetail,
-    "explain": ExplanationView,
-    "logs": LogLine,
-    "stats": StatsView,
-    "queues": QueueList,
-    "workers": WorkerList,
-    "limits": QueueView,
-    "pause": QueueList,
-    "resume": QueueList,
-    "enqueue": JobView,
-    "cancel": ActReport,
-    "retry": ActReport,
-    "promote": ActReport,
-    "delete": ActReport,
-    "dlq list": JobPage,
-    "dlq requeue": ActReport,
-    "dlq purge": ActReport,
-    "schedule list": ScheduleList,
-    "schedule add": ScheduleView,
-    "schedule run": JobView,
-    "schedule pause": ScheduleView,
-    "schedule resume": ScheduleView,
-    "schedule preview": Times,
-    "schedule remove": Removed,
-    "flow show": FlowView,
-    "events": EventView,
-    "migrate": MigrationView,
-    "doctor": Diagnosis,
-    "token create": NewTokenView,
-    "token list": TokenList,
-    "token revoke": TokenView,
-}
-"""What `--json` prints, by command; of `logs`, `events` and `stats --watch` one such document on each line.
-
-`enqueue` prints a `JobResult` with `--wait`, and with `--from` an `Enqueued` for all that was stored at once.
-"""
+    value, base64 = readable("result", job.result)
+    result = value if base64 is None else {"base64": base64}
+    return JobResult(id=job.id, status=job.status, result=result, error=job.error_message)

@@ -62,7 +62,7 @@ def _all_commands(
         bool, typer.Option("--traceback", envvar="LONGSHORE_TRACEBACK", help="Show where an error comes from.")
     ] = False,
 ) -> None:
-    global _shown_in_full  # what is wrong is told after the context of this call is gone
+    global _shown_in_full  # an error is printed after the context of this call has ended
     _shown_in_full = show_traceback
 
 

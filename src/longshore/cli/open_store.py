@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
 
 _PATIENCE = 1.0
-"""Seconds after which nothing is offered: whoever types must not wait for a store that is far away."""
+"""Seconds after which completion gives up, so that typing never waits for a distant store."""
 _LOOKED_AT = 200
 """Jobs that are looked at for ids and types, the newest first."""
 _OFFERED = 50
@@ -59,24 +59,18 @@ async def _of_newest(queue: Queue, field: str) -> list[str]:
 
 def _offered(ctx: typer.Context, incomplete: str, look: Look) -> list[str]:
     """What begins as typed. A line half typed may be wrong in any way: then there is nothing to offer."""
-    try:
-        found = _looked(ctx, look)
-    except Exception:  # whatever it is, it must not be written into somebody's command line
-        return []
-    # what a terminal would not show as it is, is no help to whoever chooses by looking
-    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:_OFFERED]
-
-
-def _looked(ctx: typer.Context, look: Look) -> list[str]:
     import asyncio
-
-    store = Store(ctx.params.get("url") or HERE, ctx.params.get("schema"), hurried=True)
 
     async def in_time(queue: Queue) -> list[str]:
         async with asyncio.timeout(_PATIENCE):
             return list(await look(queue))
 
-    return store.within(in_time)
+    try:
+        found = Store(ctx.params.get("url") or HERE, ctx.params.get("schema"), hurried=True).within(in_time)
+    except Exception:  # no error may end up on the command line being completed
+        return []
+    # a name that a terminal cannot show is no help as a completion
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:_OFFERED]
 
 
 R = TypeVar("R")
@@ -85,7 +79,7 @@ HERE = "sqlite:///longshore.db"
 """Where the jobs are if nothing is said: where `longshore up` puts them."""
 
 _AT_A_SERVER: dict[str, Any] = {"wait_seconds": 3}
-"""Whoever sits at a terminal wants to hear soon that a server is not there; a worker is more patient."""
+"""A person should soon see that a server does not answer; a worker waits longer."""
 _SHORTEST_TIMEOUT = 2
 """Seconds: PostgreSQL's library takes anything less for this."""
 _HASTE: dict[str, dict[str, Any]] = {
@@ -115,7 +109,7 @@ OneQueue = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the jobs are, as a command was told."""
+    """The store that a command names."""
 
     url: str = field(repr=False)
     schema: str | None = None
@@ -138,9 +132,9 @@ class Store:
         return connect(self._address, **options)
 
     def refuse_unusable_file(self) -> None:
-        """A file that cannot be used stops whoever would serve it; a server that is not there yet is waited for.
+        """Refuses to serve a file that cannot be used; a server that does not answer yet is waited for.
 
-        No file is made here: whoever serves it may yet be refused for another reason.
+        It creates no file: the command may still be refused for another reason.
         """
         if not self.url.startswith("sqlite:///"):
             return
@@ -187,12 +181,12 @@ def actor() -> str:
 
 
 def a_store(url: Url = HERE, schema: Schema = None) -> Store:
-    """What every command is told of its store."""
+    """The options that name the store."""
     return Store(url, schema)
 
 
 def warn_of_password(ctx: typer.Context, url: str | None) -> None:
-    """For commands that run for long: what stands on their command line is shown to whoever lists processes."""
+    """For commands that run for long: every user who lists processes sees their command lines."""
     from longshore.cli.output import complain
 
     if url is None or str(getattr(ctx.get_parameter_source("url"), "name", "")) != "COMMANDLINE":

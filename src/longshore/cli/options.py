@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from longshore.cli import parsing
-from longshore.cli.open_store import complete_queue, complete_schedule, complete_type
+from longshore.cli.open_store import Store, a_store, complete_queue, complete_schedule, complete_type
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
@@ -42,6 +42,34 @@ def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
         called.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
         called.__annotations__ = {given.name: given.annotation for given in told}
         return called
+
+    return around
+
+
+def on_store(
+    *, create: bool = False, **makers: Callable[..., Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes a command of a coroutine function, whose first parameter is a queue of all jobs in the store of --url.
+
+    A command with a parameter `store` gets the `Store` as well. `makers` are those of `gathered`.
+    """
+
+    def around(command: Callable[..., Any]) -> Callable[..., Any]:
+        # Queue is imported for type checkers alone: `--help` must not load the runtime
+        own = inspect.signature(command, eval_str=True, locals={"Queue": object})
+        _, *parameters = (given for name, given in own.parameters.items() if name != "store")
+        takes_store = "store" in own.parameters
+
+        @wraps(command)
+        def opened(*, store: Store, **given: Any) -> Any:
+            if takes_store:
+                given["store"] = store
+            return store.within(lambda queue: command(queue, **given), create=create)
+
+        told = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
+        told.append(inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY))
+        opened.__signature__ = own.replace(parameters=told)  # type: ignore[attr-defined]  # what `gathered` reads
+        return gathered(**{"store": a_store, **makers})(opened)
 
     return around
 

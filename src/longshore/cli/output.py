@@ -17,7 +17,7 @@ from longshore.core.validation import printable
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
-
+    from rich.progress import Progress, ProgressColumn
 
 _LEAST = 12
 """Columns of a terminal below which folded text is no longer read with pleasure."""
@@ -34,7 +34,7 @@ _COLOURS = {
     "UNKNOWN_RETRY": "yellow",
     "paused": "yellow",
 }
-"""Words that have a colour of their own where there is colour; all of them are ours, never a user's."""
+"""The words that are coloured on a terminal; none of them comes from a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="
 
 
 def say(line: str = "") -> None:
-    """One line for whoever asked."""
+    """Prints one line."""
     _write(sys.stdout, printable(line))
 
 
@@ -138,7 +138,7 @@ def complain(line: str) -> None:
 
 
 def say_id(name: str) -> None:
-    """An id on a line of its own: to a program as it is, to a person made inert."""
+    """Prints an id on a line: unchanged to a program, escaped to a terminal."""
     _write(sys.stdout, printable(name) if sys.stdout.isatty() else name)
 
 
@@ -187,8 +187,19 @@ def show_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads
         _write(sys.stdout, line)
 
 
+def show_list(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str, quiet: bool = False) -> None:
+    """A table for people, or with `quiet` the ids in its first column; `nothing` is said if there are no rows."""
+    if quiet:
+        for row in rows:
+            say_id(row[0])
+    elif rows:
+        show_rows(columns, rows)
+    else:
+        complain(nothing)
+
+
 def ask(question: str) -> bool:
-    """Yes or no from whoever sits at the terminal; False if nobody answers."""
+    """Asks for yes or no at the terminal; False without an answer."""
     _write(sys.stderr, f"{printable(question)} [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -230,22 +241,23 @@ _PLAIN_STEPS = 10
 
 @contextmanager
 def progress(unit: str = "rows") -> Iterator[Told]:
-    """A bar where somebody watches, and a line for every tenth of the way where the output goes to a file."""
+    """A progress bar on a terminal, and a line for every tenth in a file."""
     if not sys.stderr.isatty():
         yield _plain_lines(unit)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description:<16}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar(TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
+
+
+def _bar(*more: ProgressColumn) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description:<16}", markup=False), BarColumn(), MofNCompleteColumn(), *more)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def _plain_lines(unit: str) -> Told:
@@ -263,15 +275,11 @@ def _plain_lines(unit: str) -> Told:
 
 @contextmanager
 def show_steps(expected: int) -> Iterator[StepDone]:
-    """A line for each step that is done, and where somebody watches a bar of how many there are still to come."""
+    """A line for each finished step and, on a terminal, a progress bar."""
     if not sys.stderr.isatty():
         yield lambda name, rows, seconds: complain(_step_line(name, rows, seconds))
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description:<16}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task("", total=expected)
 
         def tell(name: str, rows: int, seconds: float) -> None:

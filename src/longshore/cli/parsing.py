@@ -51,9 +51,8 @@ def exact_time(field: str, text: str) -> datetime:
 
 def past(field: str, text: str) -> datetime:
     """A time, or a length of time before now, by the clock of this machine."""
-    if _SPAN.fullmatch(text.strip().lower()):
-        return machine_time() - timedelta(seconds=duration(field, text))
-    return exact_time(field, text)
+    found = moment(field, text)
+    return found if isinstance(found, datetime) else machine_time() - timedelta(seconds=found)
 
 
 def limit(field: str, text: str) -> int | None:
@@ -66,7 +65,7 @@ def limit(field: str, text: str) -> int | None:
 
 
 def rate(field: str, text: str) -> Rate | None:
-    """So many in so long, like 10/1m, or `none` for no limit."""
+    """A count per time span, like 10/1m, or `none` for no limit."""
     from longshore.core.limits import Rate
 
     if text.strip().lower() == _NONE:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from longshore.spark.audit.audit import AuditReport
-    from longshore.spark.lake.archive import ArchiveReport
-    from longshore.spark.pipeline import PipelineReport
-    from longshore.spark.report.page import ReportWritten
 
 Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
 LakePath = Annotated[
@@ -39,14 +37,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 @contextmanager
 def spark_session(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for one command, ended with it; what is missing is told in one line."""
-    settings = dict(_setting(given) for given in conf or ())
-    from longshore.spark.spark_session import refuse_what_spark_cannot_use
-
-    refuse_what_spark_cannot_use()
+    """A session for one command; an error in one line says what is missing."""
     from longshore.spark.spark_session import pipeline_session
 
-    spark = pipeline_session(master, settings)
+    spark = pipeline_session(master, dict(_setting(given) for given in conf or ()))
     try:
         yield spark
     finally:
@@ -153,15 +147,13 @@ def _audit_json(report: AuditReport) -> Iterator[str]:
 
 
 def _show(report: AuditReport, output: Path | None) -> None:
-    from longshore.spark.audit.rules import MEANING
-
     say(f"{report.events:,} events of {report.jobs:,} jobs audited in {report.seconds:.1f} s")
     if report.counts:
-        show_table([(kind.value, count, MEANING[kind]) for kind, count in report.counts.items()])
+        show_table([(kind.value, count, kind.meaning) for kind, count in report.counts.items()])
         say()
         _show_some(report, output)
     for kind, count in report.pruned.items():
-        say(f"{count:,} jobs: {MEANING[kind]}; old events were pruned, so this is no defect")
+        say(f"{count:,} jobs: {kind.meaning}; old events were pruned, so this is no defect")
     if report.compared is False:
         complain(
             "longshore: a transaction was held open all the while, so whether jobs are lost was not judged; "
@@ -211,7 +203,7 @@ def report(
         days = _days(found.days("gold.throughput"), first, last)
         written = write_report(spark, found, output, days=days, title=title, told=told)
     if as_json:
-        say_json(_report_json(written))
+        say_json({**asdict(written), "page": str(written.page), "seconds": round(written.seconds, 3)})
         return
     say(f"{written.page} written from version {written.version} of the lake in {written.seconds:.1f} s")
     if written.tables:
@@ -223,15 +215,6 @@ def _days(known: list[str], first: date | None, last: date | None) -> list[str] 
     if first is None and last is None:
         return None
     return [name for name in known if (first or date.min).isoformat() <= name <= (last or date.max).isoformat()]
-
-
-def _report_json(written: ReportWritten) -> dict[str, object]:
-    return {
-        "page": str(written.page),
-        "tables": written.tables,
-        "version": written.version,
-        "seconds": round(written.seconds, 3),
-    }
 
 
 pipeline = typer.Typer(help="The history of a queue as tables, on Spark.", no_args_is_help=True)
@@ -286,21 +269,11 @@ def run(
             told=lambda step: tell(step.name, step.rows, step.seconds),
         )
     if as_json:
-        say_json(_run_json(report))
+        steps = [{"step": step.name, "rows": step.rows, "seconds": round(step.seconds, 3)} for step in report.steps]
+        say_json({**asdict(report), "seconds": round(report.seconds, 3), "steps": steps})
         return
     came = f"{report.events:,} events came" if report.events else "nothing came"
     say(f"{came}; the lake is at version {report.version} ({report.seconds:.1f} s)")
-
-
-def _run_json(report: PipelineReport) -> dict[str, Any]:
-    steps = [{"step": step.name, "rows": step.rows, "seconds": round(step.seconds, 3)} for step in report.steps]
-    return {
-        "version": report.version,
-        "events": report.events,
-        "batches": report.batches,
-        "seconds": round(report.seconds, 3),
-        "steps": steps,
-    }
 
 
 @pipeline.command()
@@ -347,14 +320,10 @@ def archive(
 
         report = archived(url, lake, spark=spark, schema=schema, older_than=timedelta(days=older_than), dry_run=dry_run)
     if as_json:
-        say_json(_archived_as_json(report))
+        say_json({**asdict(report), "seconds": round(report.seconds, 3)})
         return
     verb = "could go" if dry_run else "removed from the store"
     say(f"{report.events:,} events and {report.jobs:,} jobs {verb}; the lake holds them all")
-
-
-def _archived_as_json(report: ArchiveReport) -> dict[str, Any]:
-    return {"events": report.events, "jobs": report.jobs, "logs": report.logs, "seconds": round(report.seconds, 3)}
 
 
 pipeline.command()(audit)

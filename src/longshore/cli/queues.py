@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longshore.cli import parsing, rows
-from longshore.cli.open_store import AsJson, OneQueue, Quiet, Store, a_store, complete_queue
-from longshore.cli.options import gathered
-from longshore.cli.output import Column, begin_again, complain, flush, say, say_id, say_model, show_rows
+from longshore.cli.open_store import AsJson, OneQueue, Quiet, complete_queue
+from longshore.cli.options import on_store
+from longshore.cli.output import Column, begin_again, flush, say, say_model, show_list, show_rows
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from longshore.backends.base import QueueInfo
     from longshore.runtime.queue import Queue
     from longshore.server.models.queues import StatsView
 
@@ -28,115 +27,93 @@ RateOf = Annotated[str | None, typer.Option("--rate", help="Starts in a span of 
 RatePerKey = Annotated[str | None, typer.Option(help="The same, of each concurrency key.")]
 
 
-@gathered(store=a_store)
-def pause(queues: QueueNames = None, *, everything: All = False, as_json: AsJson = False, store: Store) -> None:
-    """Holds queues up: nothing of them starts until they are resumed; what runs goes on."""
-    _switch(store, queues or [], everything, as_json, paused=True)
+@on_store()
+async def pause(found: Queue, queues: QueueNames = None, everything: All = False, as_json: AsJson = False) -> None:
+    """Pauses queues: no job of them starts until you resume them; running jobs continue."""
+    await _switch(found, queues or [], everything, as_json, paused=True)
 
 
-@gathered(store=a_store)
-def resume(queues: QueueNames = None, *, everything: All = False, as_json: AsJson = False, store: Store) -> None:
-    """Lets paused queues go on."""
-    _switch(store, queues or [], everything, as_json, paused=False)
+@on_store()
+async def resume(found: Queue, queues: QueueNames = None, everything: All = False, as_json: AsJson = False) -> None:
+    """Resumes paused queues."""
+    await _switch(found, queues or [], everything, as_json, paused=False)
 
 
-def _switch(store: Store, names: list[str], everything: bool, as_json: bool, *, paused: bool) -> None:
+async def _switch(queue: Queue, names: list[str], everything: bool, as_json: bool, *, paused: bool) -> None:
     if bool(names) == everything:
         raise InvalidArgument("queue", "name the queues, or say --all; one of the two")
+    if everything:
+        await (queue.pause() if paused else queue.resume())
+    for name in names:
+        await (queue.pause_queue(name) if paused else queue.resume_queue(name))
+    found = [one for one in await queue.list_queues() if everything or one.name in names]
+    if as_json:
+        from longshore.server.models.queues import QueueList, queue_view
 
-    async def switch(queue: Queue) -> None:
-        if everything:
-            await (queue.pause() if paused else queue.resume())
-        for name in names:
-            await (queue.pause_queue(name) if paused else queue.resume_queue(name))
-        found = [one for one in await queue.list_queues() if everything or one.name in names]
-        if as_json:
-            from longshore.server.models.queues import QueueList, queue_view
-
-            say_model(QueueList(items=[queue_view(one) for one in found]))
-        else:
-            for name in names or [one.name for one in found]:
-                say(f"{name} is {'paused' if paused else 'open'}")
-
-    store.within(switch)
+        say_model(QueueList(items=[queue_view(one) for one in found]))
+    else:
+        for name in names or [one.name for one in found]:
+            say(f"{name} is {'paused' if paused else 'open'}")
 
 
-@gathered(store=a_store)
-def limits(
+@on_store()
+async def limits(
+    found: Queue,
     queue: QueueName,
-    *,
     running: Running = None,
     per_key: PerKey = None,
     rate: RateOf = None,
     rate_per_key: RatePerKey = None,
     as_json: AsJson = False,
-    store: Store,
 ) -> None:
     """Shows the limits of a queue, after setting those that are given."""
+    numbers, rates = {"running": running, "per_key": per_key}, {"rate": rate, "rate_per_key": rate_per_key}
     told: dict[str, Any] = {}
-    for name, text in (("running", running), ("per_key", per_key)):
-        if text is not None:
-            told[name] = parsing.limit(name.replace("_", "-"), text)
-    for name, text in (("rate", rate), ("rate_per_key", rate_per_key)):
-        if text is not None:
-            told[name] = parsing.rate(name.replace("_", "-"), text)
+    for parse, given in ((parsing.limit, numbers), (parsing.rate, rates)):
+        told |= {name: parse(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
+    if told:
+        await found.set_limits(queue, **told)
+    from longshore.server.models.queues import queue_named, queue_view
 
-    async def change(found: Queue) -> None:
-        if told:
-            await found.set_limits(queue, **told)
-        info = await _named(found, queue)
-        if as_json:
-            from longshore.server.models.queues import queue_view
-
-            say_model(queue_view(info))
-        else:
-            say(f"{queue}: {rows.limits(info) or 'no limits'}")
-
-    store.within(change)
-
-
-async def _named(found: Queue, name: str) -> QueueInfo:
-    from longshore.server.models.queues import empty_queue
-
-    return next((one for one in await found.list_queues() if one.name == name), empty_queue(name))
+    info = queue_named(queue, await found.list_queues())
+    if as_json:
+        say_model(queue_view(info))
+    else:
+        say(f"{queue}: {rows.limits(info) or 'no limits'}")
 
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Only jobs with all of these tags.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Go on showing them until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")]
 Every = Annotated[float, typer.Option(min=0.1, help="With --watch, seconds between two looks.")]
 
 _COUNTS = (Column("STATUS", whole=True, coloured=True), Column("JOBS", whole=True, right=True))
 
 
-@gathered(store=a_store)
-def stats(
+@on_store()
+async def stats(
+    found: Queue,
     *,
     queue: OneQueue = None,
     tag: Tags = None,
     watch: Watch = False,
     every: Every = 2.0,
     as_json: AsJson = False,
-    store: Store,
 ) -> None:
     """Counts the jobs in each status."""
+    import asyncio
 
-    async def look(found: Queue) -> None:
-        import asyncio
-
-        while True:
-            told = await _counted(found, queue, tag or [])
-            if as_json:
-                say_model(told)
-            else:
-                if watch:
-                    begin_again()
-                _tell(told)
-            if not watch:
-                return
-            flush()
-            await asyncio.sleep(every)
-
-    store.within(look)
+    while True:
+        told = await _counted(found, queue, tag or [])
+        if as_json:
+            say_model(told)
+        else:
+            if watch:
+                begin_again()
+            _tell(told)
+        if not watch:
+            return
+        flush()
+        await asyncio.sleep(every)
 
 
 async def _counted(found: Queue, queue: str | None, tags: list[str]) -> StatsView:
@@ -157,44 +134,28 @@ def _tell(told: StatsView) -> None:
     say(f"{told.total_jobs:,} jobs, {told.delayed:,} of them wait for their time")
 
 
-@gathered(store=a_store)
-def queues(*, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> None:
+@on_store()
+async def queues(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Lists the queues that have jobs or settings."""
+    known = await found.list_queues()
+    if as_json:
+        from longshore.server.models.queues import QueueList, queue_view
 
-    async def look(found: Queue) -> None:
-        known = await found.list_queues()
-        if as_json:
-            from longshore.server.models.queues import QueueList, queue_view
-
-            say_model(QueueList(items=[queue_view(one) for one in known]))
-        elif quiet:
-            for one in known:
-                say_id(one.name)
-        elif known:
-            show_rows(rows.QUEUES, [rows.queue_row(one) for one in known])
-        else:
-            complain("there is no queue yet; longshore enqueue makes one with its first job")
-
-    store.within(look)
+        say_model(QueueList(items=[queue_view(one) for one in known]))
+    else:
+        nothing = "there is no queue yet; longshore enqueue makes one with its first job"
+        show_list(rows.QUEUES, [rows.queue_row(one) for one in known], nothing=nothing, quiet=quiet)
 
 
-@gathered(store=a_store)
-def workers(*, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> None:
+@on_store()
+async def workers(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Lists the workers heard of in the last day."""
+    known = await found.list_workers()
+    now = await found.backend.now()
+    if as_json:
+        from longshore.server.models.queues import WorkerList, worker_view
 
-    async def look(found: Queue) -> None:
-        known = await found.list_workers()
-        now = await found.backend.now()
-        if as_json:
-            from longshore.server.models.queues import WorkerList, worker_view
-
-            say_model(WorkerList(items=[worker_view(one, now) for one in known]))
-        elif quiet:
-            for one in known:
-                say_id(one.id)
-        elif known:
-            show_rows(rows.WORKERS, [rows.worker_row(one, now) for one in known])
-        else:
-            complain("no worker was heard of in the last day; start one with: longshore worker --harbor MODULE:NAME")
-
-    store.within(look)
+        say_model(WorkerList(items=[worker_view(one, now) for one in known]))
+    else:
+        nothing = "no worker was heard of in the last day; start one with: longshore worker --harbor MODULE:NAME"
+        show_list(rows.WORKERS, [rows.worker_row(one, now) for one in known], nothing=nothing, quiet=quiet)

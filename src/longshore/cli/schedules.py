@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longshore.cli import parsing, rows
-from longshore.cli.enqueue import repeatable_options
+from longshore.cli.enqueue import job_options
 from longshore.cli.inspect import tell_new_job
 from longshore.cli.open_store import (
     AsJson,
@@ -20,9 +20,11 @@ from longshore.cli.open_store import (
     complete_schedule,
     complete_type,
 )
-from longshore.cli.options import gathered
-from longshore.cli.output import complain, say, say_id, say_model, show_rows
+from longshore.cli.options import gathered, on_store
+from longshore.cli.output import say, say_model, show_list, show_rows
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
+from longshore.core.job_options import RepeatedJobOptions
+from longshore.core.validation import check_names
 
 if TYPE_CHECKING:
     from longshore.core.repeat import Repeat
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
 
 RepeatWhenAsked = Callable[[], Any]
-"""Makes a `Repeat` of what was written; a command that is told of a schedule by its id never asks."""
+"""Makes a `Repeat` of the options; a command that gets the id of a schedule never calls it."""
 
 Cron = Annotated[str | None, typer.Option(help='A cron expression, like "30 2 * * *".')]
 Every = Annotated[str | None, typer.Option(help="A span of time, like 15m.")]
@@ -93,29 +95,23 @@ Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Tim
 
 
 @schedule.command("list")
-@gathered(store=a_store)
-def list_schedules(*, queue: OneQueue = None, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> None:
+@on_store()
+async def list_schedules(found: Queue, queue: OneQueue = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Lists schedules, with when they fire next."""
+    check_names("queue", [] if queue is None else [queue])
+    stored, now = await found.get_schedules(), await found.backend.now()
+    known = [one for one in stored if queue in (None, one.job.queue)]
+    if as_json:
+        from longshore.server.models.schedules import ScheduleList, schedule_view
 
-    async def look(found: Queue) -> None:
-        known, now = await found.get_schedules(), await found.backend.now()
-        if as_json:
-            from longshore.server.models.schedules import ScheduleList, schedule_view
-
-            say_model(ScheduleList.model_construct(items=[schedule_view(one, now) for one in known]))
-        elif quiet:
-            for one in known:
-                say_id(one.id)
-        elif known:
-            show_rows(rows.SCHEDULES, [rows.schedule_row(one, now) for one in known])
-        else:
-            complain("there is no schedule; longshore schedule add makes one")
-
-    store.within(look, queue=queue)
+        say_model(ScheduleList.model_construct(items=[schedule_view(one, now) for one in known]))
+    else:
+        nothing = "there is no schedule; longshore schedule add makes one"
+        show_list(rows.SCHEDULES, [rows.schedule_row(one, now) for one in known], nothing=nothing, quiet=quiet)
 
 
 @schedule.command()
-@gathered(repeat=a_repeat, job=repeatable_options, store=a_store)
+@gathered(repeat=a_repeat, job=job_options(RepeatedJobOptions), store=a_store)
 def add(
     schedule_id: ScheduleId,
     type: TypeName,
@@ -130,95 +126,77 @@ def add(
     """Stores a schedule, or changes the one with this id: a job of TYPE at the times of --cron or --every."""
     when, value = repeat(), parsing.data(data)
 
-    async def put(found: Queue) -> Schedule:
-        stored: Schedule = await found.add(type, value, repeat=when, job_id=schedule_id, **job)
-        return stored
+    async def put(found: Queue) -> None:
+        await _show_changed(found, await found.add(type, value, repeat=when, job_id=schedule_id, **job), as_json)
 
-    _act(store, put, as_json, queue=queue)
+    store.within(put, queue=queue)
 
 
 @schedule.command()
-@gathered(store=a_store)
-def run(schedule_id: ScheduleId, *, as_json: AsJson = False, quiet: Quiet = False, store: Store) -> None:
+@on_store()
+async def run(found: Queue, schedule_id: ScheduleId, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Makes one more of its jobs now, beside its plan."""
-
-    async def make(found: Queue) -> None:
-        job = await found.run_schedule(schedule_id)
-        await tell_new_job(found, job, as_json=as_json, quiet=quiet)
-
-    store.within(make)
+    job = await found.run_schedule(schedule_id)
+    await tell_new_job(found, job, as_json=as_json, quiet=quiet)
 
 
 @schedule.command()
-@gathered(store=a_store)
-def pause(schedule_id: ScheduleId, *, as_json: AsJson = False, store: Store) -> None:
-    """Lets it fire nothing until it is resumed."""
-    _act(store, lambda found: found.pause_schedule(schedule_id), as_json)
+@on_store()
+async def pause(found: Queue, schedule_id: ScheduleId, as_json: AsJson = False) -> None:
+    """Pauses a schedule: it makes no jobs until you resume it."""
+    await _show_changed(found, await found.pause_schedule(schedule_id), as_json)
 
 
 @schedule.command()
-@gathered(store=a_store)
-def resume(schedule_id: ScheduleId, *, as_json: AsJson = False, store: Store) -> None:
-    """Lets it go on with its next planned time; what fell into the pause is not made up for."""
-    _act(store, lambda found: found.resume_schedule(schedule_id), as_json)
+@on_store()
+async def resume(found: Queue, schedule_id: ScheduleId, as_json: AsJson = False) -> None:
+    """Resumes a schedule at its next planned time; it skips those that passed during the pause."""
+    await _show_changed(found, await found.resume_schedule(schedule_id), as_json)
 
 
-def _act(
-    store: Store, verb: Callable[[Queue], Awaitable[Schedule]], as_json: bool, *, queue: str | None = None
-) -> None:
-    async def done(found: Queue) -> None:
-        changed, now = await verb(found), await found.backend.now()
-        if as_json:
-            from longshore.server.models.schedules import schedule_view
+async def _show_changed(found: Queue, changed: Schedule, as_json: bool) -> None:
+    now = await found.backend.now()
+    if as_json:
+        from longshore.server.models.schedules import schedule_view
 
-            say_model(schedule_view(changed, now))
-        else:
-            show_rows(rows.SCHEDULES, [rows.schedule_row(changed, now)])
-
-    store.within(done, queue=queue)
+        say_model(schedule_view(changed, now))
+    else:
+        show_rows(rows.SCHEDULES, [rows.schedule_row(changed, now)])
 
 
 @schedule.command()
-@gathered(repeat=a_repeat, store=a_store)
-def preview(
+@on_store(repeat=a_repeat)
+async def preview(
+    found: Queue,
     schedule_id: SomeScheduleId = None,
     *,
     count: Count = 10,
     as_json: AsJson = False,
     repeat: RepeatWhenAsked,
-    store: Store,
 ) -> None:
     """Tells its next planned times; or, with --cron or --every in place of an id, those of a schedule to be."""
+    wanted = repeat() if schedule_id is None else schedule_id
+    times = await found.preview_schedule(wanted, count)
+    if as_json:
+        from longshore.server.models.schedules import Times
 
-    async def look(found: Queue) -> None:
-        wanted = repeat() if schedule_id is None else schedule_id
-        times = await found.preview_schedule(wanted, count)
-        if as_json:
-            from longshore.server.models.schedules import Times
-
-            say_model(Times(items=times))
-            return
-        now = await found.backend.now()
-        zone = (wanted if not isinstance(wanted, str) else (await found.get_schedule(wanted)).repeat).zone
-        for moment in times:
-            say(f"{rows.clock(moment)}  {moment.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}  {rows.ago(moment, now)}")
-
-    store.within(look)
+        say_model(Times(items=times))
+        return
+    now = await found.backend.now()
+    zone = (wanted if not isinstance(wanted, str) else (await found.get_schedule(wanted)).repeat).zone
+    for moment in times:
+        say(f"{rows.clock(moment)}  {moment.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}  {rows.ago(moment, now)}")
 
 
 @schedule.command()
-@gathered(store=a_store)
-def remove(schedule_id: ScheduleId, *, as_json: AsJson = False, store: Store) -> None:
+@on_store()
+async def remove(found: Queue, schedule_id: ScheduleId, *, as_json: AsJson = False) -> None:
     """Removes a schedule; the jobs it made stay."""
+    if not await found.remove_schedule(schedule_id):
+        raise ScheduleNotFound(schedule_id)
+    if as_json:
+        from longshore.cli.json_output import Removed
 
-    async def take(found: Queue) -> None:
-        if not await found.remove_schedule(schedule_id):
-            raise ScheduleNotFound(schedule_id)
-        if as_json:
-            from longshore.cli.json_output import Removed
-
-            say_model(Removed(id=schedule_id, removed=True))
-        else:
-            say(f"{schedule_id} is removed; the jobs it made stay")
-
-    store.within(take)
+        say_model(Removed(id=schedule_id, removed=True))
+    else:
+        say(f"{schedule_id} is removed; the jobs it made stay")

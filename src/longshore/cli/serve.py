@@ -14,11 +14,13 @@ import typer
 from longshore.cli.open_store import HERE, Schema, Store, a_store, warn_of_password
 from longshore.cli.options import gathered
 from longshore.cli.output import LogForm, flush, say, say_json
+from longshore.cli.parsing import file_bytes
 from longshore.cli.workers import (
     Concurrency,
     HarborName,
     Processes,
     builtin_at,
+    capacity,
     harbor_named,
     refuse_url_beside_harbor,
     store_shown,
@@ -93,8 +95,8 @@ def asks_for_tokens(host: str, said: str | None, *, loopback: bool) -> bool:
     if wanted is False and not loopback:
         raise InvalidArgument(
             "host",
-            f"{host} is reached from other machines, and LONGSHORE_AUTH or --auth has this server ask nobody who they "
-            "are; serve on 127.0.0.1, or leave it on",
+            f"{host} is reached from other machines, and LONGSHORE_AUTH or --auth turns tokens off; "
+            "serve on 127.0.0.1, or leave tokens on",
         )
     return not loopback if wanted is None else wanted
 
@@ -103,24 +105,12 @@ def session_key(path: Path | None) -> bytes | None:
     """The bytes in the file."""
     if path is None:
         return None
-    try:
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise InvalidArgument("session_key_file", f"{path} cannot be read: {error.strerror}") from None
+    key = file_bytes("session_key_file", str(path)).strip()
     if len(key) < _SHORTEST_KEY:
         raise InvalidArgument(
             "session_key_file", f"{path} has {len(key)} bytes; write {_SHORTEST_KEY} or more that are random into it"
         )
     return key
-
-
-def no_token_yet(address: str) -> str:
-    """What a server that asks for tokens says when there is none; its store may have no address that can be shown."""
-    where = address or "<the address of your harbor's store>"
-    return (
-        "nobody has a token for this store yet, so that nobody can use the API; make one with: "
-        f"longshore token create --url {where} --scope admin you"
-    )
 
 
 PORT = 8470
@@ -143,21 +133,24 @@ Announce = Callable[[str, bool], None]
 """Called when requests are taken, with the address and with whether tokens are asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Serving:
-    """What a command was told of its server."""
+    """The options of the commands that serve the API."""
 
-    host: str
-    port: int
-    auth: str | None
-    allowed_hosts: tuple[str, ...]
-    trusted_proxies: tuple[str, ...]
-    connections_per_address: int
-    session_key: bytes | None
-    access_log: bool
-    tracing: bool
-    tls_certificate: str | None
-    tls_key: str | None
+    host: Host = "127.0.0.1"
+    port: Port = PORT
+    auth: Auth = None
+    allowed_host: AllowedHosts = None
+    trusted_proxy: TrustedProxies = None
+    connections_per_address: ConnectionsPerAddress = 250
+    session_key_file: SessionKey = None
+    access_log: AccessLog = False
+    tracing: Tracing = False
+    tls_certificate: Certificate = None
+    tls_key: PrivateKey = None
+
+    def __post_init__(self) -> None:
+        session_key(self.session_key_file)  # refuses a file that cannot be used, before anything is started
 
     def together(self, backend: Backend, *others: Stoppable, store_address: str, announce: Announce) -> ProcessGroup:
         """The API on this backend, together with others; `store_address` is its own, if it can be shown."""
@@ -176,11 +169,11 @@ class Serving:
         options = ServerOptions(
             access_log=self.access_log,
             tracing=self.tracing,
-            allowed_hosts=self.allowed_hosts,
-            trusted_proxies=self.trusted_proxies,
+            allowed_hosts=tuple(self.allowed_host or ()),
+            trusted_proxies=tuple(self.trusted_proxy or ()),
             max_connections_per_address=self.connections_per_address,
         )
-        gate = TokenGate(backend, session_key=self.session_key) if asks else None
+        gate = TokenGate(backend, session_key=session_key(self.session_key_file)) if asks else None
         app = create_app(backend, options=options, gate=gate)
         telling: list[asyncio.Task[None]] = []
 
@@ -205,42 +198,13 @@ class Serving:
 
 
 def from_here(address: str) -> str:
-    """The address as somebody on this machine can use it: one that stands for all of them is none that answers."""
+    """The address as a client on this machine uses it; a wildcard address becomes the loopback one."""
     return address.replace("://0.0.0.0:", "://127.0.0.1:", 1).replace("://[::]:", "://[::1]:", 1)
 
 
 def everywhere(host: str) -> str:
     """What is said beside the address of a server that all of the machine's addresses lead to."""
     return " (and every address of this machine)" if host in ("0.0.0.0", "::") else ""
-
-
-def how_to_serve(
-    host: Host = "127.0.0.1",
-    port: Port = PORT,
-    auth: Auth = None,
-    allowed_host: AllowedHosts = None,
-    trusted_proxy: TrustedProxies = None,
-    connections_per_address: ConnectionsPerAddress = 250,
-    session_key_file: SessionKey = None,
-    access_log: AccessLog = False,
-    tracing: Tracing = False,
-    tls_certificate: Certificate = None,
-    tls_key: PrivateKey = None,
-) -> Serving:
-    """What every command that serves is told."""
-    return Serving(
-        host=host,
-        port=port,
-        auth=auth,
-        allowed_hosts=tuple(allowed_host or ()),
-        trusted_proxies=tuple(trusted_proxy or ()),
-        connections_per_address=connections_per_address,
-        session_key=session_key(session_key_file),
-        access_log=access_log,
-        tracing=tracing,
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
-    )
 
 
 async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
@@ -251,7 +215,11 @@ async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
     log = logging.getLogger("longshore.server")
     try:
         if isinstance(backend, SupportsTokens) and not await backend.list_tokens():
-            log.warning("%s", no_token_yet(address))
+            log.warning(
+                "this store has no token yet, so the API refuses every request; create one with: "
+                "longshore token create --url %s --scope admin you",
+                address or "<the address of your harbor's store>",
+            )
     except LongshoreError as error:
         log.debug("whether anybody has a token could not be found out: %s", error)
 
@@ -261,7 +229,7 @@ WithScheduler = Annotated[
 ]
 
 
-@gathered(api=how_to_serve, store=a_store)
+@gathered(api=Serving, store=a_store)
 def serve_api(
     ctx: typer.Context,
     *,
@@ -281,26 +249,19 @@ def serve_api(
     logs.set_up_logging(log_format)
     shown = shown_address(store.url)
 
+    def announce(address: str, _: bool) -> None:
+        if as_json:
+            say_json({"address": address, "url": shown})
+        else:
+            say(f"Longshore serves {shown} at {address}{everywhere(api.host)} (status page: {address}/)")
+        flush()
+
     def make() -> Stoppable:
         backend = store.backend(create=True)
         parts = [Scheduler(backend)] if scheduler else []
-        return api.together(
-            backend,
-            *parts,
-            store_address=shown,
-            announce=lambda address, _: _announce(address, everywhere(api.host), shown, as_json),
-        )
+        return api.together(backend, *parts, store_address=shown, announce=announce)
 
     raise typer.Exit(serve(make, on_asked=ON_ASKED))
-
-
-def _announce(address: str, also: str, store: str, as_json: bool) -> None:
-    """One line that a person reads, or a program."""
-    if as_json:
-        say_json({"address": address, "url": store})
-    else:
-        say(f"Longshore serves {store} at {address}{also} (status page: {address}/)")
-    flush()
 
 
 Url = Annotated[
@@ -309,7 +270,7 @@ Url = Annotated[
 ]
 
 
-@gathered(api=how_to_serve)
+@gathered(api=Serving)
 def up(
     ctx: typer.Context,
     *,
@@ -381,7 +342,7 @@ def _announce_platform(
         told: dict[str, Any] = {"address": address, "url": store, "processes": processes, "concurrency": concurrency}
         say_json(told)
     else:
-        say(f"Longshore is up at {address}/{also} on {store}, with {processes} x {concurrency} places for jobs.")
+        say(f"Longshore is up at {address}/{also} on {store}, with {capacity(processes, concurrency)}.")
         if first:
             builtin = " (the types echo, sleep and fail are there)" if first == _FIRST_JOB else ""
             say(f"Send it a first job{builtin}:")

@@ -8,8 +8,8 @@ import typer
 
 from longshore.backends.data_migration import Begun, MoveReport, SupportsCopyIn, SupportsCopyOut, move
 from longshore.cli.exit_codes import Exit
-from longshore.cli.open_store import AsJson, Store, a_store
-from longshore.cli.options import gathered
+from longshore.cli.open_store import AsJson, Store
+from longshore.cli.options import on_store
 from longshore.cli.output import complain, progress, say, say_json, say_model, show_table
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
@@ -21,38 +21,30 @@ if TYPE_CHECKING:
 BackupFile = Annotated[str, typer.Argument(help="The file to write; it must not exist yet.")]
 
 
-@gathered(store=a_store)
-def backup(target: BackupFile, *, store: Store) -> None:
+@on_store()
+async def backup(queue: Queue, target: BackupFile) -> None:
     """Copies a SQLite store to a file while it is in use."""
+    from longshore.backends.base import SupportsBackup
 
-    async def copy(queue: Queue) -> None:
-        from longshore.backends.base import SupportsBackup
-
-        if not isinstance(queue.backend, SupportsBackup):
-            raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
-        await queue.backend.backup(target)
-        say(f"copied to {target}")
-
-    store.within(copy)
+    if not isinstance(queue.backend, SupportsBackup):
+        raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
+    await queue.backend.backup(target)
+    say(f"copied to {target}")
 
 
-@gathered(store=a_store)
-def migrate(*, as_json: AsJson = False, store: Store) -> None:
+@on_store(create=True)
+async def migrate(queue: Queue, *, as_json: AsJson = False, store: Store) -> None:
     """Makes a store if there is none, brings its schema up to date, and tells its version."""
+    from longshore.backends.base import HasSchema
+    from longshore.cli.json_output import MigrationView
 
-    async def look(queue: Queue) -> None:
-        from longshore.backends.base import HasSchema
-        from longshore.cli.json_output import MigrationView
-
-        if not isinstance(queue.backend, HasSchema):
-            raise InvalidArgument("url", "this store has no schema of its own to bring up to date")
-        version = await queue.backend.schema_version()
-        if as_json:
-            say_model(MigrationView(store=shown_address(store.url), schema_version=version))
-        else:
-            say(f"{shown_address(store.url)} is up to date: its schema has version {version}")
-
-    store.within(look, create=True)
+    if not isinstance(queue.backend, HasSchema):
+        raise InvalidArgument("url", "this store has no schema of its own to bring up to date")
+    version = await queue.backend.schema_version()
+    if as_json:
+        say_model(MigrationView(store=shown_address(store.url), schema_version=version))
+    else:
+        say(f"{shown_address(store.url)} is up to date: its schema has version {version}")
 
 
 Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
@@ -84,8 +76,10 @@ def migrate_data(
 
     from longshore.backends.connect import connect
 
-    from_schema = {} if target.startswith("postgres") else _in_schema(source, schema)
-    old = connect(source, **_only_there(source), **from_schema)
+    options = {} if target.startswith("postgres") else _in_schema(source, schema)
+    if source.startswith("sqlite:"):
+        options["create"] = False  # a mistyped address must not make an empty file and then move that
+    old = connect(source, **options)
     new = connect(target, **_in_schema(target, schema))
     try:
         report = _moved(old, new, while_live)
@@ -98,11 +92,6 @@ def migrate_data(
         say_json(_as_json(report))
     else:
         _show(report)
-
-
-def _only_there(url: str) -> dict[str, Any]:
-    """A mistyped address must not make an empty file and then move that."""
-    return {"create": False} if url.startswith("sqlite:") else {}
 
 
 def _in_schema(url: str, schema: str) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from longshore.cli.open_store import HERE, AsJson, Schema, Store
-from longshore.cli.options import gathered
-from longshore.cli.output import Column, complain, say, say_model, show_rows
+from longshore.cli.options import on_store
+from longshore.cli.output import Column, complain, say, say_model, show_list
 from longshore.cli.parsing import duration
 from longshore.core.errors import InvalidArgument
 
@@ -40,7 +39,7 @@ StoreUrl = Annotated[
 
 
 def the_store(url: StoreUrl = HERE, schema: Schema = None) -> Store:
-    """What these commands are told of their store, which no server stands before."""
+    """The options that name the store; a server's address is refused later."""
     return Store(url, schema)
 
 
@@ -55,82 +54,60 @@ _COLUMNS = (
 
 
 @token.command()
-@gathered(store=the_store)
-def create(
+@on_store(store=the_store)
+async def create(
+    found: Queue,
     name: Annotated[str, typer.Argument(help="Whom it is for; recorded as the actor of what they change.")],
     *,
     scope: Scopes,
     queue: Queues = None,
     expires_in: ExpiresIn = None,
     as_json: AsJson = False,
-    store: Store,
 ) -> None:
     """Makes a token. Its secret is printed once, and can never be shown again."""
     lasts = None if expires_in is None else duration("expires-in", expires_in)
+    made, secret = await _keeper(found.backend).issue_token(name, scope, queues=queue or None, expires_in=lasts)
+    if as_json:
+        from longshore.server.models.tokens import new_token_view
 
-    async def make(backend: SupportsTokens, _: datetime) -> None:
-        made, secret = await backend.issue_token(name, scope, queues=queue or None, expires_in=lasts)
-        if as_json:
-            from longshore.server.models.tokens import new_token_view
-
-            say_model(new_token_view(made, secret, made.created_at))
-            return
-        complain(f"Token {made.id} for {made.name} ({_may(made)}); keep it, it is not shown again:")
-        say(secret)
-
-    _within(store, make)
+        say_model(new_token_view(made, secret, made.created_at))
+        return
+    complain(f"Token {made.id} for {made.name} ({_may(made)}); keep it, it is not shown again:")
+    say(secret)
 
 
 @token.command("list")
-@gathered(store=the_store)
-def list_(*, as_json: AsJson = False, store: Store) -> None:
+@on_store(store=the_store)
+async def list_(queue: Queue, as_json: AsJson = False) -> None:
     """Who has one, what for, and when it was last used; never the secrets."""
+    found, now = await _keeper(queue.backend).list_tokens(), await queue.backend.now()
+    if as_json:
+        from longshore.server.models.tokens import TokenList, token_view
 
-    async def show(backend: SupportsTokens, now: datetime) -> None:
-        found = await backend.list_tokens()
-        if as_json:
-            from longshore.server.models.tokens import TokenList, token_view
-
-            say_model(TokenList(items=[token_view(one, now) for one in found]))
-        elif found:
-            rows = [
-                (one.id, one.name, _may(one), one.standing(now), _day(one.expires_at), _day(one.last_used_at))
-                for one in found
-            ]
-            show_rows(_COLUMNS, rows)
-        else:
-            complain("there is none yet; make one with: longshore token create NAME --scope admin")
-
-    _within(store, show)
+        say_model(TokenList(items=[token_view(one, now) for one in found]))
+    else:
+        rows = [
+            (one.id, one.name, _may(one), one.standing(now), _day(one.expires_at), _day(one.last_used_at))
+            for one in found
+        ]
+        show_list(_COLUMNS, rows, nothing="there is none yet; make one with: longshore token create NAME --scope admin")
 
 
 @token.command()
-@gathered(store=the_store)
-def revoke(
+@on_store(store=the_store)
+async def revoke(
+    queue: Queue,
     token_id: Annotated[str, typer.Argument(help="The token's id, as `longshore token list` shows it.")],
-    *,
     as_json: AsJson = False,
-    store: Store,
 ) -> None:
     """Takes a token back: within a second no server of this store heeds it."""
+    taken = await _keeper(queue.backend).revoke_token(token_id)
+    if as_json:
+        from longshore.server.models.tokens import token_view
 
-    async def take_back(backend: SupportsTokens, now: datetime) -> None:
-        taken = await backend.revoke_token(token_id)
-        if as_json:
-            from longshore.server.models.tokens import token_view
-
-            say_model(token_view(taken, now))
-        else:
-            say(f"revoked {taken.id} ({taken.name})")
-
-    _within(store, take_back)
-
-
-def _within(store: Store, use: Callable[[SupportsTokens, datetime], Awaitable[None]]) -> None:
-    async def opened(queue: Queue) -> None:
-        await use(_keeper(queue.backend), await queue.backend.now())
-
-    store.within(opened)
+        say_model(token_view(taken, await queue.backend.now()))
+    else:
+        say(f"revoked {taken.id} ({taken.name})")
 
 
 def _keeper(backend: Backend) -> SupportsTokens:

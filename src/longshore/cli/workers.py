@@ -75,7 +75,7 @@ def worker(
     }
     own = None if harbor is None else harbor_named(harbor).url
     shown = store_shown(ctx, harbor, own, store.url)
-    complain(f"longshore: {processes} x {concurrency} places for jobs of {shown}; Ctrl-C stops it in order")
+    complain(f"longshore: {capacity(processes, concurrency)} on {shown}; Ctrl-C stops it in order")
     if processes == 1:
         raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
 
@@ -103,7 +103,7 @@ def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
 
 
 def store_shown(ctx: typer.Context, harbor: str | None, own: str | None, url: str) -> str:
-    """Where the jobs are, for people; if LONGSHORE_URL names another place than the harbor's, they are told so."""
+    """The store's address for people; warns if LONGSHORE_URL names another store than the harbor's."""
     if harbor is None:
         return shown_address(url)
     if own is None:
@@ -114,6 +114,13 @@ def store_shown(ctx: typer.Context, harbor: str | None, own: str | None, url: st
             f"{shown_address(url)}, is left alone, and is where other commands look"
         )
     return shown_address(own)
+
+
+def capacity(processes: int, concurrency: int) -> str:
+    """How many jobs run at once, in words."""
+    if processes == 1:
+        return f"1 worker process, {concurrency} concurrent jobs"
+    return f"{processes} worker processes, {concurrency} concurrent jobs each"
 
 
 def _came_from(ctx: typer.Context) -> str:

@@ -1,1 +1,1 @@
-"""The pure core: what a job is, which moves are legal, and what follows what."""
+"""The pure core: jobs, the transition table, and decisions without I/O."""

@@ -150,6 +150,30 @@ def read_machine(boot_id: str) -> Reading:
             return Reading(boot_id, wall, before)
 
 
+class StoreClock:
+    """The clock of one store on this machine: a given one, or the time since boot plus the boot time.
+
+    The boot time changes only if the wall clock is set. A store that notices such a step shifts its stored times, and
+    then sets `started_at` here.
+    """
+
+    def __init__(self, clock: Clock | None, on_step: Callable[[int], None] | None = None) -> None:
+        self.boot_id = MACHINE.boot_id() if clock is None else None
+        """None if steps of the clock are not detected."""
+        self.wall = micros_of(clock, on_step=None if self.boot_id else on_step)
+        """The time now, as the wall clock or the given clock has it."""
+        self.now = self.wall if self.boot_id is None else self._since_boot
+        """The time for a write: never a little earlier than the answer before."""
+        self.started_at = 0
+        self._latest = 0
+
+    def _since_boot(self) -> int:
+        now = MACHINE.since_boot() + self.started_at
+        if now >= self._latest or self._latest - now > SteadyClock.TOLERANCE:
+            self._latest = now
+        return self._latest
+
+
 def machine_time() -> datetime:
     """The time by the clock of this machine, which need not be the store's."""
     return from_micros(_machine_micros())

@@ -28,7 +28,7 @@ _SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - a clock without a zone is the
 
 
 def written_out(text: str) -> str:
-    """The expression in fields, however it is spaced; an alias as what it stands for."""
+    """The fields of the expression; an alias is replaced by its meaning."""
     fields = " ".join(text.split())
     return _ALIASES.get(fields, fields)
 
@@ -48,7 +48,7 @@ class CronExpression:
         """Seconds that lie between two of its times at least."""
 
     def times_after(self, wall: datetime) -> Iterator[datetime]:
-        """The times it names after this one, as a clock on the wall shows them that nobody ever sets."""
+        """The next times, naive and local, ignoring DST."""
         try:
             yield from CronSim(self._text, wall)
         except (OverflowError, CronSimError):  # the calendar ends with the year 9999, or no day ever matches
@@ -71,7 +71,7 @@ def read_cron(text: object) -> CronExpression:
 
 
 def _told(text: str, problem: str) -> str:
-    """What is wrong, for somebody who has to put it right."""
+    """A message that says what is wrong and how to correct it."""
     fields = written_out(text).split()
     if len(fields) not in (5, 6):
         return f"it has {len(fields)} fields; five are right (minute hour day month weekday), or six with seconds first"

@@ -54,7 +54,7 @@ Dependencies = Iterable[str | HasId] | Mapping[str, DependencyPolicy]
 
 
 def check_policy(field: str, value: object) -> None:
-    """Refuses what is no policy."""
+    """Refuses an unknown policy."""
     if not isinstance(value, str) or value not in POLICIES:
         raise InvalidArgument(field, f"must be one of {', '.join(POLICIES)}; got {value!r}")
 
@@ -75,7 +75,7 @@ def dependencies_from(given: object, usual: str) -> tuple[tuple[str, ...], dict[
 
 
 def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str]) -> None:
-    """Refuses policies of edges that there are not, and what is no policy."""
+    """Refuses unknown policies, and policies for jobs that this job does not depend on."""
     policies = options.get(EDGE_POLICIES)
     if policies is None:
         return

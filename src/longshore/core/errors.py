@@ -92,11 +92,11 @@ class InvalidTransition(LongshoreError):
 
 
 class JobNotInflight(InvalidTransition):
-    """The call is for a job that a worker holds (RUNNING or CANCELLING), and nobody holds this one now."""
+    """The call needs a job that a worker holds (RUNNING or CANCELLING), and no worker holds this one."""
 
 
 class LeaseLost(LongshoreError):
-    """The lease given is no longer the job's: stop working on it, its outcome is somebody else's to report."""
+    """The lease is no longer the job's: stop working on it, because another worker reports its outcome."""
 
     def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
         told = (
@@ -165,10 +165,10 @@ class JobFailed(LongshoreError):
 
 
 class JobCancelled(LongshoreError):
-    """The job whose result was waited for was called off before it had one."""
+    """The job was cancelled before it had the result that the caller waits for."""
 
     def __init__(self, job_id: str, status: JobStatus, reason: str = "") -> None:
-        super().__init__(f"job {job_id!r} was called off and is {status}{': ' + reason if reason else ''}")
+        super().__init__(f"job {job_id!r} was cancelled and is {status}{': ' + reason if reason else ''}")
         self.job_id = job_id
         self.status = status
         self.reason = reason

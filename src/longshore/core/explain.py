@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, cast
 
 from longshore.core.clock import ClockStep, recent
 from longshore.core.job import Job
@@ -20,7 +20,7 @@ RECENT = timedelta(minutes=10)
 MOST_ENDS = 200
 """The most completions that are read."""
 MOST_COUNTED = 1_000
-"""How far the line ahead of a job is counted."""
+"""The most jobs ahead that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Usage:
     limit: int | None = None
     running: int = 0
     holders: tuple[Holder, ...] = ()
-    """The first few of those who run, where the limit is reached."""
+    """The first few running jobs, if the limit is reached."""
     rate: Rate | None = None
     started: int = 0
     """How many have started in the present window."""
@@ -68,7 +68,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker as it last told of itself."""
+    """A worker as of its last heartbeat."""
 
     id: str
     queues: tuple[str, ...]
@@ -97,7 +97,7 @@ class Facts:
     """The first few of the dependencies that hold it up."""
     deps_left: int = 0
     ahead: int = 0
-    """Jobs before it in the line of its queue, counted no further than `MOST_COUNTED`."""
+    """Jobs before it in claim order, counted up to `MOST_COUNTED`."""
     workers: tuple[WorkerSeen, ...] = ()
     clock_step: ClockStep | None = None
     """The last step of the machine's clock that the store detected."""
@@ -108,7 +108,7 @@ class Facts:
 
 
 HEARD_WITHIN = timedelta(seconds=60)
-"""Whoever told of itself less long ago counts as alive: a few of the usual heartbeats."""
+"""A worker whose last heartbeat is not older counts as alive; this is a few heartbeats."""
 
 
 def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
@@ -118,7 +118,7 @@ def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
 
 
 OVERDUE = timedelta(seconds=60)
-"""A schedule this late is fired by nobody."""
+"""No scheduler runs if a schedule is this late."""
 
 NO_TASK_NAMED = "no task of this worker is named"
 """How a worker begins its reason when it gives a job back whose type it does not know."""
@@ -199,7 +199,8 @@ def explanation_of(facts: Facts) -> Explanation:
     elif job.status is JobStatus.WAITING_CHILDREN:
         reasons = [*_outlived(facts), _waits(facts)]
     else:
-        reasons = [*_in_the_way(facts), *_behind_others(facts)] or [_about_to_start()]
+        reasons = [*_in_the_way(facts), *_behind_others(facts)]
+        reasons = reasons or [_reason("about_to_start", "Nothing is in its way: the next claim takes it.")]
     return Explanation(job.id, job.status, facts.now, tuple(reasons))
 
 
@@ -212,25 +213,17 @@ def _reason(kind: ReasonKind, text: str, **details: Any) -> Reason:
 
 def _ended(facts: Facts) -> Reason:
     job = facts.job
-    kinds: dict[JobStatus, ReasonKind] = {
-        JobStatus.COMPLETED: "completed",
-        JobStatus.STOPPED: "stopped",
-        JobStatus.UNSCHEDULED: "unscheduled",
-        JobStatus.UNKNOWN_STOPPED: "unknown_stopped",
-        JobStatus.DEAD: "dead",
-    }
     error = job.error_message.partition("\n")[0]
     because = f": {error}" if error else ""
     texts: dict[JobStatus, str] = {
         JobStatus.COMPLETED: f"It is done, since {_clock(job.finalized_at)}.",
         JobStatus.STOPPED: f"It was stopped after it had been started{because}; add it again to run it.",
-        JobStatus.UNSCHEDULED: f"It was called off before it was started{because}; add it again to run it.",
-        JobStatus.UNKNOWN_STOPPED: f"It was called off, and nobody knows how far it got{because}; see its log.",
+        JobStatus.UNSCHEDULED: f"It was cancelled before it started{because}; add it again to run it.",
+        JobStatus.UNKNOWN_STOPPED: f"It was cancelled, and it is unknown how far it got{because}; see its log.",
         JobStatus.DEAD: f"It failed for good at execution {job.executions}{because}; retry it with retry_job.",
     }
-    return _reason(
-        kinds[job.status], texts[job.status], since=_iso(job.finalized_at), error=error, executions=job.executions
-    )
+    kind = cast(ReasonKind, job.status.value.lower())
+    return _reason(kind, texts[job.status], since=_iso(job.finalized_at), error=error, executions=job.executions)
 
 
 def _held(facts: Facts) -> Reason:
@@ -243,7 +236,7 @@ def _held(facts: Facts) -> Reason:
         "execution": job.executions,
         "lease_ends": _iso(ends),
     }
-    by = f"by {worker}" if worker else "by nobody that is known"
+    by = f"by {worker}" if worker else "by an unknown worker"
     late = ends is not None and ends <= facts.now
     after = " Its lease has ended: the next sweep takes it away from there." if late else ""
     if ends is not None and not late:
@@ -261,13 +254,13 @@ def _held(facts: Facts) -> Reason:
 def _waits(facts: Facts) -> Reason:
     named = [_dependency(dependency) for dependency in facts.waits_for]
     more = facts.deps_left - len(named)
-    text = f"It waits for {_jobs(facts.deps_left)}: {_listed(named, more)}."
+    text = f"It waits for {facts.deps_left} job{'s' * (facts.deps_left != 1)}: {_listed(named, more)}."
     if any(dependency.status is None for dependency in facts.waits_for):
         text += " Add a job with the unknown id, or cancel this one."
     if any(dependency.status is JobStatus.DEAD for dependency in facts.waits_for):
         text += " Retry what is dead with retry_job."
     elif any(dependency.status is not None and dependency.status.final for dependency in facts.waits_for):
-        text += " What was called off will not be done any more: cancel this one, and add it anew."
+        text += " A cancelled dependency never completes: cancel this job, and add it again."
     waiting = [
         {"job_id": waited.job_id, "status": None if waited.status is None else waited.status.value, "step": waited.step}
         for waited in facts.waits_for
@@ -280,7 +273,7 @@ def _dependency(dependency: Dependency) -> str:
     return f"{dependency.job_id} ({step}{'unknown' if dependency.status is None else dependency.status})"
 
 
-# -- in line, and something is in the way
+# -- eligible, but blocked
 
 
 def _in_the_way(facts: Facts) -> Iterator[Reason]:
@@ -299,11 +292,11 @@ def _in_the_way(facts: Facts) -> Iterator[Reason]:
 
 
 def _not_yet(facts: Facts) -> Reason:
-    until, seconds = facts.eligible_at, _seconds(facts.eligible_at - facts.now)
+    until, seconds = facts.eligible_at, (facts.eligible_at - facts.now).total_seconds()
     if facts.given_back:
         text = (
-            f"A worker gave it back: {facts.given_back.rstrip('.')}. It is tried again at {_clock(until)}: put right "
-            "until then what that tells of (start a worker that can do it, or add the job anew as it should be)."
+            f"A worker gave it back: {facts.given_back.rstrip('.')}. It is tried again at {_clock(until)}. "
+            "Until then, start a worker that can run it, or add a corrected job."
         )
         return _reason("given_back", text, reason=facts.given_back, until=_iso(until), seconds=seconds)
     details: dict[str, Any] = {"until": _iso(until), "seconds": seconds}
@@ -317,7 +310,7 @@ def _stepped(facts: Facts, effect: str, details: dict[str, Any]) -> str:
     step = recent(facts.clock_step, facts.now)
     if step is None:
         return ""
-    details["clock_step_seconds"] = _seconds(step.by)
+    details["clock_step_seconds"] = step.by.total_seconds()
     return f" Note that {step}; {effect}."
 
 
@@ -332,7 +325,7 @@ def _limited(
     usage: Usage, full: ReasonKind, used_up: ReasonKind, whose: str, limit: str, rate: str
 ) -> Iterator[Reason]:
     if usage.full:
-        held = [f"{holder.job_id} (by {holder.worker or 'nobody'})" for holder in usage.holders]
+        held = [f"{holder.job_id} (by {holder.worker or 'no worker'})" for holder in usage.holders]
         text = (
             f"Of {whose} {usage.running} may run at once and do"
             if usage.running == usage.limit
@@ -354,10 +347,10 @@ def _limited(
 
 def _workers(facts: Facts) -> Iterator[Reason]:
     job = facts.job
-    alive = [worker for worker in facts.workers if _is_alive(worker, facts.now)]
-    fit = [worker for worker in alive if not lacks(worker, job)]
+    alive = [w for w in facts.workers if state_of_worker(w.state, w.seen_at, facts.now) == "running"]
+    missing = {worker.id: lacks(job, worker.queues, worker.tags, worker.types) for worker in alive}
+    fit = [worker for worker in alive if not missing[worker.id]]
     if not fit:
-        missing = {worker.id: lacks(worker, job) for worker in alive}
         needed = f"the queue {job.queue!s}" + (f" and the tags {', '.join(job.tags)}" if job.tags else "")
         needed += f" and the type {job.type}" if any("types" in why for why in missing.values()) else ""
         text = f"No live worker takes jobs of {needed}"
@@ -374,39 +367,15 @@ def _workers(facts: Facts) -> Iterator[Reason]:
         yield _reason("workers_busy", text, workers=busy)
 
 
-def _is_alive(worker: WorkerSeen, now: datetime) -> bool:
-    return state_of_worker(worker.state, worker.seen_at, now) == "running"
-
-
-class Claims(Protocol):
-    """The jobs that a worker claims, as it reports them."""
-
-    @property
-    def queues(self) -> Sequence[str]:
-        """Empty means all."""
-        ...
-
-    @property
-    def tags(self) -> Sequence[str]:
-        """A job must have all of them."""
-        ...
-
-    @property
-    def types(self) -> Sequence[str] | None:
-        """None is all."""
-        ...
-
-
-def lacks(worker: Claims, job: Job) -> str:
-    """Why this worker does not claim this job; empty if it does."""
-    if worker.queues and str(job.queue) not in worker.queues:
-        return f"works for {', '.join(worker.queues)}"
-    missing = [tag for tag in worker.tags if tag not in job.tags]
+def lacks(job: Job, queues: Sequence[str], tags: Sequence[str], types: Sequence[str] | None) -> str:
+    """Why a worker that claims these queues, tags and types does not claim this job; empty if it does."""
+    if queues and str(job.queue) not in queues:
+        return f"works for {', '.join(queues)}"
+    missing = [tag for tag in tags if tag not in job.tags]
     if missing:
         return f"takes only jobs tagged {', '.join(missing)}"
-    if worker.types is not None and job.type not in worker.types:
-        known = _listed(worker.types[:5], len(worker.types) - 5) or "none"
-        return f"claims only the types {known}"
+    if types is not None and job.type not in types:
+        return f"claims only the types {_listed(types[:5], len(types) - 5) or 'none'}"
     return ""
 
 
@@ -453,10 +422,6 @@ def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
     }
 
 
-def _about_to_start() -> Reason:
-    return _reason("about_to_start", "Nothing is in its way: the next claim takes it.")
-
-
 # -- no job at all
 
 
@@ -468,7 +433,7 @@ def no_job_but_a_schedule(job_id: str, schedule: Schedule, now: datetime) -> str
         told = f"no job has the id {job_id!r}: the schedule {schedule.id!r} has not made it, or it has been removed"
     if schedule.paused:
         because = f" by itself ({schedule.error})" if schedule.error else ""
-        return f"{told}. It is paused{because}; resume_schedule lets it go on"
+        return f"{told}. It is paused{because}; resume it with resume_schedule"
     if planned is None:
         return f"{told}. It has ended: its limit is reached, or no planned time is left"
     if now - planned > OVERDUE:
@@ -484,17 +449,9 @@ def _listed(names: Sequence[str], more: int) -> str:
     return f"{told} and {more} more" if more > 0 else told
 
 
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
-
-
 def _clock(moment: datetime | None) -> str:
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
-
-
-def _seconds(span: timedelta) -> float:
-    return span.total_seconds()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from longshore.core.dependencies import EDGE_POLICIES
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job
+from longshore.core.job import Job, new_job_like
 from longshore.core.status import JobStatus
 from longshore.core.validation import new_id
 
@@ -35,7 +35,7 @@ def find_cycle(start: str, dependencies_of: Callable[[str], Iterable[str]]) -> l
 
 
 def never_ready(starts: Iterable[str], dependencies_of: Callable[[str], Iterable[str]]) -> list[str]:
-    """Of these, those that lie on a circle or wait for one; each edge is looked at once, however deep the graph is."""
+    """The starts that lie on a cycle or wait for one; each edge is visited once, however deep the graph is."""
     begun = list(dict.fromkeys(starts))
     waiting_for: dict[str, int] = {}
     dependents: dict[str, list[str]] = defaultdict(list)
@@ -103,7 +103,7 @@ class FlowStatus:
 
     @property
     def ended(self) -> int:
-        """How many of them are over, well or not."""
+        """How many steps are final, completed or not."""
         return sum(count for status, count in self.counts.items() if status.final)
 
 
@@ -139,7 +139,7 @@ def step_name(step: Job) -> str:
 
 
 def last_steps(steps: Sequence[Job]) -> list[Job]:
-    """Those whose results are the flow's: nobody in it waits for them."""
+    """The steps whose results are the flow's: no other step waits for them."""
     return [step for step in steps if about(step, "last")]
 
 
@@ -156,7 +156,7 @@ def _state(steps: Sequence[Job], counts: Mapping[JobStatus, int]) -> FlowState:
 def what_failed(steps: Sequence[Job]) -> Job | None:
     """A step because of which a last one did not complete, or cannot before it is retried; None if there is none.
 
-    The first one is told: of a chain that was stopped, where it began.
+    It is the first one: of a chain that was stopped, the step where that began.
     """
     by_id = {step.id: step for step in steps}
     culprits: dict[str, Job] = {}
@@ -182,7 +182,7 @@ def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> 
     if running and all(step.status is JobStatus.CANCELLING for step in running):
         being = "1 of its steps is" if len(running) == 1 else f"{len(running)} of its steps are"
         raise InvalidArgument(
-            "flow", f"{flow_id}: {being} still being called off; try again when status().state is no longer running"
+            "flow", f"{flow_id}: {being} still being cancelled; try again when status().state is no longer running"
         )
     if running:
         state = status_of_flow(flow_id, steps).state
@@ -194,20 +194,14 @@ def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> 
     if not meant:
         raise InvalidArgument("flow", f"{flow_id} has completed; rerun_whole() runs all its steps again")
     if completed_too and len(steps) < int(about(steps[0], "steps", "0")):
-        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; make it anew")
+        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; add the flow again")
     if not last_steps(meant):
         completed = "has completed, but for what it could do without; rerun_whole() runs all its steps again"
-        removed = "has no last step any more, which was removed; make it anew"
+        removed = "has no last step any more, which was removed; add the flow again"
         raise InvalidArgument("flow", f"{flow_id} {completed if last_steps(steps) else removed}")
     new = new_id()
-    ids = {step.id: f"{new}.{number}" for number, step in _numbered(flow_id, meant)}
+    ids = {step.id: f"{new}.{step.id.removeprefix(f'{flow_id}.')}" for step in meant}
     return [_copied(step, ids, new, flow_id) for step in meant]
-
-
-def _numbered(flow_id: str, steps: Sequence[Job]) -> list[tuple[str, Job]]:
-    return [
-        (step.id.removeprefix(f"{flow_id}.") if step.id.startswith(f"{flow_id}.") else step.id, step) for step in steps
-    ]
 
 
 def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
@@ -216,21 +210,11 @@ def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
         options[FLOW] = {**options[FLOW], "steps": len(ids), "of": flow_id}
     if EDGE_POLICIES in options:
         options[EDGE_POLICIES] = {ids.get(name, name): policy for name, policy in options[EDGE_POLICIES].items()}
-    return Job(
+    return new_job_like(
+        step,
         id=ids[step.id],
         parent_id=new,
-        type=step.type,
-        payload=step.payload,
-        queue=str(step.queue),
-        tags=step.tags,
-        priority=step.priority,
-        lifo=step.lifo,
-        delay=step.delay,
         expires_at=_as_long(step),
-        timeout=step.timeout,
-        max_attempts=step.max_attempts,
-        max_crashes=step.max_crashes,
-        concurrency_key=step.concurrency_key,
         depends_on=tuple(ids.get(name, name) for name in step.depends_on),
         on_dependency_failure=step.on_dependency_failure,
         options=options,
@@ -249,7 +233,7 @@ MOST_DRAWN = 200
 
 
 def drawing(steps: Sequence[Job]) -> str:
-    """The steps with their statuses, and an arrow from each to whoever waits for it; dotted where it may fail."""
+    """The steps with their statuses, and an arrow to each dependent; dotted where the step may fail."""
     drawn = {step.id: f"s{number}" for number, step in enumerate(steps[:MOST_DRAWN])}
     lines = ["flowchart TD"]
     for step in steps[:MOST_DRAWN]:
@@ -276,7 +260,7 @@ def what_is_another(flow_id: str, steps: Mapping[str, Job], known: Iterable[Job]
     for job in known:
         step = steps[job.id]
         if job.parent_id != flow_id:
-            owner = f"of the flow {job.parent_id!r}" if about(job, "name") else "of nobody's flow"
+            owner = f"of the flow {job.parent_id!r}" if about(job, "name") else "that belongs to no flow"
             return f"its step {job.id!r} cannot be stored: a {job.type!r} {owner} has that id"
         if about(job, "steps") != about(step, "steps"):
             return f"it is stored already, with {about(job, 'steps')} steps, and this one has {about(step, 'steps')}"

@@ -153,7 +153,7 @@ def _judge_bloat(condition: Condition) -> Iterator[Finding]:
         found = f"{condition.held_by} holds a snapshot for {_span(condition.held_for)}: nothing old is swept away"
         yield Finding("snapshots", "problem", found, "end that transaction, or set idle_in_transaction_session_timeout")
     if condition.log_size is not None and condition.log_size > LARGE_LOG:
-        found = f"its log has grown to {_size(condition.log_size)}: somebody reads in one transaction for long"
+        found = f"its log has grown to {_size(condition.log_size)}: one transaction has been reading for long"
         yield Finding("log", "warning", found, "look for a process that holds a read transaction open, and end it")
     littered = [name for name, rows in condition.tables.items() if rows.dead > max(MANY_DEAD_ROWS, rows.live)]
     for name in littered:
@@ -203,7 +203,7 @@ def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datet
 
 
 def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Finding]:
-    """Schedules that nobody fires, or that stopped by themselves."""
+    """Schedules that no scheduler fires, or that paused themselves."""
     for one in schedules:
         if one.paused and one.error:
             found = f"{one.id} paused itself: {one.error}"

@@ -15,7 +15,7 @@ from longshore.core.validation import new_id, read_json
 
 
 class _Unnamed(str):
-    """The default queue's name when nobody wrote it: equal to "default", and still told apart from it."""
+    """The name of the default queue where the caller gave none: equal to "default", but a distinct object."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class Job:
     max_attempts: int = 0
     """Executions that may fail before the job is buried; 0 is no limit."""
     max_crashes: int | None = None
-    """Crashes survived; one more buries the job. None is no limit, 0 is never run again after a crash."""
+    """Crashes survived; one more buries the job. None is no limit; 0 means never run again after a crash."""
     idempotency_key: str | None = None
     concurrency_key: str | None = None
     parent_id: str | None = None
@@ -81,7 +81,7 @@ class Job:
     last_retry_at: datetime | None = None
     assigned_at: datetime | None = None
     assignee_id: str | None = None
-    """Who had it last; kept for ever. `lease` tells who holds it now."""
+    """The worker that had it last; never cleared. `lease` is set while a worker holds it."""
     lease: Lease | None = None
     result: bytes | None = None
     error_message: str = ""
@@ -110,8 +110,18 @@ class Job:
         return dataclasses.replace(self, **changes)
 
 
+_WORK = ("type", "payload", "tags", "priority", "lifo", "delay", "timeout")
+_LIMITS = ("max_attempts", "max_crashes", "concurrency_key")
+
+
+def new_job_like(job: Job, **fields: Any) -> Job:
+    """A new job with the work and the limits of this one; its id, edges and options are among `fields`."""
+    kept = {name: getattr(job, name) for name in _WORK + _LIMITS}
+    return Job(**{**kept, "queue": str(job.queue), **fields})
+
+
 def run_id(schedule_id: str, planned: datetime) -> str:
-    """The id of a schedule's job for a planned time: no other time has it, so it is made once, whoever makes it."""
+    """The id of a schedule's job for a planned time. It is unique, so several schedulers make the job once."""
     return f"{schedule_id}@{planned.isoformat().replace('+00:00', 'Z')}"
 
 
@@ -194,7 +204,7 @@ class Attempt:
 
 
 def attempts_of(events: Iterable[JobEvent]) -> list[Attempt]:
-    """From one job's events, in whatever order; those that were pruned are missing here, too."""
+    """From the events of one job, in any order; attempts whose events were pruned are missing."""
     attempts: list[Attempt] = []
     open_one: Attempt | None = None
     for event in sorted(events, key=lambda one: one.job_seq):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -68,7 +68,7 @@ REQUEST = "request"
 FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 FRONT = -(2**60)
-"""The place of LIFO jobs begins here. Before every time there is: the year 1 is -2**56 microseconds."""
+"""The sort keys of LIFO jobs begin here. Before every time there is: the year 1 is -2**56 microseconds."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Record:
     run_at: int | None = None
     eligible_at: int = 0
     """The later of `run_at` and the time it came to (or back to) the queue: claimable from here on."""
-    place: int = 0
+    sort_key: int = 0
     """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
     blocked: bool = False
     """Left out of the claim's index because its concurrency key is full; see `backends/operations/persist.py`."""
@@ -152,12 +152,12 @@ class Record:
         return self.status in ELIGIBLE and self.eligible_at > now
 
     def set_sort_key(self, now: int) -> None:
-        """Takes its place for the next claim, from its present `run_at` and history."""
+        """Sets the sort key for the next claim, from its present `run_at` and history."""
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
         came = min(came, now)
         self.eligible_at = came if self.run_at is None else max(self.run_at, came)
-        self.announce_at = self.run_at if self.comes(now) else None
-        self.place = FRONT - self.uid if self.lifo else self.eligible_at
+        self.announce_at = self.run_at if self.status in ELIGIBLE and self.eligible_at > now else None
+        self.sort_key = FRONT - self.uid if self.lifo else self.eligible_at
         self.blocked = False
 
 
@@ -184,7 +184,7 @@ def copy_of(record: Record) -> Record:
 
 def standing_order(record: Record) -> tuple[int, int, int]:
     """The order in which jobs are claimed."""
-    return (record.priority, record.place, record.uid)
+    return (record.priority, record.sort_key, record.uid)
 
 
 def record_of(job: object, now: int) -> Record:
@@ -198,7 +198,8 @@ def record_of(job: object, now: int) -> Record:
     status = job.status if type(job.status) is JobStatus else check_status("status", job.status)
     if status is not JobStatus.INITIAL_PENDING and status is not JobStatus.CREATED:
         raise InvalidArgument("status", f"of a new job must be INITIAL_PENDING or CREATED, not {status}")
-    check_policy("on_dependency_failure", job.on_dependency_failure)
+    if job.on_dependency_failure != "wait":
+        check_policy("on_dependency_failure", job.on_dependency_failure)
     run_at = None if job.run_at is None else check_moment("run_at", job.run_at, now)
     delay = None if job.delay is None else check_duration("delay", job.delay, positive=False)
     if run_at is None and delay:
@@ -309,52 +310,29 @@ def _lease(token: str, epoch: int, expires_at: int | None, cancelling: bool) -> 
     return Lease(token, epoch, optional_moment(expires_at), cancelling)
 
 
+_stored_fields = attrgetter(*("lease_token" if name == "lease" else name for name in _PLACE_OF))
+_CONVERTED: tuple[tuple[int, Callable[[Any], Any]], ...] = (
+    *((_PLACE_OF[name], from_micros) for name in _PLACE_OF if name.endswith("_at")),
+    *((_PLACE_OF[name], optional_span) for name in ("delay", "timeout")),
+    (_PLACE_OF["progress"], json.loads),
+    (_PLACE_OF["checkpoint"], unpack),
+    (_PLACE_OF["options"], lambda options: {} if options == "{}" else json.loads(options)),
+)
+"""The fields of a Job that are stored in another form, by position, each with what reads it."""
+
+
 def job_of(record: Record) -> Job:
     """The public record."""
+    values = list(_stored_fields(record))
+    for position, read in _CONVERTED:
+        if values[position] is not None:
+            values[position] = read(values[position])
     lease = None
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
         lease = _lease(record.lease_token, record.epoch, record.lease_expires_at, cancelling)
-    job = MutableJob(
-        id=record.id,
-        uid=record.uid,
-        queue=record.queue,
-        type=record.type,
-        payload=record.payload,
-        tags=record.tags,
-        status=record.status,
-        priority=record.priority,
-        lifo=record.lifo,
-        run_at=optional_moment(record.run_at),
-        delay=optional_span(record.delay),
-        expires_at=optional_moment(record.expires_at),
-        timeout=optional_span(record.timeout),
-        max_attempts=record.max_attempts,
-        max_crashes=record.max_crashes,
-        executions=record.executions,
-        retry_count=record.retry_count,
-        crashes=record.crashes,
-        epoch=record.epoch,
-        created_at=from_micros(record.created_at),
-        updated_at=from_micros(record.updated_at),
-        started_at=optional_moment(record.started_at),
-        finalized_at=optional_moment(record.finalized_at),
-        last_retry_at=optional_moment(record.last_retry_at),
-        assigned_at=optional_moment(record.assigned_at),
-        assignee_id=record.assignee_id,
-        lease=lease,
-        result=record.result,
-        error_message=record.error_message,
-        progress=None if record.progress is None else json.loads(record.progress),
-        checkpoint=unpack(record.checkpoint),
-        idempotency_key=record.idempotency_key,
-        concurrency_key=record.concurrency_key,
-        parent_id=record.parent_id,
-        depends_on=record.depends_on,
-        on_dependency_failure=record.on_dependency_failure,
-        schedule_id=record.schedule_id,
-        options={} if record.options == "{}" else json.loads(record.options),
-    )
+    values[_PLACE_OF["lease"]] = lease
+    job = MutableJob(*values)
     job.__class__ = Job
     return cast(Job, job)
 

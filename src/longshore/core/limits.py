@@ -55,7 +55,7 @@ class Window:
         return self if start <= self.start <= start + rate.per_micros else Window(start, 0)
 
     def after(self, starts: int) -> Window:
-        """The same window with so many starts more."""
+        """The same window with this many more starts."""
         return Window(self.start, self.count + starts)
 
     def end(self, rate: Rate) -> int:
@@ -68,7 +68,7 @@ UNUSED = Window()
 
 
 def window_of(start: int, count: int) -> Window:
-    """A window from its two stored numbers; most have seen nothing, and need no object of their own."""
+    """A window from its two stored numbers; unused windows share one object."""
     return Window(start, count) if count else UNUSED
 
 

@@ -19,7 +19,7 @@ OnGap = Literal["next", "skip"]
 OnOverlap = Literal["first", "second", "both"]
 LONGEST_TEXT = 255
 SHOWN = 'write Repeat(cron="30 2 * * *", tz="Europe/Berlin") or Repeat(every=60)'
-"""For whoever gave something else."""
+"""The hint in the error for any other value."""
 _SHORTEST = SECOND // 1000
 
 

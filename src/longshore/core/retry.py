@@ -1,4 +1,4 @@
-"""Retry decisions: the backoff before the next attempt, and what follows a failure, timeout, crash or cancellation."""
+"""Retry decisions: the backoff, and the next step after a failure, timeout, crash or cancellation."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class CrashDecision:
 
 
 def after_crash(crashes: int, max_crashes: int | None, options: Mapping[str, Any]) -> CrashDecision:
-    """What follows a crash, by the job's own limit; `crashes` counts this one too. No dice: every store agrees."""
+    """The decision after a crash, by the job's limit; `crashes` includes this one. No jitter: every store agrees."""
     if max_crashes is not None and crashes > max_crashes:
         return CrashDecision(bury=True)
     backoff = backoff_of(options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -12,7 +14,7 @@ from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.job import Job, run_id
+from longshore.core.job import Job, new_job_like, run_id
 from longshore.core.job_record import Record, record_like, record_of
 from longshore.core.repeat import SHOWN, Repeat, first_time, planned_times
 from longshore.core.status import JobStatus
@@ -94,7 +96,7 @@ def skip_missed(repeat: Repeat, first: int, now: int) -> int:
 
 
 def _last_few(repeat: Repeat, first: int, until: int) -> int:
-    """The first of the last `MOST_MISSED` planned times, or `first` if there are not so many."""
+    """The first of the last `MOST_MISSED` planned times, or `first` if there are fewer."""
     step = repeat.step
     if step is not None:
         return max(first, first + ((until - first) // step + 1 - MOST_MISSED) * step)
@@ -122,7 +124,7 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A job to be made again and again; `job` is the pattern, each run gets an id of its own."""
+    """A job that is repeated; `job` is the template, and each occurrence gets a new id."""
 
     id: str
     job: Job
@@ -151,6 +153,31 @@ class Firing(NamedTuple):
     upcoming: int | None
 
 
+def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule:
+    """A schedule that enqueues this job repeatedly.
+
+    Without an id its queue, type, data and times identify it: adding it twice stores one schedule.
+    """
+    if not isinstance(repeat, Repeat):
+        raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}; {SHOWN}")
+    if job.status is JobStatus.CREATED:
+        raise InvalidArgument("hold", "cannot be set on a job that is made again and again")
+    if schedule_id is None:
+        described = repr((str(job.queue), job.type, job.payload, repeat)).encode("utf-8", "surrogatepass")
+        schedule_id = f"repeat-{hashlib.sha256(described).hexdigest()[:32]}"
+    return Schedule(id=schedule_id, job=job, repeat=repeat)
+
+
+@contextmanager
+def schedule_errors(id_field: str) -> Iterator[None]:
+    """Name the caller's own field in the refusal of a schedule, or of the job it enqueues."""
+    try:
+        yield
+    except InvalidArgument as error:
+        field = error.field.removeprefix("schedule.job.")
+        raise InvalidArgument(id_field if field == "schedule.id" else field, error.problem) from None
+
+
 def check_schedule(schedule: object, now: int) -> Schedule:
     """The schedule with its pattern cut down to what every run shares, if its id, pattern and times are good."""
     if not isinstance(schedule, Schedule):
@@ -177,30 +204,20 @@ def check_schedule(schedule: object, now: int) -> Schedule:
             raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
     if isinstance(job.expires_at, datetime):
         raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
-    return dataclasses.replace(schedule, job=_pattern(schedule.id, job, span(job.expires_at)), passed_over=None)
-
-
-def _pattern(schedule_id: str, job: Job, expires_at: timedelta | None) -> Job:
-    return Job(
-        id=schedule_id,
-        type=job.type,
-        payload=job.payload,
-        queue=str(job.queue),
+    pattern = new_job_like(
+        job,
+        id=schedule.id,
         tags=check_tags("schedule.job.tags", job.tags),
-        priority=job.priority,
-        lifo=job.lifo,
         delay=span(job.delay),
-        expires_at=expires_at,
+        expires_at=span(job.expires_at),
         timeout=span(job.timeout),
-        max_attempts=job.max_attempts,
-        max_crashes=job.max_crashes,
-        concurrency_key=job.concurrency_key,
         parent_id=job.parent_id,
         options=dict(job.options),
     )
+    return dataclasses.replace(schedule, job=pattern, passed_over=None)
 
 
-# -- what becomes of it
+# -- changes
 
 
 def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) -> Schedule:
@@ -250,7 +267,7 @@ def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
 
 
 def resumed(schedule: Schedule, now: int) -> Schedule:
-    """It goes on with the next planned time: what fell into its pause was called off, and is not made up for."""
+    """Resumed at the next planned time; times during the pause are skipped."""
     upcoming = _planned_anew(schedule, now, schedule.next_run_at or schedule.last_run_at)
     going_on = dataclasses.replace(schedule, paused=False, error="", updated_at=from_micros(now))
     return _moved_on(going_on, schedule.next_run_at, upcoming)

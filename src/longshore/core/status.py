@@ -45,7 +45,6 @@ class JobStatus(StrEnum):
 
 S = JobStatus
 
-ELIGIBLE = frozenset({S.INITIAL_PENDING, S.FAILED_RETRY, S.UNKNOWN_RETRY})
 FINAL = frozenset({S.COMPLETED, S.STOPPED, S.UNSCHEDULED, S.UNKNOWN_STOPPED, S.DEAD})
 HOLDS_CAPACITY = frozenset({S.RUNNING, S.CANCELLING})
 
@@ -121,6 +120,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.DEAD, S.FAILED_RETRY, Verb.RETRY),
 )
 """There is no RUNNING -> DEAD: burying a running job walks RUNNING -> FAILED_RETRY -> DEAD, both steps recorded."""
+
+ELIGIBLE = frozenset(move.source for move in TRANSITIONS if move.verb is Verb.CLAIM)
+"""What a worker may claim."""
 
 LEGAL_PAIRS: frozenset[tuple[JobStatus, JobStatus]] = frozenset((a.source, a.target) for a in TRANSITIONS)
 

@@ -42,7 +42,7 @@ def optional_span(micros: int | None) -> timedelta | None:
 
 
 def check_datetime(field: str, value: object) -> int:
-    """An aware datetime as microseconds; a naive one is refused, for nobody knows when it is."""
+    """An aware datetime as microseconds; a naive one is refused, because its time zone is unknown."""
     if not isinstance(value, datetime):
         raise InvalidArgument(field, f"must be an aware datetime, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:

@@ -18,7 +18,7 @@ from longshore.core.validation import check_name, check_names
 PREFIX = "lsk_"
 """Every secret begins so, and scanners of repositories and logs can look for it."""
 NOBODY = "local"
-"""How whoever calls a server that asks for no tokens is called; no token has this name."""
+"""The actor of a caller without a token; no token may have this name."""
 _SECRET = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[0-9a-f]{{64}}")
 _SHOWN = re.compile(rf"{PREFIX}[0-9a-f]{{12}}_[0-9a-f]+", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
     """Bring back, promote and remove jobs; pause and limit queues; schedules; tokens."""
     PUBLIC = "public"
-    """No scope at all: what anybody may know. Only a route declares this, never a caller."""
+    """No scope: public. Only routes use it, never tokens."""
 
 
 EVERYTHING = frozenset({Scope.READ, Scope.SUBMIT, Scope.WORK, Scope.ADMIN})
@@ -85,7 +85,7 @@ class Issued(NamedTuple):
 
 
 def new_secret(token_id: str) -> str:
-    """32 random bytes behind the token's id: nobody guesses them."""
+    """The secret: the token's id and 32 random bytes."""
     return f"{PREFIX}{token_id}_{secrets.token_hex(32)}"
 
 

@@ -90,29 +90,23 @@ class Change:
                 record.cancel_asked_at = self.now
         if target in FINAL and record.finalized_at is None:
             record.finalized_at = self.now
-        self._write(event, source, target, detail, actor)
+        self.events.append(event_of(record, self.now, event, source, target, detail, actor))
 
     def tell(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
         """Records something that is no transition."""
-        self._write(event, None, None, detail, actor)
+        self.events.append(event_of(self.record, self.now, event, None, None, detail, actor))
+
+    def tell_of_delay(self) -> bool:
+        """`job.delayed` for a job whose time to run is in the future; returns whether it is."""
+        waits = self.record.waits(self.now)
+        if waits:
+            self.tell("job.delayed", {"until": self.record.run_at})
+        return waits
 
     def tell_when_due(self) -> None:
         """After it became eligible: `job.delayed` if it must wait, `job.promoted` if it may run at once."""
-        record = self.record
-        if record.waits(self.now):
-            self.tell("job.delayed", {"until": record.run_at})
-        else:
+        if not self.tell_of_delay():
             self.tell("job.promoted")
-
-    def _write(
-        self,
-        event: str,
-        source: JobStatus | None,
-        target: JobStatus | None,
-        detail: Mapping[str, Any] | None,
-        actor: str,
-    ) -> None:
-        self.events.append(event_of(self.record, self.now, event, source, target, detail, actor))
 
 
 def event_of(
@@ -191,8 +185,14 @@ def arrive(record: Record, now: int, events: list[EventRow]) -> None:
     record.job_seq = 1
     if record.status is JobStatus.WAITING_CHILDREN:
         events.append(event_of(record, now, "job.waiting_children", detail={"waiting_for": record.deps_left}))
-    elif record.waits(now) and record.status is JobStatus.INITIAL_PENDING:
+    elif record.run_at is not None and record.waits(now) and record.status is JobStatus.INITIAL_PENDING:
         events.append(event_of(record, now, "job.delayed", detail={"until": record.run_at}))
+
+
+def may_be_accepted_in_bulk(record: Record) -> bool:
+    """Whether `accept` makes it claimable at once: it has no dependency and no time to wait for, and is not LIFO."""
+    waits = record.deps_left or record.run_at is not None or record.last_retry_at is not None or record.lifo
+    return record.status is JobStatus.CREATED and not waits
 
 
 def accept(change: Change) -> None:
@@ -205,13 +205,7 @@ def accept(change: Change) -> None:
         change.tell("job.waiting_children", {"waiting_for": record.deps_left})
     else:
         change.move(JobStatus.INITIAL_PENDING, "job.accepted")
-        tell_of_delay(change)
-
-
-def tell_of_delay(change: Change) -> None:
-    """`job.delayed` for a job that came with a time in the future; a job that may run at once needs no word."""
-    if change.record.waits(change.now):
-        change.tell("job.delayed", {"until": change.record.run_at})
+        change.tell_of_delay()
 
 
 def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | None) -> None:
@@ -310,7 +304,7 @@ def release(change: Change, run_at: int | None, reason: str, *, relative: bool =
     target = after(record.id, record.status, Verb.RELEASE)
     record.run_at, record.relative = run_at, relative
     change.move(target, "job.released", {"reason": reason} if reason else None)
-    tell_of_delay(change)
+    change.tell_of_delay()
 
 
 LEASE_RAN_OUT = "its lease ran out"

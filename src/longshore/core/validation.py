@@ -176,7 +176,8 @@ def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> b
 def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
     """The value as compact JSON bytes, if every store and language would give back the same value."""
     _walk(field, value, 0)
-    return written_json(field, value, limit=limit)
+    encoded = compact(value).encode()
+    return encoded if len(encoded) <= limit else check_bytes(field, encoded, limit=limit)
 
 
 def written_json(
@@ -214,7 +215,7 @@ def _walk(path: str, value: object, depth: int) -> None:
                 raise InvalidArgument(path, f"has the key {key!r}; JSON keys must be text")
             if not key.isascii():
                 _walk(path, key, depth + 1)
-            if not _is_easy(inner):
+            if not (type(inner) is str and inner.isascii()) and not _is_easy(inner):
                 _walk(f"{path}.{key}", inner, depth + 1)
     elif isinstance(value, list | tuple):
         for position, inner in enumerate(value):

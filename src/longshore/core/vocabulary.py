@@ -1,4 +1,4 @@
-"""The words other systems use for a job's present status. Views only: histories are told in our own statuses."""
+"""Words that other systems use for a job's current status. Views only: histories use our own statuses."""
 
 from __future__ import annotations
 

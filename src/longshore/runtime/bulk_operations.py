@@ -26,7 +26,7 @@ APPLIES_TO: dict[Act, frozenset[JobStatus]] = {
 
 
 async def cancel_one(queue: Queue, job_id: str) -> Job:
-    """Calls one job off, and returns it as it is then; InvalidTransition for one that is over, JobNotFound for none.
+    """Cancels one job, and returns it. Raises InvalidTransition for a final job, JobNotFound for none.
 
     One that is being cancelled already stays what it is: asking again is no mistake.
     """
@@ -38,7 +38,7 @@ async def cancel_one(queue: Queue, job_id: str) -> Job:
 
 
 async def delete_one(queue: Queue, job_id: str) -> None:
-    """Removes one job that is over; InvalidTransition for any other, JobNotFound for none."""
+    """Removes one final job. Raises InvalidTransition for any other, JobNotFound for none."""
     await queue.get_job(job_id)
     await queue.delete_jobs(job_ids=[job_id])
 
@@ -64,7 +64,7 @@ async def act_on_all(
     reset: bool = True,
     told: Callable[[BulkReport], None] = lambda _: None,
 ) -> BulkReport:
-    """Acts on up to `most` jobs that match, or with `dry_run` only counts them; `told` hears of it after each page."""
+    """Acts on up to `most` jobs that match; `dry_run` only counts them. Calls `told` after each page."""
     report = BulkReport()
     meant = within(wanted, APPLIES_TO[act])
     if meant is None:

@@ -14,7 +14,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.health import STARVING, Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
 from longshore.core.job import Job
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
-from longshore.runtime.job_listing import pages
+from longshore.runtime.job_listing import jobs_by_id, pages
 from longshore.runtime.queue import Queue
 
 _AT_ONCE = 500
@@ -75,11 +75,7 @@ async def _with_unknown_dependencies(queue: Queue, now: datetime) -> AsyncIterat
     async for page in pages(queue.backend, waiting, at_once=_AT_ONCE, oldest_first=True):
         old = [job for job in page.items if job.created_at is not None and now - job.created_at > STARVING]
         ids = list({job_id: None for job in old for job_id in job.depends_on})
-        known: set[str] = set()
-        for start in range(0, len(ids), _AT_ONCE):
-            portion = ids[start : start + _AT_ONCE]
-            found = await queue.backend.list_jobs(JobFilter(ids=portion), limit=_AT_ONCE)
-            known |= {job.id for job in found.items}
+        known = {job.id for job in await jobs_by_id(queue.backend, ids)}
         for job in old:
             if not known.issuperset(job.depends_on):
                 yield job
@@ -147,16 +143,13 @@ async def _starving(queue: Queue, now: datetime) -> list[Finding]:
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
         oldest = (await queue.backend.list_jobs(waiting, limit=1, oldest_first=True, due=True)).items
         for job in oldest:
-            since = max(filter(None, (job.created_at, job.last_retry_at, _moment(job.run_at))))
+            times = (job.created_at, job.last_retry_at, job.run_at)
+            since = max(time for time in times if isinstance(time, datetime))
             if now - since > STARVING:
                 why = await queue.explain(job.id)
                 found = f"{job.id} of queue {info.name} waits since {since:%Y-%m-%d %H:%M} UTC"
                 findings.append(Finding("starving jobs", "problem", found, " ".join(map(str, why.reasons))))
     return findings or [Finding("starving jobs", "ok", f"no job waits for more than {STARVING.seconds // 60} min")]
-
-
-def _moment(run_at: object) -> datetime | None:
-    return run_at if isinstance(run_at, datetime) else None
 
 
 async def _workers(
@@ -179,9 +172,7 @@ async def _workers(
 async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
     """Types that no live worker claims, among the oldest waiting jobs of each queue."""
     alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
-    if not alive:
-        return []  # another check reports this
-    if all(worker.types is None for worker in alive):
+    if all(worker.types is None for worker in alive):  # if none is alive, another check reports this
         return []
     findings = []
     for info in await queue.list_queues():
@@ -190,7 +181,7 @@ async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: dat
         oldest = pages(queue.backend, waiting, at_once=_AT_ONCE, most=_OLDEST, oldest_first=True, due=True)
         async for page in oldest:
             for job in page.items:
-                reasons = [lacks(worker, job) for worker in alive]
+                reasons = [lacks(job, worker.queues, worker.tags, worker.types) for worker in alive]
                 if all(reasons) and any(reason.startswith("claims only") for reason in reasons):
                     unclaimed.setdefault(job.type, []).append(job.id)
         for job_type, ids in list(unclaimed.items())[:_NAMED]:

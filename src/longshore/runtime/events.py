@@ -6,8 +6,8 @@ import asyncio
 import dataclasses
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from difflib import get_close_matches
 from time import monotonic
@@ -180,11 +180,7 @@ class Follower:
     def leave(self, listener: Listener) -> None:
         """Removes a listener, from any thread; without listeners the log is not read."""
         listener.over = True
-        try:
-            here = asyncio.get_running_loop() is self.loop
-        except RuntimeError:
-            here = False
-        if here:
+        if background.running_loop() is self.loop:
             self._leave(listener)
         else:
             with suppress(RuntimeError):  # its loop has closed, and it with it
@@ -345,13 +341,8 @@ class Listener:
 
     def _begin(self, event: JobEvent) -> Awaitable[Any] | None:
         """Calls the function; returns its awaitable, if any."""
-        try:
+        with self._failures_logged(event):
             answer = self._call(event)
-        except asyncio.CancelledError:
-            self._tell_of_cancellation(event)
-        except Exception:
-            self._tell_of_failure(event)
-        else:
             return answer if inspect.isawaitable(answer) else None
         return None
 
@@ -405,27 +396,25 @@ class Listener:
         began = monotonic()
         self._telling = True
         try:
-            await answer
-        except asyncio.CancelledError:
-            if self._work is not None and self._work.cancelling():
-                raise
-            self._tell_of_cancellation(event)
-        except Exception:
-            self._tell_of_failure(event)
+            with self._failures_logged(event):
+                await answer
         finally:
             self._telling = False
             self._slow_calls = self._slow_calls + 1 if monotonic() - began > _FAST else 0
 
-    def _tell_of_cancellation(self, event: JobEvent) -> None:
-        _log.warning("a listener for %s was cancelled by what it awaited, on %s", self.event, _name(event))
-
-    def _tell_of_failure(self, event: JobEvent) -> None:
-        _log.exception("a listener for %s failed on %s", self.event, _name(event))
+    @contextmanager
+    def _failures_logged(self, event: JobEvent) -> Iterator[None]:
+        """Logs what the function raises: it must not stop the listener."""
+        name = event.event if event.job_id is None else f"{event.event} of job {event.job_id!r}"
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._work is not None and self._work.cancelling():
+                raise
+            _log.warning("a listener for %s was cancelled by what it awaited, on %s", self.event, name)
+        except Exception:
+            _log.exception("a listener for %s failed on %s", self.event, name)
 
 
 def _nothing(_: JobEvent) -> None:
     """Does nothing."""
-
-
-def _name(event: JobEvent) -> str:
-    return event.event if event.job_id is None else f"{event.event} of job {event.job_id!r}"

@@ -19,9 +19,11 @@ from longshore.core.validation import SMALLEST, check_number
 from longshore.core.vocabulary import statuses_for, word_for
 
 _FIRST = 16
-"""Jobs that are read before it is known how large they are; then four times as many each time."""
+"""Jobs in the first page, before their size is known; each next page is up to four times as long."""
 _MOST_BYTES = 32 * 1024 * 1024
 """Of what the jobs of one page carry, if all are as large as the largest so far."""
+
+_FOUND_AT_ONCE = 1_000
 
 
 async def pages(
@@ -49,12 +51,21 @@ async def pages(
         following = max(1, min(4 * following, _MOST_BYTES // largest))
 
 
+async def jobs_by_id(backend: Backend, ids: Sequence[str]) -> list[Job]:
+    """Those of these jobs that there are."""
+    found: list[Job] = []
+    for first in range(0, len(ids), _FOUND_AT_ONCE):
+        wanted = ids[first : first + _FOUND_AT_ONCE]
+        found += (await backend.list_jobs(JobFilter(ids=wanted), limit=len(wanted))).items
+    return found
+
+
 def _size(job: Job) -> int:
     return len(job.payload) + len(job.result or b"")
 
 
 _CHANGED_AT_ONCE = 200
-_UNFINISHED = frozenset(JobStatus) - FINAL
+UNFINISHED = frozenset(JobStatus) - FINAL
 
 
 def alone(where: JobFilter, tags: object, job_ids: object, queue: object) -> JobFilter:
@@ -67,7 +78,7 @@ def alone(where: JobFilter, tags: object, job_ids: object, queue: object) -> Job
 
 
 def refuse_filter(tags: object) -> None:
-    """Where tags are listed, a filter is somebody's guess at `where`."""
+    """Refuses a filter that is given as `tags`: it belongs into `where`."""
     if isinstance(tags, JobFilter):
         raise InvalidArgument("tags", "must be a list of names; give a JobFilter as where=JobFilter(…)")
 
@@ -78,19 +89,8 @@ def within(where: JobFilter, statuses: frozenset[JobStatus]) -> JobFilter | None
     return dataclasses.replace(where, statuses=tuple(sorted(wanted))) if wanted else None
 
 
-async def cancel_where(backend: Backend, where: JobFilter) -> AsyncIterator[tuple[list[str], list[str]]]:
-    """What `cancel_jobs` answers, for each page of those that match and are not over."""
-    async for ids in _ids(backend, where, _UNFINISHED):
-        yield await backend.cancel_jobs(job_ids=ids)
-
-
-async def delete_where(backend: Backend, where: JobFilter) -> None:
-    """Removes those that match and are over."""
-    async for ids in _ids(backend, where, FINAL):
-        await delete_final(backend, ids)
-
-
-async def _ids(backend: Backend, where: JobFilter, statuses: frozenset[JobStatus]) -> AsyncIterator[list[str]]:
+async def ids_of(backend: Backend, where: JobFilter, statuses: frozenset[JobStatus]) -> AsyncIterator[list[str]]:
+    """The jobs that match and are in one of these statuses, some hundreds at a time."""
     wanted = within(where, statuses)
     if wanted is None:
         return
@@ -116,7 +116,7 @@ async def each(ids: Sequence[str], act: Callable[[str], Awaitable[None]]) -> int
     async def one(job_id: str) -> bool:
         try:
             await act(job_id)
-        except (JobNotFound, InvalidTransition):  # somebody else was first
+        except (JobNotFound, InvalidTransition):  # another process was first
             return False
         return True
 
@@ -155,7 +155,7 @@ StatusLike = JobStatus | str
 
 
 def standings(field: str, statuses: StatusLike | Iterable[StatusLike]) -> Standings:
-    """What is meant by JobStatus members, their names, and BullMQ's words in any case."""
+    """The statuses for JobStatus members, their names, and BullMQ's words, in any case of letters."""
     wanted: Standings = {}
     for status in [statuses] if isinstance(statuses, str) or not isinstance(statuses, Iterable) else statuses:
         for found, due in _standing(field, status).items():
@@ -172,17 +172,13 @@ def _standing(field: str, status: object) -> Standings:
     word = "PENDING" if word == WAITING.upper() else word
     if word not in WORDS:
         raise InvalidArgument(field, f"must be a JobStatus or one of {', '.join(WORDS)}, not {status!r}")
-    return {found: _due(word) if found in ELIGIBLE else None for found in statuses_for(word, "bullmq")}
-
-
-def _due(word: str) -> bool:
-    return word == "PENDING"
+    return {found: word == "PENDING" if found in ELIGIBLE else None for found in statuses_for(word, "bullmq")}
 
 
 async def jobs_standing(
     backend: Backend, queue: str | None, wanted: Standings, *, oldest_first: bool = False
 ) -> AsyncIterator[Job]:
-    """The jobs meant, newest first or oldest first."""
+    """Returns the jobs of a range, newest first or oldest first."""
     lines = [_line(backend, queue, statuses, due, oldest_first) for due, statuses in _by_time(wanted).items()]
     heads = [(job, line) for line in lines if (job := await anext(line, None)) is not None]
     while heads:
@@ -196,7 +192,7 @@ async def jobs_standing(
 
 
 def _by_time(wanted: Standings) -> dict[bool | None, list[JobStatus]]:
-    """Statuses that one listing can show together: what is not eligible goes with whatever is."""
+    """Groups the statuses that one listing can show together."""
     by_time: dict[bool | None, list[JobStatus]] = {}
     for status, due in wanted.items():
         if status in ELIGIBLE:
@@ -222,7 +218,7 @@ async def jobs_in_range(
     """Those from `start` to `end`, both included, newest first or oldest first; a negative one counts from the end."""
     check_number("start", start, least=SMALLEST)
     check_number("end", end, least=SMALLEST)
-    if start < 0 and end < 0:  # from the other end, where they are soon met
+    if start < 0 and end < 0:  # count from the other end, which is nearer
         return (await jobs_in_range(backend, queue, wanted, ~end, ~start, asc=not asc))[::-1]
     enough = end + 1 if start >= 0 and end >= 0 else None
     if enough is not None and start >= enough:
@@ -254,7 +250,7 @@ async def count_by_word(backend: Backend, queue: str | None) -> dict[str, int]:
 
 
 async def remove_job(backend: Backend, job: Job) -> None:
-    """Removes one job for good; a job that waits is called off first, one that somebody holds is refused."""
+    """Removes one job for good. A waiting job is cancelled first; a job that a worker holds is refused."""
     if await remove_all(backend, [job]):
         return
     with suppress(JobNotFound):
@@ -263,7 +259,7 @@ async def remove_job(backend: Backend, job: Job) -> None:
 
 
 async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
-    """Removes those that nobody holds; waiting ones are called off first. Returns the ids of those that are gone."""
+    """Removes the jobs that no worker holds; waiting ones are cancelled first. Returns the removed ids."""
     called_off = [job.id for job in jobs if not job.status.final and not job.status.holds_capacity]
     if called_off:
         await backend.cancel_jobs(job_ids=called_off, held=False)
@@ -272,7 +268,7 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
         return []
     try:
         await backend.delete_jobs(job_ids=ids)
-    except InvalidTransition:  # somebody claimed or revived one of them meanwhile: the others are removed one by one
+    except InvalidTransition:  # one of them was claimed or retried meanwhile: remove the others one by one
         if len(jobs) == 1:
             return []
         return [gone for job in jobs for gone in await remove_all(backend, [job])]
@@ -280,7 +276,7 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
 
 
 async def clean(backend: Backend, queue: str | None, grace: Duration, status: StatusLike, limit: int) -> list[str]:
-    """Removes jobs of this status that ended (or, if they have not, were made) at least `grace` ago, oldest first."""
+    """Removes jobs of this status that ended (or were created) at least `grace` ago, oldest first."""
     wanted = standings("status", status)
     if HOLDS_CAPACITY & wanted.keys():
         raise InvalidArgument("status", f"{status} jobs are held by workers; cancel them first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -14,22 +15,23 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack,
 from weakref import WeakSet
 
 from longshore.backends.base import Backend, Outcome
-from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, JobNotFound
 from longshore.core.filters import JobFilter
 from longshore.core.job import DEFAULT_QUEUE, Job, JobEvent
+from longshore.core.job_options import AnySpec, JobOptions, job_from, jobs_from, with_options
 from longshore.core.repeat import Repeat
-from longshore.core.schedule import Schedule
+from longshore.core.schedule import Schedule, schedule_errors, schedule_from
 from longshore.core.status import JobStatus
-from longshore.core.times import Duration, Moment
-from longshore.runtime import background, job_listing, job_options
+from longshore.core.times import Duration
+from longshore.runtime import background, job_listing
 from longshore.runtime.events import EventListener, Follower, check_event, place_now
 from longshore.runtime.job_listing import StatusLike
-from longshore.runtime.job_options import AddOptions, AnySpec, BackoffLike
-from longshore.runtime.queue_operations import ScheduleOperations
+from longshore.runtime.queue_operations import QueueOperations
 from longshore.runtime.streams import JobStream
 
-_CLOSING = "the queue was closed before the job was handed over"
+_POSITION = re.compile(r"jobs(\[\d+\])(\..*)")
+"""The field of a refused job in a batch, as the store names it."""
+_CLOSING = "the queue was closed before the job was delivered"
 
 
 class RegisteredWorker(Protocol):
@@ -40,12 +42,12 @@ class RegisteredWorker(Protocol):
         ...
 
 
-class Queue(ScheduleOperations):
-    """Where jobs are put, looked at and streamed from. With a name it sees its own jobs, without one all of them.
+class Queue(QueueOperations):
+    """Adds, reads and streams jobs. With a name it sees its own jobs, without one all of them.
 
     A job of another queue is refused with InvalidArgument, and a job that names no queue takes this one's name. Every
-    verb may be called from any thread's event loop; `queue.sync` has the same verbs for code without one. The last
-    open Queue on a backend closes it.
+    operation may be called from the event loop of any thread; `queue.sync` has the same operations for code without
+    one. The last open Queue on a backend closes it.
     """
 
     def __init__(self, backend: Backend, name: str | None = None) -> None:
@@ -59,11 +61,10 @@ class Queue(ScheduleOperations):
 
     @cached_property
     def sync(self) -> SyncQueue:
-        """The same verbs for code without an event loop: each call waits until it is done."""
-
+        """The same operations for code without an event loop: each call waits until it is done."""
         return SyncQueue(self)
 
-    # -- a job comes in
+    # -- enqueue
 
     @overload
     async def add(
@@ -73,96 +74,65 @@ class Queue(ScheduleOperations):
         *,
         repeat: None = None,
         connection: object = None,
-        **options: Unpack[AddOptions],
+        **options: Unpack[JobOptions],
     ) -> Job: ...
 
     @overload
-    async def add(self, type: str, data: Any = None, *, repeat: Repeat, **options: Unpack[AddOptions]) -> Schedule: ...
+    async def add(self, type: str, data: Any = None, *, repeat: Repeat, **options: Unpack[JobOptions]) -> Schedule: ...
 
+    @with_options(JobOptions)
     async def add(
         self,
         type: str,
         data: Any = None,
         *,
-        priority: int = 0,
-        delay: Duration | None = None,
-        run_at: Moment | None = None,
-        expires_at: Moment | None = None,
-        attempts: int = 1,
-        backoff: BackoffLike | None = None,
-        retry_strategy: str | None = None,
-        lifo: bool = False,
-        job_id: str | None = None,
-        idempotency_key: str | None = None,
-        tags: Sequence[str] = (),
-        timeout: Duration | None = None,
-        depends_on: Dependencies = (),
-        on_dependency_failure: DependencyPolicy = "wait",
-        parent_id: str | None = None,
-        remove_on_complete: bool | int = False,
-        remove_on_fail: bool | int = False,
         repeat: Repeat | None = None,
-        concurrency_key: str | None = None,
-        max_crashes: int | None = 3,
-        hold: bool = False,
         connection: object = None,
+        **options: Unpack[JobOptions],
     ) -> Job | Schedule:
         """Stores one job whose data is JSON, and returns it as stored.
 
         A `job_id` or `idempotency_key` that is in use returns the job that has it, and changes nothing. `run_at` wins
-        over `delay`. `attempts` are tries in all (0: no limit), with `backoff` or the worker's `retry_strategy` between
-        them. `remove_on_complete` and `remove_on_fail` take True, or how many to keep. With `hold` it waits for
-        `accept_jobs`. With `repeat` a schedule is stored in its place and returned: a new one, or the one of this
-        `job_id` as told now, still paused if somebody paused it. With `connection` the job is stored inside the
-        caller's own open transaction, and exists if and only if that commits.
+        over `delay`. `attempts` are attempts in all (0: no limit), with `backoff` or the worker's `retry_strategy`
+        between them. `remove_on_complete` and `remove_on_fail` take True, or how many to keep. With `hold` the job
+        waits for `accept_jobs`. With `repeat` a schedule is stored instead and returned: a new one, or the one with
+        this `job_id`, changed, and still paused if it was. With `connection` the job is stored inside the caller's
+        own open transaction, and exists if and only if that commits.
         """
-        job = job_options.job_from(
-            type,
-            data,
-            priority=priority,
-            delay=delay,
-            run_at=run_at,
-            expires_at=expires_at,
-            attempts=attempts,
-            backoff=backoff,
-            retry_strategy=retry_strategy,
-            lifo=lifo,
-            job_id=job_id,
-            idempotency_key=idempotency_key,
-            tags=tags,
-            timeout=timeout,
-            depends_on=depends_on,
-            on_dependency_failure=on_dependency_failure,
-            parent_id=parent_id,
-            remove_on_complete=remove_on_complete,
-            remove_on_fail=remove_on_fail,
-            concurrency_key=concurrency_key,
-            max_crashes=max_crashes,
-            hold=hold,
-            queue=self.name,
-        )
-        backend = await self._open()
-        if repeat is not None:
-            if connection is not None:
-                raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
-            schedule = job_options.schedule_from(job, repeat, job_id)
-            with job_options.in_words_of_its_job("job_id"):
-                return await self.put_schedule(schedule, keep_pause=True)
-        (stored,) = await job_options.store(backend, [job], connection)
-        return self._scope.seen(stored)  # one of another queue has this id: then nothing was stored
+        job = job_from(type, data, queue=self.name, **options)
+        if repeat is None:
+            (stored,) = await self._store([job], connection, "")
+            return self._scope.seen(stored)  # a job of another queue has this id: then nothing was stored
+        self._open()
+        if connection is not None:
+            raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
+        schedule = schedule_from(job, repeat, options.get("job_id"))
+        with schedule_errors("job_id"):
+            return await self.put_schedule(schedule, keep_pause=True)
 
     async def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
         """Stores many jobs in one transaction, all of them or none, and returns them in the order given.
 
         A spec is a dict with `type`, `data` and the options of `add` but `repeat`, or `(type, data, options)`.
         """
-        jobs, chosen = job_options.jobs_from(specs, self.name)
-        backend = await self._open()
+        jobs, chosen = jobs_from(specs, self.name)
+        self._open()
         if chosen:
             await self._scope.check_all(chosen)
-        return await job_options.store(backend, jobs, connection, named="specs")
+        return await self._store(jobs, connection, "specs")
 
-    # -- a worker takes it and keeps it
+    async def _store(self, jobs: Sequence[Job], connection: object, field: str) -> list[Job]:
+        """Stores all or none; returns each as stored, or the job that has its key or id. `field` names the batch."""
+        try:
+            return await self._open().add_jobs(jobs, connection=connection)
+        except InvalidArgument as error:
+            found = _POSITION.match(error.field)
+            if found is None:
+                raise
+            named = f"{field}{found[1]}{found[2]}" if field else found[2].removeprefix(".")
+            raise InvalidArgument(named, error.problem) from None
+
+    # -- claim and renew
 
     def stream_jobs(
         self,
@@ -179,7 +149,7 @@ class Queue(ScheduleOperations):
         was not handed over when it ends. `acknowledge_cancellation(job_id, False)` keeps the slot of the job taken
         until its worker is declared unresponsive or the stream ends; `free_disowned` frees the slot at once.
         """
-        self._refuse_if_closed()
+        self._open()
         stream = JobStream(
             self.backend,
             self._registry,
@@ -194,26 +164,26 @@ class Queue(ScheduleOperations):
         return stream
 
     def register_worker(self, worker: RegisteredWorker) -> None:
-        """Has a worker closed with this queue; every Worker asks for it."""
-        self._refuse_if_closed()
+        """Closes this worker with the queue; every Worker registers itself."""
+        self._open()
         self._workers.add(worker)
 
-    # -- somebody looks
+    # -- read
 
     async def get_jobs(
         self, statuses: StatusLike | Iterable[StatusLike], start: int = 0, end: int = -1, asc: bool = False
     ) -> list[Job]:
         """Jobs in these statuses (JobStatus, or BullMQ's words), from `start` to `end`, both included; -1 is the last.
 
-        LRU first, or with `asc` oldest first.
+        Newest first, or with `asc` oldest first.
         """
-        backend = await self._open()
+        backend = self._open()
         wanted = job_listing.standings("statuses", statuses)
         return await job_listing.jobs_in_range(backend, self.name, wanted, start, end, asc=asc)
 
     async def get_job_counts(self) -> dict[str, int]:
-        """How many jobs there are by each of BullMQ's words, and `waiting` for PENDING once more."""
-        return await job_listing.count_by_word(await self._open(), self.name)
+        """Counts the jobs by each of BullMQ's words; `waiting` repeats PENDING."""
+        return await job_listing.count_by_word(self._open(), self.name)
 
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
         """Calls the listener with every event of this name ("*": of any) from now on, whichever process it happens in.
@@ -223,14 +193,12 @@ class Queue(ScheduleOperations):
         function. All listeners of this queue get one job's events in order. Returns a function that ends it.
         """
         self._check_listener(event, listener)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise RuntimeError("on() needs a running event loop to call the listener in; use queue.sync.on()") from None
+        if background.running_loop() is None:
+            raise RuntimeError("on() needs a running event loop to call the listener in; use queue.sync.on()")
         return self._listen_from(place_now(self.backend), event, listener)
 
     def _listen_from(self, place: str, event: str, listener: EventListener) -> Callable[[], None]:
-        """As `on`, from the given end of the log."""
+        """Like `on`, from this cursor in the event log."""
         loop = asyncio.get_running_loop()
         self._followers = [follower for follower in self._followers if not follower.over]
         follower = next((follower for follower in self._followers if follower.loop is loop), None)
@@ -241,23 +209,23 @@ class Queue(ScheduleOperations):
         return lambda: follower.leave(listening)
 
     def _check_listener(self, event: str, listener: EventListener) -> None:
-        self._refuse_if_closed()
+        self._open()
         check_event(event)
         if not callable(listener):
             raise InvalidArgument("listener", f"must be a function that takes a JobEvent, not {listener!r}")
 
-    # -- an operator acts
+    # -- operate
 
     async def retry_jobs(
         self, filter: JobFilter | None = None, *, dry_run: bool = False, reset: bool = True, actor: str = ""
     ) -> int:
-        """Retries all dead jobs that match, or all there are; returns how many. With `dry_run` it only counts."""
-        backend = await self._open()
+        """Retries all dead jobs that match, by default all, and returns how many. With `dry_run` it only counts."""
+        backend = self._open()
         wanted = self._scope.filter(filter or JobFilter())
         return await job_listing.retry_jobs(backend, wanted, dry_run=dry_run, reset=reset, actor=actor)
 
     async def remove_job(self, job_id: str) -> None:
-        """Removes the job for good, be it waiting or over. One that a worker has is refused, an unknown one is none."""
+        """Removes a waiting or final job for good. A job that a worker holds is refused; an unknown id is ignored."""
         try:
             job = await self.get_job(job_id)
         except JobNotFound:
@@ -267,16 +235,16 @@ class Queue(ScheduleOperations):
     async def clean(self, grace: Duration, status: StatusLike = JobStatus.COMPLETED, limit: int = 0) -> list[str]:
         """Removes jobs of this status that ended at least `grace` ago (or were made, if they have not ended).
 
-        The oldest first, at most `limit` (0: all). Returns their ids. What a worker holds is refused.
+        The oldest first, at most `limit` (0: all). Returns their ids. A status that a worker holds is refused.
         """
-        return await job_listing.clean(await self._open(), self.name, grace, status, limit)
+        return await job_listing.clean(self._open(), self.name, grace, status, limit)
 
     async def empty(self) -> None:
-        """Removes every job that waits; what runs and what has ended stays, and so do schedules."""
-        await job_listing.empty(await self._open(), self.name)
+        """Removes every waiting job. Running and final jobs stay, and so do schedules."""
+        await job_listing.empty(self._open(), self.name)
 
     async def pause(self) -> None:
-        """Nothing of this queue starts until it is resumed, in any process; without a name, of all there are."""
+        """Stops claims from this queue in every process until it is resumed; without a name, from all queues."""
         for queue in await self._all_queues():
             await self.backend.pause_queue(queue)
 
@@ -286,18 +254,18 @@ class Queue(ScheduleOperations):
             await self.backend.resume_queue(queue)
 
     async def _all_queues(self) -> list[str]:
-        backend = await self._open()
+        backend = self._open()
         if self.name is not None:
             return [self.name]
         return sorted({str(DEFAULT_QUEUE), *(queue.name for queue in await backend.list_queues())})
 
-    # -- it is over
+    # -- close
 
     async def close(self) -> None:
         """Refuses new calls, ends its workers, streams and listeners, and closes the backend if it is the last queue.
 
-        Workers hand back what they run, uncharged; close them first to let it finish. Safe to call twice: whoever
-        comes later waits for the first. Whoever stops waiting for it does not stop it.
+        Workers return the jobs they run, uncounted; close the workers first to let jobs finish. Safe to call twice: a
+        second call waits for the first. Cancelling the caller does not stop the closing.
         """
         while (ended := self._ended) is not None:
             await asyncio.wait([asyncio.wrap_future(ended)])
@@ -314,10 +282,12 @@ class Queue(ScheduleOperations):
             workers = [worker.close(grace=0) for worker in list(self._workers)]
             streams = [stream.end(_CLOSING) for stream in list(self._streams)]
             ends = await asyncio.gather(*workers, *streams, return_exceptions=True)
-            await self._drop_listeners()
+            followers, self._followers = self._followers, []
+            for follower in followers:
+                await follower.end()
             if self._registry.closed(self):
                 await self.backend.close()
-        except asyncio.CancelledError:  # its loop ends in the midst of it: the next one begins anew
+        except asyncio.CancelledError:  # its loop ended meanwhile: the next call closes
             ended.cancel()
             raise
         finally:
@@ -326,11 +296,6 @@ class Queue(ScheduleOperations):
         for error in ends:
             if isinstance(error, BaseException):
                 raise error
-
-    async def _drop_listeners(self) -> None:
-        followers, self._followers = self._followers, []
-        for follower in followers:
-            await follower.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -344,19 +309,19 @@ R = TypeVar("R")
 
 
 def _blocking(
-    verb: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
+    operation: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncQueue, P], R]:
-    """The same verb, with the same arguments, done when it returns."""
+    """Makes the blocking form of an operation of `Queue`, with the same arguments."""
 
-    @wraps(verb)
+    @wraps(operation)
     def waiting(self: SyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return background.run(verb(self.queue, *args, **kwargs))
+        return background.run(operation(self.queue, *args, **kwargs))
 
     return waiting
 
 
 class SyncQueue:
-    """The verbs of a Queue, blocking: for Django, Flask and scripts. Inside an event loop use the Queue itself."""
+    """The operations of a Queue, blocking: for Django, Flask and scripts. Inside an event loop use the Queue itself."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -371,7 +336,7 @@ class SyncQueue:
         """Whether it was closed."""
         return self.queue.closed
 
-    # -- a job comes in
+    # -- enqueue
 
     @overload
     def add(
@@ -381,15 +346,25 @@ class SyncQueue:
         *,
         repeat: None = None,
         connection: object = None,
-        **options: Unpack[AddOptions],
+        **options: Unpack[JobOptions],
     ) -> Job: ...
 
     @overload
-    def add(self, type: str, data: Any = None, *, repeat: Repeat, **options: Unpack[AddOptions]) -> Schedule: ...
+    def add(self, type: str, data: Any = None, *, repeat: Repeat, **options: Unpack[JobOptions]) -> Schedule: ...
 
-    def add(self, type: str, data: Any = None, *, connection: object = None, **options: Any) -> Job | Schedule:
+    @with_options(JobOptions)
+    def add(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        repeat: Repeat | None = None,
+        connection: object = None,
+        **options: Unpack[JobOptions],
+    ) -> Job | Schedule:
         """Stores one job and returns it as stored; see `Queue.add`. A connection given is used in this thread only."""
-        adding: Coroutine[Any, Any, Job] = self.queue.add(type, data, connection=connection, **options)
+        given: Any = {"repeat": repeat, "connection": connection, **options}
+        adding: Coroutine[Any, Any, Job | Schedule] = self.queue.add(type, data, **given)
         return _run_with(connection, adding)
 
     def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
@@ -403,7 +378,7 @@ class SyncQueue:
     enqueue_job = _blocking(Queue.enqueue_job)
     accept_jobs = _blocking(Queue.accept_jobs)
 
-    # -- a worker takes it and keeps it
+    # -- claim and renew
 
     def stream_jobs(
         self,
@@ -425,7 +400,7 @@ class SyncQueue:
     append_log = _blocking(Queue.append_log)
     save_checkpoint = _blocking(Queue.save_checkpoint)
 
-    # -- it ends
+    # -- settle
 
     complete_job = _blocking(Queue.complete_job)
     fail_job = _blocking(Queue.fail_job)
@@ -436,7 +411,7 @@ class SyncQueue:
     update_job_status = _blocking(Queue.update_job_status)
     settle_jobs = _blocking(Queue.settle_jobs)
 
-    # -- somebody calls it off, or its worker vanishes
+    # -- cancel and recover
 
     cancel_jobs = _blocking(Queue.cancel_jobs)
     acknowledge_cancellation = _blocking(Queue.acknowledge_cancellation)
@@ -445,7 +420,7 @@ class SyncQueue:
     time_out_cancellations = _blocking(Queue.time_out_cancellations)
     reset_running_jobs = _blocking(Queue.reset_running_jobs)
 
-    # -- somebody looks
+    # -- read
 
     get_job = _blocking(Queue.get_job)
     explain = _blocking(Queue.explain)
@@ -467,11 +442,11 @@ class SyncQueue:
         place = place_now(self.queue.backend)
 
         async def listening() -> Callable[[], None]:
-            return self.queue._listen_from(place, event, _Ear(listener))
+            return self.queue._listen_from(place, event, _ListenerThread(listener))
 
         return background.run(listening())
 
-    # -- an operator acts
+    # -- operate
 
     retry_job = _blocking(Queue.retry_job)
     retry_jobs = _blocking(Queue.retry_jobs)
@@ -488,7 +463,7 @@ class SyncQueue:
     get_limits = _blocking(Queue.get_limits)
     list_queues = _blocking(Queue.list_queues)
 
-    # -- time passes
+    # -- schedules, retention and workers
 
     put_schedule = _blocking(Queue.put_schedule)
     get_schedules = _blocking(Queue.get_schedules)
@@ -506,7 +481,7 @@ class SyncQueue:
     heartbeat_worker = _blocking(Queue.heartbeat_worker)
     list_workers = _blocking(Queue.list_workers)
 
-    # -- it is over
+    # -- close
 
     close = _blocking(Queue.close)
 
@@ -517,8 +492,8 @@ class SyncQueue:
         self.close()
 
 
-class _Ear:
-    """A listener in a thread of its own, which ends when nobody has this object any more."""
+class _ListenerThread:
+    """A listener in a thread of its own, which ends when this object is collected."""
 
     def __init__(self, listener: EventListener) -> None:
         self._listener = listener
@@ -537,7 +512,7 @@ class _Ear:
                 listener(event)
             except Exception as raised:
                 error = raised
-            except BaseException as raised:  # the thread goes on, and the listener, too
+            except BaseException as raised:  # the thread and the listener continue
                 error = RuntimeError(f"the listener raised {type(raised).__name__}")
             loop.call_soon_threadsafe(_settle, heard, error)
 
@@ -548,7 +523,7 @@ class _Ear:
 def _call_each(calls: SimpleQueue[Callable[[], None] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        del call  # it knows its event, which may be large
+        del call  # it refers to its event, which may be large
 
 
 def _settle(heard: asyncio.Future[None], error: Exception | None) -> None:
@@ -568,7 +543,7 @@ class SyncStream:
         self._backend = backend
         self._turn = threading.Lock()
         self._coming: Future[list[Job] | None] | None = None
-        """A batch that was asked for, by a thread that did not stay to take it."""
+        """A batch that was requested by a thread that was interrupted before it took it."""
 
     def __enter__(self) -> Self:
         background.run(self._stream.__aenter__())
@@ -599,19 +574,19 @@ class SyncStream:
         return await anext(self._stream, None)
 
     def end(self) -> None:
-        """Claims no more, and gives back what was not handed over."""
+        """Stops claiming, and returns the jobs that were not handed over."""
         background.run(self._end())
 
     async def _end(self) -> None:
         await self._stream.end()
         coming, self._coming = self._coming, None
         if coming is not None and (batch := await asyncio.wrap_future(coming)):
-            reason = "the stream ended before the job was handed over"
+            reason = "the stream ended before the job was delivered"
             await self._backend.settle_jobs([Outcome(job.id, job.lease, "fail", error=reason) for job in batch])
 
 
 def _run_with(connection: object, work: Coroutine[Any, Any, R]) -> R:
-    """Runs the work in the background, or, if it uses a connection of the caller's, in the caller's own thread."""
+    """Runs the work in the background; with a connection of the caller, in the caller's own thread."""
     if connection is None:
         return background.run(work)
     if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
@@ -619,16 +594,6 @@ def _run_with(connection: object, work: Coroutine[Any, Any, R]) -> R:
         raise InvalidArgument(
             "connection", f"is asynchronous ({type(connection).__name__}): await queue.add(…) where it was opened"
         )
-    return _run_here(work)
-
-
-def _run_here(work: Coroutine[Any, Any, R]) -> R:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        with asyncio.Runner(
-            loop_factory=asyncio.new_event_loop
-        ) as runner:  # leaves the thread's own loop, if any, alone
-            return runner.run(work)
-    work.close()
-    raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")
+    background.refuse_in_event_loop(work)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves the thread's own loop, if any, alone
+        return runner.run(work)

@@ -1,4 +1,4 @@
-"""What follows a failed attempt: the job's retry strategy or its backoff."""
+"""Decides whether and when a failed job is retried: by its retry strategy or its backoff."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from longshore.runtime.error_text import is_a
 from longshore.safe_logging import logger
 
 Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
-"""Told how often the job failed and why the last time: seconds to wait, or False for no further try."""
+"""Gets the number of failures and the last error; returns seconds to wait, or False for no retry."""
 
-_LONGEST_THOUGHT = 30.0
+_STRATEGY_TIMEOUT = 30.0
 """Seconds for an async strategy to answer: the job holds its slot meanwhile."""
 
 _log = logger("longshore.worker")
@@ -26,7 +26,7 @@ _log = logger("longshore.worker")
 def by_error(
     rules: Mapping[type[BaseException], Backoff | float | bool], *, otherwise: Backoff | float | bool = 0.0
 ) -> Strategy:
-    """A strategy from rules per error type; the first whose type fits is taken. False is no further try.
+    """A strategy from rules per error type; the first rule that matches applies. False means no retry.
 
     `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`
     """
@@ -41,11 +41,11 @@ def by_error(
 
 
 async def decide_retry(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
-    """The decision on a job whose execution has just failed."""
+    """The decision for a job whose attempt has just failed."""
     answer: StrategyAnswer | Literal["unset"] = "unset"
     name = job.options.get("retry_strategy") if job.options else None
     if name is not None and not ending.fatal:
-        answer = await _asked(job, strategies.get(name), name, error)
+        answer = await _ask_strategy(job, strategies.get(name), name, error)
     return decide(
         ending,
         failures=job.retry_count + 1,
@@ -56,7 +56,7 @@ async def decide_retry(job: Job, ending: Ending, error: BaseException, strategie
     )
 
 
-async def _asked(
+async def _ask_strategy(
     job: Job, strategy: Strategy | None, name: str, error: BaseException
 ) -> StrategyAnswer | Literal["unset"]:
     if strategy is None:
@@ -71,19 +71,19 @@ async def _asked(
     try:
         answer = strategy(job.retry_count + 1, error)
         if inspect.isawaitable(answer):
-            async with asyncio.timeout(_LONGEST_THOUGHT):
+            async with asyncio.timeout(_STRATEGY_TIMEOUT):
                 answer = await answer
-        return _understood(answer)
-    except BaseException:  # whatever it raises, the job must have an end
+        return _check_answer(answer)
+    except BaseException:  # whatever it raises, the job needs an outcome
         _log.exception("the retry strategy %r failed on job %s; its backoff decides", name, job.id)
         return "unset"
 
 
-def _understood(answer: object) -> StrategyAnswer:
+def _check_answer(answer: object) -> StrategyAnswer:
     if isinstance(answer, timedelta):
         return answer.total_seconds()
     if answer is None or answer is False:
         return answer
     if isinstance(answer, int | float) and answer is not True:
         return float(answer)
-    raise TypeError(f"it answered {answer!r}, which is neither a number of seconds nor False")
+    raise TypeError(f"a retry strategy must return seconds or False, not {answer!r}")

@@ -20,34 +20,30 @@ from longshore.errors import JobInterrupted
 from longshore.runtime import background
 
 MOST_TAKEN = 64 * 1024 * 1024
-"""Bytes of results that one job may take: they are in its worker's memory, beside those of all its other jobs."""
+"""Bytes of results that one job may take: they are in the memory of its worker, with those of its other jobs."""
 _READ_AT_ONCE = 500
 _READ_FIRST = 8
-"""Nobody knows how large they are before some are read."""
+"""Results read before their size is known."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
-async def results_of(backend: Backend, job: Job, wanted: Sequence[str] | None = None) -> dict[str, Any]:
-    """The results by id, decoded, in the order of `depends_on`, or of those wanted and in their order."""
-    stored = await stored_results_of(backend, job, job.depends_on if wanted is None else wanted)
-    return await asyncio.to_thread(_decoded, stored)  # they may be large, and others are on the loop
+async def results_of(backend: Backend, job: Job) -> dict[str, Any]:
+    """The decoded results by id, in the order of `depends_on`."""
+    stored = await stored_results_of(backend, job, job.depends_on)
 
+    def decoded() -> dict[str, Any]:
+        return {name: None if kept is None else read_json(f"result of {name}", kept) for name, kept in stored.items()}
 
-def _decoded(stored: Mapping[str, bytes | None]) -> dict[str, Any]:
-    return {
-        job_id: None if result is None else read_json(f"result of {job_id}", result)
-        for job_id, result in stored.items()
-    }
+    return await asyncio.to_thread(decoded)  # they may be large, and would block the loop
 
 
 async def stored_results_of(backend: Backend, job: Job, wanted: Sequence[str]) -> dict[str, bytes | None]:
-    """The results as they were stored, by id, in the order in which they are wanted.
+    """The results as they were stored, by id, in the order of `wanted`; None for a job that returned nothing.
 
-    None is what a job gave back that gave back nothing.
-    What did not complete has none: it is left out where the policy of its edge is `ignore`, and so is what was removed.
-    Under the other policies only what completed lets a job run, so what is not there was removed since: JobNotFound.
-    What is in a queue that whoever stored the job may not see is not there.
-    More than fits is Fatal, for it will not be less another time.
+    A dependency that did not complete, or was removed, is left out if the policy of its edge is `ignore`. Under the
+    other policies a job runs only after its dependencies completed, so a missing one was removed: JobNotFound. A queue
+    that the caller who stored the job may not see is not read. Results that are too large are Fatal: a retry would
+    find the same.
     """
     queues = job.options.get(RESULTS_FROM, ())
     found = await _completed(backend, wanted, queues)
@@ -74,8 +70,8 @@ async def _completed(backend: Backend, job_ids: Sequence[str], queues: Sequence[
         if size > MOST_TAKEN:
             raise Fatal(
                 f"the results it takes are more than {MOST_TAKEN / 2**20:g} MiB: the first {first:,} of "
-                f"{len(job_ids):,} have {size / 2**20:,.1f} MiB; let those jobs store what is large elsewhere and give "
-                "back its address, or take fewer of them"
+                f"{len(job_ids):,} have {size / 2**20:,.1f} MiB; let those jobs store large results elsewhere and "
+                "return their address, or take fewer of them"
             )
         at_once = max(1, min(_READ_AT_ONCE, _BYTES_AT_ONCE * first // (size + 1)))
     return found
@@ -83,10 +79,10 @@ async def _completed(backend: Backend, job_ids: Sequence[str], queues: Sequence[
 
 def _removed(job_id: str, *, hidden: bool) -> JobNotFound:
     missing = JobNotFound(job_id)
-    elsewhere = "; or it is in a queue that whoever stored this job may not see" if hidden else ""
+    elsewhere = "; or it is in a queue that the caller who stored this job may not see" if hidden else ""
     missing.args = (
         f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention or hand; "
-        f"keep jobs whose results others ask for{elsewhere}",
+        f"keep jobs whose results are needed{elsewhere}",
     )
     return missing
 
@@ -100,7 +96,7 @@ T = TypeVar("T")
 
 
 class JobReporter(Protocol):
-    """Where a running job's notes are written; what it answers may be awaited."""
+    """Writes a running job's notes; what its methods return may be awaited."""
 
     def set_progress(self, record: Job, value: Any) -> Any:
         """Keeps how far the job is."""
@@ -111,11 +107,11 @@ class JobReporter(Protocol):
         ...
 
     def save_checkpoint(self, record: Job, data: Any) -> Any:
-        """Keeps what it needs to go on after a crash."""
+        """Keeps what the next execution needs after a crash."""
         ...
 
     def dependency_results(self, record: Job) -> Any:
-        """What the jobs it depended on gave back, by id."""
+        """The results of the jobs it depended on, by id."""
         ...
 
 
@@ -123,11 +119,12 @@ class RunningJob(_Fields):
     """The record's fields, and what only a running job can do.
 
     Its notes are awaited in an `async def` and plain calls in a `def`. They carry the job's lease: LeaseLost means
-    that somebody else has the job now, and that this run should end.
+    that this attempt has lost the job and should end.
     """
 
     __slots__ = (
         "_begun",
+        "_blocking",
         "_cancelled",
         "_reporter",
         "_result",
@@ -148,6 +145,7 @@ class RunningJob(_Fields):
     said_complete: bool
     """Whether it called `complete`."""
     _reporter: JobReporter
+    _blocking: bool
     _cancelled: bool
     _begun: Callable[[], None] | None
     _result: Any
@@ -157,6 +155,7 @@ class RunningJob(_Fields):
     def __init__(self, record: Job, reporter: JobReporter) -> None:
         _set(self, "record", record)
         _set(self, "_reporter", reporter)
+        _set(self, "_blocking", False)
         _set(self, "_cancelled", False)
         _set(self, "heeded", False)
         _set(self, "saw_cancel", False)
@@ -242,21 +241,21 @@ class RunningJob(_Fields):
         return self._cancelled
 
     def heed(self) -> None:
-        """For executors: whatever was asked of the job so far, its processor has noticed."""
+        """For executors: the processor has noticed a cancellation that was requested so far."""
         if self._cancelled:
             _set(self, "heeded", True)
 
     def call_when_begun(self, begun: Callable[[], None]) -> None:
-        """For the worker, of an executor that lets jobs wait: the time a job may take is counted from then."""
+        """For the worker: calls `begun` when an executor that lets jobs wait begins the job."""
         _set(self, "_begun", begun)
 
     def begin(self) -> None:
-        """For such an executor: the processor begins now."""
+        """For an executor that lets jobs wait: the processor begins now."""
         if self._begun is not None:
             self._begun()
 
-    def hand_on(self, payload: bytes) -> None:
-        """For the router: its arguments, the results of other jobs filled in."""
+    def inject_payload(self, payload: bytes) -> None:
+        """For the router: its arguments with the results of other jobs filled in."""
         _set(self, "record", self.record.replace(payload=payload))
 
     def request_cancel(self) -> None:
@@ -264,88 +263,73 @@ class RunningJob(_Fields):
         _set(self, "_cancelled", True)
 
     def disown(self) -> None:
-        """For the worker: the job is not ours any more, and nothing it says is written."""
+        """For the worker: the lease is lost or given up; refuses whatever the job still writes."""
         _set(self, "_cancelled", True)
         _set(self, "_reporter", NO_REPORTER)
 
     def update_progress(self, value: Any) -> Any:
         """Keeps and announces how far it is: any JSON value."""
-        return self._reporter.set_progress(self.record, value)
+        return self._written(self._reporter.set_progress(self.record, value))
 
     def log(self, message: str, level: str = "info") -> Any:
         """Adds a line to the job's own log, read with `queue.read_logs(id)`."""
-        return self._reporter.append_log(self.record, message, level)
+        return self._written(self._reporter.append_log(self.record, message, level))
 
     def save_checkpoint(self, data: Any) -> Any:
-        """Keeps what the next execution needs to go on from here: `checkpoint` gives it back."""
-        answer = self._reporter.save_checkpoint(self.record, data)
+        """Keeps what the next execution needs to continue from here; it reads it as `checkpoint`."""
+        answer = self._written(self._reporter.save_checkpoint(self.record, data))
         _set(self, "checkpoint", data)
         return answer
 
     def dependency_results(self) -> Any:
-        """What the jobs it depended on gave back, decoded, by id; see `runtime/running_job.py`.
+        """The results of the jobs it depended on, decoded, by id.
 
         A dependency that did not complete (under the policy `ignore`) is left out; JobNotFound names one that completed
         and was removed since.
         """
-        return self._reporter.dependency_results(self.record)
+        return self._written(self._reporter.dependency_results(self.record))
+
+    def _written(self, note: Any) -> Any:
+        """The note to await; in a thread, its answer once it is written."""
+        if not self._blocking:
+            return note
+        answer = background.run(note)
+        return Written() if answer is None else Results(answer)
 
 
 _set = object.__setattr__
 
 
-class AsyncReporter:
-    """For processors on the event loop."""
+def make_blocking(job: RunningJob) -> None:
+    """For the thread executor: the job's notes are plain calls, and are written when they return."""
+    _set(job, "_blocking", True)
+
+
+class StoreReporter:
+    """Writes a running job's notes to the store; each call is to be awaited."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     def set_progress(self, record: Job, value: Any) -> Coroutine[Any, Any, None]:
-        """To be awaited."""
+        """Keeps how far the job is."""
         return self.backend.set_progress(record.id, value, lease=record.lease)
 
     def append_log(self, record: Job, message: str, level: str) -> Coroutine[Any, Any, None]:
-        """To be awaited."""
+        """Adds a line to the job's log."""
         return self.backend.append_log(record.id, message, level, lease=record.lease)
 
     def save_checkpoint(self, record: Job, data: Any) -> Coroutine[Any, Any, None]:
-        """To be awaited."""
+        """Keeps what the next execution needs."""
         return self.backend.save_checkpoint(record.id, data, lease=record.lease)
 
     def dependency_results(self, record: Job) -> Coroutine[Any, Any, dict[str, Any]]:
-        """To be awaited."""
+        """Reads what the job's dependencies returned."""
         return results_of(self.backend, record)
 
 
-class SyncReporter:
-    """For processors in threads: every note is written when the call returns."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self._reporter = AsyncReporter(backend)
-
-    def set_progress(self, record: Job, value: Any) -> Written:
-        """Done when it returns."""
-        background.run(self._reporter.set_progress(record, value))
-        return Written()
-
-    def append_log(self, record: Job, message: str, level: str) -> Written:
-        """Done when it returns."""
-        background.run(self._reporter.append_log(record, message, level))
-        return Written()
-
-    def save_checkpoint(self, record: Job, data: Any) -> Written:
-        """Done when it returns."""
-        background.run(self._reporter.save_checkpoint(record, data))
-        return Written()
-
-    def dependency_results(self, record: Job) -> Results:
-        """Read when it returns."""
-        return Results(background.run(self._reporter.dependency_results(record)))
-
-
 class ClosedReporter:
-    """For runs that were left behind: they may not even say how far they are."""
+    """For abandoned attempts: refuses all that they write."""
 
     def _refuse(self, record: Job, *_: object) -> Never:
         raise LeaseLost(record.id, "expired")
@@ -357,7 +341,7 @@ NO_REPORTER = ClosedReporter()
 
 
 class Written:
-    """The answer to a note that is written already: awaiting it is harmless."""
+    """The answer to a note that was written already; you may await it."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -365,39 +349,34 @@ class Written:
 
 
 class Results(dict[str, Any]):
-    """Results that are there already: awaiting them is harmless."""
+    """Results that were read already; you may await them."""
 
     def __await__(self) -> Generator[None, None, Mapping[str, Any]]:
         return self
         yield
 
 
-_current: ContextVar[RunningJob] = ContextVar("longshore_current_job")
+CURRENT: ContextVar[RunningJob] = ContextVar("longshore_current_job")
 
 
 def current_job() -> RunningJob:
-    """The job that is being run by the caller, wherever it is: on the event loop, in a thread, in its own process."""
+    """The job that the calling code is part of: on the event loop, in a thread or in its own process."""
     try:
-        return _current.get()
+        return CURRENT.get()
     except LookupError:
         raise LongshoreError("no job is being run here: current_job() is for code called by a worker") from None
 
 
 def job_of_the_caller() -> RunningJob | None:
-    """As above; None outside of jobs."""
-    return _current.get(None)
-
-
-def become_current(job: RunningJob) -> None:
-    """Makes the job the current one for the rest of a context that is its own, as every task's is."""
-    _current.set(job)
+    """The job that the calling code is part of; None outside of jobs."""
+    return CURRENT.get(None)
 
 
 @contextmanager
 def running(job: RunningJob) -> Iterator[None]:
     """Makes the job the current one, for executors."""
-    token = _current.set(job)
+    token = CURRENT.set(job)
     try:
         yield
     finally:
-        _current.reset(token)
+        CURRENT.reset(token)

@@ -6,10 +6,11 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Self
 
@@ -18,7 +19,7 @@ from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import new_id
 from longshore.runtime.error_text import describe
-from longshore.runtime.worker_status import StatusReporter
+from longshore.runtime.worker_status import record_error
 from longshore.safe_logging import logger
 
 AT_ONCE = 200
@@ -48,8 +49,10 @@ class SchedulerTask:
     """Does a bounded piece of it, and says how much that was."""
     more: int
     """A piece of at least so many is followed by the next."""
-    pause: Callable[[], Awaitable[float]]
+    interval: float
     """Seconds until there may be something to do again."""
+    pause: Callable[[], Awaitable[float]] | None = None
+    """Where the interval is the longest of them: how many seconds it is this time."""
     rest: float = 0.0
     """How long to leave the store to others between two pieces, in times of what the last one took."""
 
@@ -81,22 +84,8 @@ def varied(seconds: float) -> float:
     return seconds * (1 + random.uniform(-_JITTER, _JITTER))
 
 
-def sweep(backend: Backend, interval: float) -> SchedulerTask:
-    """Leases that ran out, jobs past their `expires_at`, and dependents that came in while nobody could see."""
-
-    async def batch() -> int:
-        return len(await backend.reclaim_expired_leases(AT_ONCE))
-
-    return SchedulerTask("sweep", batch, AT_ONCE, _every(interval))
-
-
 def schedules(backend: Backend, interval: float) -> SchedulerTask:
     """Schedules whose time has come. It comes back for the next planned time, not only at every interval."""
-
-    async def until_the_next() -> float | None:
-        planned = await backend.next_firing()
-        return None if planned is None else (planned - await backend.now()).total_seconds()
-
     began: datetime | None = None
     asked: datetime | None = None
 
@@ -130,44 +119,22 @@ def schedules(backend: Backend, interval: float) -> SchedulerTask:
         return fired
 
     async def pause() -> float:
-        left = await until_the_next()
-        return interval if left is None else min(max(left, _TRY_AGAIN if left <= 0 else 0.0), interval)
+        planned = await backend.next_firing()
+        if planned is None:
+            return interval
+        left = (planned - await backend.now()).total_seconds()
+        return min(max(left, _TRY_AGAIN if left <= 0 else 0.0), interval)
 
-    return SchedulerTask("firing of schedules", batch, 1, pause)
-
-
-def announcements(backend: Backend, interval: float) -> SchedulerTask:
-    """Delayed jobs whose time has come. Whom a worker takes first needs no word, so nobody hurries."""
-
-    async def batch() -> int:
-        return len(await backend.announce_due_jobs(AT_ONCE))
-
-    return SchedulerTask("announcement of due jobs", batch, AT_ONCE, _every(interval), rest=1.0)
+    return SchedulerTask("firing of schedules", batch, 1, interval, pause)
 
 
-def cancellations(backend: Backend, interval: float, timeout: Duration) -> SchedulerTask:
-    """Cancellations that nobody acknowledges."""
+def _counted(operation: Callable[[int], Awaitable[Sized]]) -> Callable[[], Awaitable[int]]:
+    """A batch of an operation that returns what it changed."""
 
     async def batch() -> int:
-        return len(await backend.time_out_cancellations(timeout, AT_ONCE))
+        return len(await operation(AT_ONCE))
 
-    return SchedulerTask("time-out of cancellations", batch, AT_ONCE, _every(interval))
-
-
-def retention(backend: Backend) -> SchedulerTask:
-    """What has been kept long enough."""
-
-    async def batch() -> int:
-        return await backend.apply_retention(AT_ONCE)
-
-    return SchedulerTask("retention", batch, 1, _every(RETENTION_SECONDS), rest=1.0)
-
-
-def _every(interval: float) -> Callable[[], Awaitable[float]]:
-    async def pause() -> float:
-        return varied(interval)
-
-    return pause
+    return batch
 
 
 _LONGEST_PAUSE = 5.0
@@ -208,14 +175,19 @@ class Scheduler:
         self.id = f"scheduler-{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}"
         self._interval = every
         self._chores: dict[str, SchedulerTask] = {
-            "reclaimed": sweep(backend, every),
+            "reclaimed": SchedulerTask("sweep", _counted(backend.reclaim_expired_leases), AT_ONCE, every),
             "fired": schedules(backend, every),
-            "announced": announcements(backend, every),
+            # workers claim due jobs without it, so it leaves the store to others between two pieces
+            "announced": SchedulerTask(
+                "announcement of due jobs", _counted(backend.announce_due_jobs), AT_ONCE, every, rest=1.0
+            ),
         }
         if timeout is not None:
-            self._chores["timed_out"] = cancellations(backend, every, timeout)
-        self._chores["removed"] = retention(backend)
-        self._status = StatusReporter(backend, self.id, "", (), (), 1)
+            time_out = _counted(partial(backend.time_out_cancellations, timeout))
+            self._chores["timed_out"] = SchedulerTask("time-out of cancellations", time_out, AT_ONCE, every)
+        retain = partial(backend.apply_retention, AT_ONCE)
+        self._chores["removed"] = SchedulerTask("retention", retain, 1, RETENTION_SECONDS, rest=1.0)
+        self._backend = backend
         self._trouble: dict[str, str] = {}
         self._untold: dict[str, str] = {}
         self._stop = asyncio.Event()
@@ -239,8 +211,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Does it all again and again until it is closed, or its store is; a second call waits for the same end."""
-        if self._work is None and not self._stop.is_set():
-            self._begin(asyncio.get_running_loop())
+        self._begin()
         if self._work is not None:
             try:
                 await asyncio.shield(self._work)
@@ -249,8 +220,7 @@ class Scheduler:
                 raise
 
     async def __aenter__(self) -> Self:
-        if self._work is None and not self._stop.is_set():
-            self._begin(asyncio.get_running_loop())
+        self._begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -275,9 +245,10 @@ class Scheduler:
             chore.cancel()
         await asyncio.wait([work])
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._work = loop.create_task(self._do_all())
+    def _begin(self) -> None:
+        if self._work is None and not self._stop.is_set():
+            self._loop = asyncio.get_running_loop()
+            self._work = self._loop.create_task(self._do_all())
 
     async def _do_all(self) -> None:
         _log.info("%s runs", self.id)
@@ -318,7 +289,7 @@ class Scheduler:
 
     async def _pause_after(self, chore: SchedulerTask) -> float | None:
         try:
-            return await chore.pause()
+            return varied(chore.interval) if chore.pause is None else await chore.pause()
         except QueueClosed:
             raise
         except Exception as error:  # as above
@@ -331,12 +302,12 @@ class Scheduler:
         _log.warning("%s: %s", self.id, text)
         if self._trouble.get(chore.name) != text:
             self._trouble[chore.name] = text
-            if not await self._status.has_trouble(text):
+            if not await record_error(self._backend, self.id, text):
                 self._untold[chore.name] = text
 
     async def _recovered(self, chore: SchedulerTask) -> None:
         del self._trouble[chore.name]
         untold = self._untold.pop(chore.name, None)
         if untold is not None:
-            await self._status.has_trouble(untold)
+            await record_error(self._backend, self.id, untold)
         _log.info("%s: the %s works again", self.id, chore.name)

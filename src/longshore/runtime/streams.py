@@ -1,13 +1,14 @@
-"""A stream of jobs: it claims while it has free slots, renews its leases, and hands over batches as they are taken."""
+"""A stream of jobs: it claims while it has free slots, renews its leases, and delivers batches to its consumer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial, wraps
 from time import monotonic
-from typing import ParamSpec, Self, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from longshore.backends.argument_checks import flag
 from longshore.backends.base import Backend, Outcome, OutcomeVerb
@@ -18,7 +19,7 @@ from longshore.core.status import JobStatus
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_name, check_number, check_tags
 from longshore.runtime import background
-from longshore.runtime.leases import LeaseKeeper, renew_every
+from longshore.runtime.leases import LeaseKeeper, renew_interval
 from longshore.runtime.process_registry import ProcessRegistry
 from longshore.runtime.work_signal import WorkSignal
 from longshore.safe_logging import logger
@@ -27,25 +28,40 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 POLL_SECONDS = 0.5
-"""How often a stream with free slots looks for jobs whose time has come, and for hints that were lost."""
+"""How often a stream with free slots looks for due jobs, and for changes that were not notified."""
 _EVENTS_AT_ONCE = 1_000
 ALL_WORKERS = "*"
 """The worker named by a `worker.error` that `reset_running_jobs` records."""
 _UNDECIDED_LONGEST = 30.0
 """Seconds after which a vanished lease frees its slot even if the log does not show yet how the job ended."""
 _TRIES, _PAUSE = 5, 0.1
-"""For a store that is busy: X-28 wants a silent stall no more than an end at the first hiccup."""
+"""For a store that is busy: X-28 allows neither a silent stall nor an end at the first error."""
 
 _log = logger("longshore.stream")
 
 CancelListener = Callable[[str], None]
 
 
+def _in_own_loop(method: Callable[Concatenate[JobStream, P], None]) -> Callable[Concatenate[JobStream, P], None]:
+    """Has the method run in the loop of its stream, whichever thread calls it."""
+
+    @wraps(method)
+    def call(self: JobStream, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        assert self._loop is not None  # a stream holds no job before it is started
+        if background.running_loop() is self._loop:
+            method(self, *args, **kwargs)
+            return
+        with suppress(RuntimeError):  # the stream's loop has closed
+            self._loop.call_soon_threadsafe(partial(method, self, *args, **kwargs))
+
+    return call
+
+
 class JobStream:
     """Batches of jobs, RUNNING and leased to one assignee, never more than its capacity at a time.
 
-    A slot is taken when a job is claimed, and free again when the job ends, whoever ends it. Use it with `async with`:
-    at the end, jobs that were not handed over yet go back to the queue.
+    A slot is taken when a job is claimed, and free again when any caller ends the job. Use it with `async with`: at the
+    end, jobs that were not delivered yet go back to the queue.
     """
 
     def __init__(
@@ -73,10 +89,10 @@ class JobStream:
         self._vanished: dict[str, float] = {}
         """Held jobs without a lease whose end is not in the log yet, and when the lease vanished."""
         self._disowned: dict[str, tuple[str, str]] = {}
-        """Jobs that are over and still take a slot: the queue of each, and the cursor up to which the log was read."""
+        """Jobs that have ended and still take a slot: the queue of each, and the cursor where the log was read to."""
         self._outbox: dict[str, Job] = {}
         self._recalled: dict[str, Job] = {}
-        self._called_off: set[str] = set()
+        self._cancelled: set[str] = set()
         self._listeners: list[CancelListener] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done: Future[None] = Future()
@@ -110,14 +126,14 @@ class JobStream:
         return list(batch.values())
 
     def on_cancel(self, listener: CancelListener) -> Callable[[], None]:
-        """Calls the listener with the id of each job of this stream whose end is asked for; returns its unsubscribe.
+        """Calls the listener with the id of each job of this stream that is cancelled; returns its unsubscribe.
 
-        It hears of each job once, and at once of those whose end was asked for before. A job that was not handed over
-        yet is ended by the stream itself, and not told.
+        The listener gets each job once, and at once those that were cancelled before. The stream itself ends a job that
+        was not delivered yet; the listener does not get it.
         """
         self._listeners.append(listener)
-        for job_id in sorted(self._called_off):
-            self._tell(listener, job_id)
+        for job_id in sorted(self._cancelled):
+            self._notify(listener, job_id)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def start(self) -> None:
@@ -131,79 +147,61 @@ class JobStream:
         self._keeper = LeaseKeeper(
             self._backend,
             self._lease,
-            POLL_SECONDS if self._lease is None else renew_every(self._lease),
-            lost=lambda ids: self._in_loop(self._lose, ids),
-            cancelled=self.jobs_cancelled,
-            thorough=lambda: len(self._held) >= self._capacity,
+            POLL_SECONDS if self._lease is None else renew_interval(self._lease),
+            self,
+            find_ended=lambda: len(self._held) >= self._capacity,
         )
         self._work = self._loop.create_task(self._run(), name=f"longshore stream of {self.assignee_id}")
         self._work.add_done_callback(lambda _: self._leave())  # whatever ended it, even the end of its loop
 
-    async def end(self, reason: str = "the stream ended before the job was handed over") -> None:
-        """Claims no more, and gives back what was not handed over; safe to call twice and from any loop."""
+    async def end(self, reason: str = "the stream ended before the job was delivered") -> None:
+        """Claims no more, and releases what was not delivered; safe to call twice and from any loop."""
         self._ending = self._ending or reason
         if self._loop is None:
             self._over = True
             return
         with suppress(RuntimeError):  # its loop is closed
-            self._loop.call_soon_threadsafe(self._hurry)
+            self._loop.call_soon_threadsafe(self._wake_to_stop)
         while not self._done.done() and self._loop.is_running():
             await asyncio.wait([asyncio.wrap_future(self._done)], timeout=1)
-        if not self._done.done():  # its loop was left behind: nobody will come for these jobs any more
+        if not self._done.done():  # its loop does not run any more
             self._leave()
-            await self._give_back()
+            await self._fail_undelivered()
 
-    def _hurry(self) -> None:
+    def _wake_to_stop(self) -> None:
         self._stop.set()
         self._work_signal.notify()
 
     # -- for the registry and the lease keeper, from any thread
 
+    # such a call may come after the job was claimed here again
+
+    @_in_own_loop
     def jobs_freed(self, job_ids: list[str]) -> None:
         """Their slots are free."""
-        self._in_loop(self._free, job_ids)
-
-    def jobs_disowned(self, job_ids: list[str]) -> None:
-        """They are over, and their slots stay taken until the worker is declared unresponsive or the stream ends."""
-        self._in_loop(self._disown, job_ids)
-
-    def jobs_cancelled(self, job_ids: list[str]) -> None:
-        """Their consumer is told."""
-        self._in_loop(self._call_off, job_ids)
-
-    def _in_loop(self, call: Callable[[list[str]], None], job_ids: list[str]) -> None:
-        assert self._loop is not None  # nobody holds a job before it is started
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:  # no loop runs in this thread
-            here = None
-        if here is self._loop:
-            call(job_ids)
-            return
-        with suppress(RuntimeError):  # the stream's loop has closed: nobody is left to tell
-            self._loop.call_soon_threadsafe(call, job_ids)
-
-    # -- slots; told from elsewhere, each may come when the job has been claimed here anew
-
-    def _take(self, jobs: Sequence[Job], asked_at: float) -> None:
-        for job in jobs:
-            self._held[job.id] = job.epoch
-            self._vanished.pop(job.id, None)
-            self._disowned.pop(job.id, None)
-        self._called_off.difference_update(job.id for job in jobs)
-        self._registry.holds(self, jobs)
-        self._keeper.keep(jobs, asked_at)
-        self._outbox.update((job.id, job) for job in jobs)
-        self._news.set()
-
-    def _free(self, job_ids: Iterable[str]) -> None:
         self._forget(self._registry.not_held(self, job_ids))
 
-    def _lose(self, job_ids: Iterable[str]) -> None:
-        """Their leases vanished: the slots are free unless the log says that the jobs were disowned.
+    @_in_own_loop
+    def jobs_disowned(self, job_ids: list[str]) -> None:
+        """They have ended; their slots stay taken until the worker is declared unresponsive or the stream ends."""
+        self._keeper.drop(job_ids)
+        self.leases_lost(job_ids)
 
-        With `free_disowned` they are free in any case (X-03).
-        """
+    @_in_own_loop
+    def jobs_cancelled(self, job_ids: list[str]) -> None:
+        """Notifies the listeners; a job that was not delivered yet is taken back."""
+        for job_id in job_ids:
+            if job_id in self._outbox:
+                self._recalled[job_id] = self._outbox.pop(job_id)
+                self._work_signal.notify()
+            elif job_id in self._held and job_id not in self._cancelled and job_id not in self._recalled:
+                self._cancelled.add(job_id)
+                for listener in list(self._listeners):
+                    self._notify(listener, job_id)
+
+    @_in_own_loop
+    def leases_lost(self, job_ids: list[str]) -> None:
+        """The slots are free unless the log says that the jobs were disowned; with `free_disowned` always (X-03)."""
         lost = [job_id for job_id in job_ids if job_id in self._held and not self._keeper.keeps(job_id)]
         if self._free_disowned:
             self._forget(lost)
@@ -216,6 +214,19 @@ class JobStream:
         if lost:
             self._work_signal.notify()
 
+    # -- slots
+
+    def _take(self, jobs: Sequence[Job], asked_at: float) -> None:
+        for job in jobs:
+            self._held[job.id] = job.epoch
+            self._vanished.pop(job.id, None)
+            self._disowned.pop(job.id, None)
+        self._cancelled.difference_update(job.id for job in jobs)
+        self._registry.hold(self, jobs)
+        self._keeper.keep(jobs, asked_at)
+        self._outbox.update((job.id, job) for job in jobs)
+        self._news.set()
+
     def _forget(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
             return
@@ -223,28 +234,14 @@ class JobStream:
             self._held.pop(job_id, None)
             self._vanished.pop(job_id, None)
             self._disowned.pop(job_id, None)
-            self._called_off.discard(job_id)
+            self._cancelled.discard(job_id)
             self._outbox.pop(job_id, None)
             self._recalled.pop(job_id, None)
         self._keeper.drop(job_ids)
-        self._registry.let_go(self, job_ids)
+        self._registry.release(self, job_ids)
         self._work_signal.notify()
 
-    def _disown(self, job_ids: Iterable[str]) -> None:
-        self._keeper.drop(job_ids)
-        self._lose(job_ids)
-
-    def _call_off(self, job_ids: Iterable[str]) -> None:
-        for job_id in job_ids:
-            if job_id in self._outbox:
-                self._recalled[job_id] = self._outbox.pop(job_id)
-                self._work_signal.notify()
-            elif job_id in self._held and job_id not in self._called_off and job_id not in self._recalled:
-                self._called_off.add(job_id)
-                for listener in list(self._listeners):
-                    self._tell(listener, job_id)
-
-    def _tell(self, listener: CancelListener, job_id: str) -> None:
+    def _notify(self, listener: CancelListener, job_id: str) -> None:
         try:
             listener(job_id)
         except Exception:
@@ -253,7 +250,7 @@ class JobStream:
     # -- the work
 
     async def _run(self) -> None:
-        self._registry.joined(self, self._backend, sweep=True)
+        self._registry.start_sweep(self, self._backend)
         self._work_signal.start()
         self._keeper.start()
         try:
@@ -268,12 +265,12 @@ class JobStream:
 
     async def _clean_up(self) -> None:
         await self._work_signal.stop()
-        await self._give_back()
+        await self._fail_undelivered()
 
     def _leave(self) -> None:
         self._over = True
         self._keeper.abandon()
-        self._registry.left(self)
+        self._registry.remove(self)
         self._news.set()
         if not self._done.done():
             self._done.set_result(None)
@@ -291,14 +288,14 @@ class JobStream:
 
     async def _claim_while_slots_are_free(self) -> None:
         while not self._ending and (free_slots := self._capacity - len(self._held)) > 0:
-            jobs = await self._insist(self._claim, free_slots)
+            jobs = await self._retry(self._claim, free_slots)
             self._work_signal.found(len(jobs))
             if not jobs:
-                self._work_signal.look_ahead(self._queues)
+                self._work_signal.notify_when_due(self._queues)
                 return
 
     async def _claim(self, free_slots: int) -> list[Job]:
-        """Claims in the background: were this loop to end meanwhile, the jobs of a cancelled call would be nobody's."""
+        """Claims in the background: if this loop ended meanwhile, the jobs of a cancelled call would have no owner."""
         if self._ending:
             return []
         asked_at = monotonic()
@@ -308,7 +305,7 @@ class JobStream:
         try:
             jobs = await asyncio.shield(asyncio.wrap_future(claiming))
         except asyncio.CancelledError:
-            with suppress(Exception):  # then there is nothing to give back
+            with suppress(Exception):  # then there is nothing to release
                 jobs = await asyncio.wrap_future(claiming)
                 self._take(jobs, asked_at)
             raise
@@ -321,7 +318,7 @@ class JobStream:
         if not self._vanished:
             return
         epochs = {job_id: self._held[job_id] for job_id in self._vanished}
-        disowned, undecided = await self._insist(self._disowned_among, epochs)
+        disowned, undecided = await self._retry(self._disowned_among, epochs)
         now = monotonic()
         free = []
         for job_id, epoch in epochs.items():
@@ -351,9 +348,9 @@ class JobStream:
 
     async def _look_at_disowned(self) -> None:
         """Frees the slots of disowned jobs whose worker another process declared unresponsive or reset."""
-        for job_id, (queue, place) in list(self._disowned.items()):
+        for job_id, (queue, cursor) in list(self._disowned.items()):
             try:
-                events = await self._backend.read_events(place, _EVENTS_AT_ONCE)
+                events = await self._backend.read_events(cursor, _EVENTS_AT_ONCE)
             except QueueClosed:
                 raise
             except CursorExpired as error:
@@ -382,44 +379,44 @@ class JobStream:
         )
 
     async def _end_recalled(self) -> None:
-        """Ends jobs that were called off before they were handed over."""
+        """Ends jobs that were cancelled before they were delivered."""
         jobs = list(self._recalled.values())
         if jobs:
-            await self._insist(self._settle, jobs, "stop", "cancelled")
+            await self._retry(self._settle, jobs, "stop", "cancelled")
             self._forget([job.id for job in jobs])
 
-    async def _give_back(self) -> None:
-        """What nobody was handed is failed, as the document of the Queue has it: counted, and eligible at once."""
+    async def _fail_undelivered(self) -> None:
+        """Fails what was not delivered, as the contract of the Queue requires: counted, and claimable at once."""
         jobs = [*self._outbox.values(), *self._recalled.values()]
         self._outbox, self._recalled = {}, {}
         if jobs:
             try:
-                await self._settle(jobs, "fail", self._ending or "the stream broke before the job was handed over")
-            except Exception as error:  # their leases run out, and the sweep finds them
-                _log.warning("%d jobs that were not handed over could not be given back: %s", len(jobs), error)
+                await self._settle(jobs, "fail", self._ending or "the stream failed before the job was delivered")
+            except Exception as error:  # their leases expire, and the sweep finds them
+                _log.warning("%d jobs that were not delivered could not be released: %s", len(jobs), error)
 
     async def _settle(self, jobs: Sequence[Job], verb: OutcomeVerb, error: str) -> None:
         await self._backend.settle_jobs([Outcome(job.id, job.lease, verb, error=error) for job in jobs])
 
-    async def _insist(self, verb: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The verb's answer, from a store that may be busy for a moment."""
+    async def _retry(self, operation: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The answer of an operation, from a store that may be busy for a moment."""
         for attempt in range(1, _TRIES):
             try:
-                return await verb(*args, **kwargs)
+                return await operation(*args, **kwargs)
             except BackendUnavailable as error:
                 _log.warning("the store cannot be used now, trying again: %s", error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_PAUSE * 2**attempt):
                         await self._stop.wait()
-        return await verb(*args, **kwargs)
+        return await operation(*args, **kwargs)
 
 
 async def end_in_log(backend: Backend, job_id: str, epoch: int) -> JobEvent | None:
     """The event by which this claim of the job became UNKNOWN_STOPPED; None if the log does not show it."""
-    place: str | None = None
+    cursor: str | None = None
     while True:
         try:
-            events = await backend.read_events(place, _EVENTS_AT_ONCE, job_id=job_id)
+            events = await backend.read_events(cursor, _EVENTS_AT_ONCE, job_id=job_id)
         except (BackendUnavailable, QueueClosed):
             raise
         except LongshoreError:  # a caller bound to some queues may not read the events of a removed job
@@ -429,7 +426,7 @@ async def end_in_log(backend: Backend, job_id: str, epoch: int) -> JobEvent | No
                 return event
         if len(events) < _EVENTS_AT_ONCE:
             return None
-        place = events[-1].cursor
+        cursor = events[-1].cursor
 
 
 def disowns(event: JobEvent) -> bool:

@@ -6,14 +6,13 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Awaitable
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from longshore.core.errors import InvalidArgument
 from longshore.runtime.error_text import describe
 from longshore.runtime.executors.base import Target
-from longshore.runtime.signals import Stoppable, StopSignals, serve, take_on
+from longshore.runtime.signals import StopSignals, serve, take_on
 from longshore.runtime.worker import name_first_worker
 
 CANNOT_START = 78
@@ -37,12 +36,8 @@ def main(descriptor: int) -> None:
     except Exception as error:
         print(describe(error), file=sys.stderr)
         sys.exit(CANNOT_START)
-    sys.exit(serve(partial(_made, found, order["arguments"]), grace=order["grace"], stop=stop))
-
-
-def _made(found: Any, arguments: dict[str, Any]) -> Stoppable | Awaitable[Any]:
-    made: Stoppable | Awaitable[Any] = getattr(found, "worker", found)(**arguments)
-    return made
+    make = partial(getattr(found, "worker", found), **order["arguments"])
+    sys.exit(serve(make, grace=order["grace"], stop=stop))
 
 
 def _wait_for_the_end_of(line: BinaryIO, stop: StopSignals) -> None:

@@ -174,7 +174,7 @@ class Supervisor:
         worker_id = new_worker_id(process.pid)
         order = {
             "worker_id": worker_id,
-            "target": self._target.told(),
+            "target": self._target.as_dict(),
             "arguments": self._arguments,
             "grace": self._grace,
             **surroundings(),

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Self
+from typing import Any, Self
 
-from longshore.core.errors import InvalidArgument, QueueClosed
+from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
-from longshore.core.validation import check_name, check_number, check_tags, new_id
-from longshore.runtime.executors.base import CANCEL_GRACE
+from longshore.core.validation import check_name, check_names, check_number, check_tags, new_id
+from longshore.runtime.executors.base import CANCEL_GRACE, Executor
+from longshore.runtime.executors.event_loop import LoopExecutor
+from longshore.runtime.executors.thread import ThreadExecutor
+from longshore.runtime.leases import renew_interval
 from longshore.runtime.queue import Queue
 from longshore.runtime.retry_strategy import Strategy
-from longshore.runtime.worker_loop import WorkerLoop
-from longshore.runtime.worker_options import Processor, WorkerOptions, checked, executor_for, queues_of, renewal
+from longshore.runtime.running_job import RunningJob
+from longshore.runtime.worker_loop import WorkerLoop, WorkerOptions
+from longshore.safe_logging import logger
 
-_LAST_WORDS = 10.0
-"""Seconds a closing worker tries to reach its store after its grace is over."""
+Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
 
+_LAST_EXCHANGE = 10.0
+"""Seconds a closing worker tries to reach its store after its grace has passed."""
+
+_log = logger("longshore.worker")
 
 _first_id: str | None = None
 
@@ -43,12 +51,51 @@ def _next_id() -> str:
     return given or new_worker_id(os.getpid())
 
 
+def renew_seconds(lock_seconds: float, renew_time: Duration | None) -> float | None:
+    """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration."""
+    if renew_time is None:
+        return renew_interval(lock_seconds)
+    seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
+    if seconds >= lock_seconds:
+        _log.warning(
+            "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
+        )
+    return seconds if 0 < seconds < lock_seconds else None
+
+
+def _queues_to_claim(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
+    """The queues to claim from, None for all."""
+    if queues is None:
+        return None if queue.name is None else (queue.name,)
+    names = check_names("queues", queues)
+    if not names:
+        raise InvalidArgument("queues", "must name at least one queue; leave it out to take from all")
+    if queue.name is not None and set(names) != {queue.name}:
+        raise InvalidArgument(
+            "queues", f"are others than {queue.name!r}, the one queue this Queue sees; use Queue(backend)"
+        )
+    return names
+
+
+def _executor_for(process: Processor, cancel_grace: float) -> Executor:
+    """The given executor, or one that fits the function."""
+    if isinstance(process, Executor):
+        if process.closed:
+            raise InvalidArgument("process", "is an executor that was closed, with its worker; make a new one")
+        return process
+    if not callable(process):
+        raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")
+    if inspect.iscoroutinefunction(process) or inspect.iscoroutinefunction(getattr(process, "__call__", None)):  # noqa: B004  # an object whose call is async
+        return LoopExecutor(process)
+    return ThreadExecutor(process, cancel_grace=cancel_grace)
+
+
 class Worker:
     """Runs the jobs of a queue, at most `concurrency` at a time.
 
-    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun` it
-    begins at once where an event loop runs; `run()` begins it otherwise, and returns when it was closed. With
-    `until_empty` it closes itself as soon as it finds nothing to claim and runs nothing any more.
+    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun` the
+    worker begins at once where an event loop runs; `run()` begins it otherwise, and returns when it was closed. With
+    `until_empty` it closes itself as soon as it finds nothing to claim and runs nothing.
     """
 
     def __init__(
@@ -71,27 +118,28 @@ class Worker:
     ) -> None:
         if not isinstance(queue, Queue):
             raise InvalidArgument("queue", f"must be a Queue, not {type(queue).__name__}")
-        if queue.closed:
-            raise QueueClosed(queue.words_when_closed)
         self.id = check_name("id", id if id is not None else _next_id())
         self.concurrency = check_number("concurrency", concurrency, least=1)
         lock_seconds = check_duration("lock_duration", lock_duration) / SECOND
+        for name, strategy in (strategies or {}).items():
+            if not callable(strategy):
+                raise InvalidArgument(f"strategies[{name!r}]", f"must be a function, not {type(strategy).__name__}")
         self._options = WorkerOptions(
             id=self.id,
-            alone_with_its_id=id is None,
+            unique_id=id is None,
             concurrency=self.concurrency,
             queue=queue.name or "",
-            queues=queues_of(queue, queues),
+            queues=_queues_to_claim(queue, queues),
             tags=check_tags("tags", tags),
             lock_seconds=lock_seconds,
-            renew_seconds=renewal(lock_seconds, lock_renew_time),
+            renew_seconds=renew_seconds(lock_seconds, lock_renew_time),
             cancel_grace=check_duration("cancel_grace", cancel_grace, positive=False) / SECOND,
             poll_seconds=check_duration("poll_interval", poll_interval) / SECOND,
-            strategies=checked(strategies or {}),
+            strategies=dict(strategies or {}),
             sweep=sweep,
             until_empty=until_empty,
         )
-        self._executor = executor_for(process, self._options.cancel_grace)
+        self._executor = _executor_for(process, self._options.cancel_grace)
         self._queue = queue
         queue.register_worker(self)
         self._loop: WorkerLoop | None = None
@@ -103,19 +151,19 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many jobs it runs now."""
-        return 0 if self._loop is None else len(self._loop.job_tasks)
+        """How many jobs run now."""
+        return 0 if self._loop is None else len(self._loop.job_tasks.attempts)
 
     async def run(self) -> None:
         """Works until it is closed; a second call waits for the same end, and one after the end returns at once.
 
-        Cancelled, it closes the worker: running jobs are called off and handed back.
+        If you cancel it, it closes the worker: running jobs are cancelled and go back to their queue.
         """
         self._begin()
         if self._loop is not None:
             try:
                 await asyncio.shield(self._loop.work)
-            except asyncio.CancelledError:  # whoever no longer waits for it wants no worker that nobody waits for
+            except asyncio.CancelledError:  # no worker outlives its caller
                 await self.close(grace=0)
                 raise
 
@@ -127,22 +175,17 @@ class Worker:
         await self.close()
 
     def _begin(self) -> None:
-        """On the loop that runs here, unless it has begun or was closed."""
+        """Starts the worker's loop on the running event loop, unless it has begun or was closed."""
         if self._loop is None and not self._closed:
-            self._loop = WorkerLoop(self._queue.backend, self._executor, self._options)
-            # by this, too, the work holds on to its worker, and to the queue that closes it, if nobody else does
-            self._loop.work.add_done_callback(self._is_over)
-
-    def _is_over(self, _: asyncio.Task[None]) -> None:
-        self._closed = True
+            self._loop = WorkerLoop(self._queue.backend, self._executor, self._options, owner=self)
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
         """Claims no more, lets running jobs end and records their outcomes; safe to call twice.
 
-        Called by a job that it runs itself, it returns at once: the worker ends after that job.
+        Called by a job that the worker runs, it returns at once: the worker ends after that job.
 
-        After `grace` seconds (None: however long it takes) running jobs are called off and handed back uncharged. With
-        `force` they are dropped at once, and nothing is written any more: their leases run out.
+        After `grace` seconds (None: no limit) running jobs are cancelled and released without a counted attempt. With
+        `force` they are dropped at once, and nothing is written any more: their leases expire.
         """
         patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closed = True
@@ -155,7 +198,7 @@ class Worker:
         elif asyncio.get_running_loop() is not worker_loop.loop:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), worker_loop.loop)
             await asyncio.wrap_future(there)
-        elif worker_loop.job_tasks.runs_the_caller():  # which ends before we do: it must not wait for us
+        elif worker_loop.job_tasks.runs_the_caller():  # the worker waits for that job, so the job must not wait
             self._ending = worker_loop.loop.create_task(self._end(worker_loop, force, patience), context=Context())
         else:
             await self._end(worker_loop, force, patience)
@@ -167,8 +210,8 @@ class Worker:
         worker_loop.wake()
         if patience is not None:
             await asyncio.wait([worker_loop.work], timeout=patience)
-            worker_loop.job_tasks.call_off(worker_loop.job_tasks.runs_where(lambda _: True), "stopping")
-            await asyncio.wait([worker_loop.work], timeout=self._options.cancel_grace + _LAST_WORDS)
-            if not worker_loop.work.done():  # it cannot even say that it gives them back: their leases run out
+            worker_loop.job_tasks.stop(list(worker_loop.job_tasks.attempts.values()), "stopping")
+            await asyncio.wait([worker_loop.work], timeout=self._options.cancel_grace + _LAST_EXCHANGE)
+            if not worker_loop.work.done():  # it cannot release them: their leases expire
                 await worker_loop.abandon()
         await asyncio.wait([worker_loop.work])

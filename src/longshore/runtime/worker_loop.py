@@ -1,529 +1,470 @@
-"""The worker's loop, from its first claim to its last settle: claims and settles travel in one transaction."""
+"""The worker's loop: it claims jobs, starts them and settles their outcomes, in exchanges with the store."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import os
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from importlib.metadata import version
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
-from longshore.backends.base import Backend, ClaimFailed, Outcome, SettleReport
+from longshore.backends.base import Backend, ClaimFailed, Outcome, SettleReport, WorkerInfo
+from longshore.core.clock import machine_time
 from longshore.core.errors import BackendUnavailable, QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.runtime.error_text import describe
 from longshore.runtime.executors.base import Executor
-from longshore.runtime.job_tasks import JobTasks, OneByOne, Run
+from longshore.runtime.job_tasks import Attempt, JobTasks
 from longshore.runtime.leases import LeaseKeeper
 from longshore.runtime.process_registry import registry_of
+from longshore.runtime.retry_strategy import Strategy
 from longshore.runtime.work_signal import WorkSignal
-from longshore.runtime.worker_options import WorkerOptions
-from longshore.runtime.worker_status import StatusReporter, log_endings
+from longshore.runtime.worker_status import log_outcomes, record_error
 from longshore.safe_logging import logger
 
-
-class HeldJobs:
-    """A worker as its registry and its lease keeper see it; `beat` is called with every heartbeat."""
-
-    def __init__(
-        self, backend: Backend, worker: WorkerOptions, job_tasks: JobTasks, beat: Callable[[], Awaitable[None]]
-    ) -> None:
-        self.assignee_id = worker.id
-        self._backend = backend
-        self._worker = worker
-        self._job_tasks = job_tasks
-        self._registry = registry_of(backend)
-        self._keeper = LeaseKeeper(
-            backend,
-            worker.lock_seconds,
-            worker.renew_seconds,
-            lost=self._leases_lost,
-            cancelled=self.jobs_cancelled,
-            beat=beat,
-        )
-
-    def begin(self) -> None:
-        """From now on leases are kept, and swept if the worker wants it."""
-        self._registry.joined(self, self._backend, sweep=self._worker.sweep)
-        self._keeper.start()
-
-    def leave(self) -> None:
-        """Whatever is still held is nothing to others in this process any more."""
-        self._registry.left(self)
-
-    def abandon(self) -> None:
-        """Keeps no lease any longer; waits for nothing."""
-        self._keeper.abandon()
-
-    async def stop(self) -> None:
-        """Keeps no lease any longer; returns when no renewal is under way."""
-        await self._keeper.stop()
-
-    def look_for_cancellations(self) -> None:
-        """The store has changed: somebody may have been cancelled."""
-        self._keeper.look_now()
-
-    def take(self, jobs: Sequence[Job], asked_at: float) -> bool:
-        """Holds jobs that were claimed by a call that began at `asked_at`; False if its answer came too late."""
-        self._registry.holds(self, jobs)
-        in_time = monotonic() - asked_at < self._worker.lock_seconds
-        if in_time:
-            self._keeper.keep(jobs, asked_at)
-        return in_time
-
-    def let_go(self, job_ids: Sequence[str]) -> None:
-        """They have ended, or are lost."""
-        self._keeper.drop(job_ids)
-        self._registry.let_go(self, job_ids)
-
-    def not_held(self, job_ids: Iterable[str]) -> set[str]:
-        """Which of these jobs it does not hold."""
-        return set(self._registry.not_held(self, job_ids))
-
-    # -- for the registry and the lease keeper, from any thread
-
-    def jobs_freed(self, job_ids: list[str]) -> None:
-        """Somebody else ended them: their runs end without an outcome."""
-        self._job_tasks.call_off_soon(self._job_tasks.runs_of(job_ids), "lost")
-
-    def jobs_disowned(self, job_ids: list[str]) -> None:
-        """As above."""
-        self.jobs_freed(job_ids)
-
-    def jobs_cancelled(self, job_ids: list[str]) -> None:
-        """Their runs are called off."""
-        self._job_tasks.call_off_soon(self._job_tasks.runs_of(job_ids), "cancelled")
-
-    def _leases_lost(self, job_ids: list[str]) -> None:
-        runs = self._job_tasks.runs_of(job_ids)  # what has ended by itself meanwhile is no loss
-        if runs:
-            _log.warning("leases lost, their jobs are dropped: %s", ", ".join(run.record.id for run in runs[:10]))
-            self._job_tasks.call_off_soon(runs, "lost")
-
-
-class Turns:
-    """Tasks; `ended` is called after each."""
-
-    def __init__(self, ended: Callable[[], None]) -> None:
-        self._tell = ended
-        self._under_way: dict[asyncio.Task[None], int] = {}
-        self.failure: BaseException | None = None
-        """What one of them has raised."""
-
-    def __len__(self) -> int:
-        return len(self._under_way)
-
-    @property
-    def spoken_for(self) -> int:
-        """How many jobs they may bring, or have not given back yet."""
-        return sum(self._under_way.values())
-
-    def begin(self, turn: Coroutine[Any, Any, None], speaks_for: int) -> None:
-        """Takes a turn that holds so many jobs at most."""
-        task = asyncio.create_task(turn)
-        self._under_way[task] = speaks_for
-        task.add_done_callback(self._ended)
-
-    def cancel(self) -> None:
-        """Lets none of them go any further."""
-        for task in self._under_way:
-            task.cancel()
-
-    async def ended(self) -> None:
-        """Returns when none is under way any more."""
-        if self._under_way:
-            await asyncio.wait(list(self._under_way))
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._under_way[task]
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            self.failure = failure
-        self._tell()
-
-
-LARGEST_TURN = 500
-"""Jobs one transaction settles, and claims: more would hold up other writers and gain nothing."""
-_WORTH_A_TURN = 25
-"""Jobs that must have ended, at least, before a second turn begins beside one that is under way."""
-_LEFT_BEHIND = 10
-"""Runs left behind, for each that may run at once, after which a worker begins no more until some have ended."""
-
-
-def free_slots(concurrency: int, held: int) -> int:
-    """How many more jobs a worker may claim that holds so many, or may get them from a claim under way."""
-    return max(concurrency - held, 0)
-
-
-def most_in_a_turn(concurrency: int) -> int:
-    """Half of what may run at once: the rest runs while the store writes."""
-    return min((concurrency + 1) // 2, LARGEST_TURN)
-
-
-def a_second_turn_pays(concurrency: int, *, ended: int, claimable: int) -> bool:
-    """Whether enough has ended, or can be claimed, for one more transaction beside the one under way."""
-    return max(ended, claimable) >= max(_WORTH_A_TURN, concurrency // 4)
-
-
-def too_much_goes_on(concurrency: int, left_behind: int) -> bool:
-    """Whether so many runs were given up without having ended that their process should begin no more."""
-    return left_behind >= _LEFT_BEHIND * concurrency
-
-
+LARGEST_EXCHANGE = 500
+"""Jobs that one transaction settles, and claims: more would delay other writers without gain."""
+_WORTH_AN_EXCHANGE = 25
+"""Jobs that must have ended, or be claimable, before a second exchange starts beside the first."""
+_MOST_ABANDONED = 10
+"""Abandoned attempts per slot after which a worker claims no more until some have ended."""
+_SETTLE_TRIES = 3
+"""How often an outcome that the store refuses to write is tried alone before it is given up."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two tries to use a store that fails."""
+_DRAINED_AFTER = 1.0
+"""Seconds without a job after which a worker that has had some writes worker.drained."""
+_SLACK = 0.002
+"""Seconds by which the store's clock may be behind ours when a retry is due."""
 
 _log = logger("longshore.worker")
 
 
-class StoreBackoff:
-    """What has gone wrong and was not told yet; true while there is something to tell."""
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """The checked options of a worker."""
 
-    def __init__(self, status: StatusReporter) -> None:
-        self._status = status
-        self._text = ""
-        self._pause = _FIRST_PAUSE
-
-    def __bool__(self) -> bool:
-        return bool(self._text)
-
-    def note(self, what: Exception | str) -> None:
-        """To be told with the next turn."""
-        self._text = what if isinstance(what, str) else describe(what).partition("\n")[0]
-
-    async def wait_for_better_times(self, error: Exception) -> None:
-        """Leaves the store alone for a while, longer each time until it answers."""
-        self.note(error)
-        _log.error(
-            "worker %s cannot use its store, trying again in %.1f s: %s",
-            self._status.worker_id,
-            self._pause,
-            self._text,
-        )
-        await asyncio.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        await self.tell()
-
-    def store_answers(self) -> None:
-        """The next pause is a short one again."""
-        self._pause = _FIRST_PAUSE
-
-    async def tell(self) -> None:
-        """Writes worker.error; what cannot be written now is told later."""
-        if self and await self._status.has_trouble(self._text):
-            self._text = ""
-
-
-class OrphanedClaim(NamedTuple):
-    """A job to be run as if the answer had come."""
-
-    job: Job
-    seconds_left: float
-    """Until its lease ends."""
-
-
-def still_leased(jobs: Iterable[Job], now: datetime) -> list[OrphanedClaim]:
-    """Those that may be run: a lease that is over is somebody else's, or nobody's."""
-    return [
-        OrphanedClaim(job, (job.lease.expires_at - now).total_seconds())
-        for job in jobs
-        if job.lease is not None and job.lease.expires_at is not None and job.lease.expires_at > now
-    ]
-
-
-async def orphaned_claims(
-    backend: Backend, held: HeldJobs, given_up: set[str], lock_seconds: float
-) -> list[tuple[Job, float]]:
-    """The jobs, each with when its claim must have been asked for at the latest; none that was `given_up` here."""
-    ours = JobFilter(assignee_id=held.assignee_id, statuses=[JobStatus.RUNNING])
-    asked_at = monotonic()
-    stored = (await backend.list_jobs(ours, limit=LARGEST_TURN)).items
-    now = await backend.now()
-    unheard = held.not_held(job.id for job in stored) - given_up
-    claims = still_leased((job for job in stored if job.id in unheard), now)
-    return [(job, asked_at + left - lock_seconds) for job, left in claims]
-
-
-_SLACK = 0.002
-"""Seconds by which the store's clock may be behind ours when a retry's time has come."""
+    id: str
+    unique_id: bool
+    """Whether no other worker can have this id, because it was generated for this one."""
+    concurrency: int
+    queue: str
+    """The name of the one queue that its Queue sees, or nothing."""
+    queues: Sequence[str] | None
+    """Where it claims from; None is everywhere."""
+    tags: Sequence[str]
+    lock_seconds: float
+    renew_seconds: float | None
+    """Between two renewals; None means no renewals."""
+    cancel_grace: float
+    poll_seconds: float
+    strategies: Mapping[str, Strategy]
+    sweep: bool
+    until_empty: bool
 
 
 class WorkerLoop:
-    """Works on the loop it is made in, as a task, until it is `closing` and everything it holds is settled."""
+    """Runs as a task of the loop it is made in, until it is `closing` and everything it holds is settled.
 
-    def __init__(self, backend: Backend, executor: Executor, worker: WorkerOptions) -> None:
+    An exchange is one transaction that settles what has ended and claims as many jobs as slots are free. It has at most
+    half of `concurrency`, so that the other half runs while the store writes; a second exchange may overlap the first.
+    """
+
+    def __init__(self, backend: Backend, executor: Executor, options: WorkerOptions, owner: object) -> None:
+        """The loop keeps its `owner` alive, which has the queue that closes it."""
+        self.assignee_id = options.id
+        self._owner = owner
         self.loop = asyncio.get_running_loop()
         self.closing = False
-        """Whether it claims no more; may be set from any thread, by whoever rings afterwards."""
-        self.job_tasks = JobTasks(executor, backend, worker.strategies, worker.cancel_grace, self._ended)
+        """Whether it claims no more; any thread may set it, and calls `wake` afterwards."""
+        self.job_tasks = JobTasks(executor, backend, options.strategies, options.cancel_grace, self._attempt_ended)
         self._backend = backend
         self._executor = executor
-        self._worker = worker
-        self._status = StatusReporter(
-            backend, worker.id, worker.queue, worker.queues or (), worker.tags, worker.concurrency, executor
+        self._options = options
+        self._started_at = machine_time()  # to ask the store would delay the first heartbeat
+        self._work_signal = WorkSignal(backend, options.poll_seconds)
+        self._registry = registry_of(backend)
+        self._leases = LeaseKeeper(
+            backend, options.lock_seconds, options.renew_seconds, self, heartbeat=self._write_heartbeat
         )
-        self.trouble = StoreBackoff(self._status)
-        self._work_signal = WorkSignal(backend, worker.poll_seconds)
-        self._turns = Turns(self._turn_ended)
-        self._holding = HeldJobs(backend, worker, self.job_tasks, self._tell_of_us)
+        self._exchanges: dict[asyncio.Task[None], int] = {}
+        """Those under way, each with the slots that it may fill or has not freed yet."""
+        self._largest_exchange = min((options.concurrency + 1) // 2, LARGEST_EXCHANGE)
+        self._failure: BaseException | None = None
+        """What an exchange has raised that ends the loop."""
+        self._signalled = False
+        """Whether the loop was notified while an exchange was under way."""
         self._outcomes: list[Outcome] = []
-        self._to_be_logged: dict[str, Run] = {}
-        """Runs whose outcome is not settled yet, by job id."""
-        self._one_by_one = OneByOne(backend, worker.id)
-        self._knocked = False
-        """Whether the alarm rang while a turn was under way."""
-        self._in_doubt = False
-        """Whether the store may hold jobs for us that we have not heard of: the answer to their claim was lost."""
-        self._choked = False
-        """Whether too much goes on in this process that was given up."""
+        """To be settled."""
+        self._to_log: dict[str, Attempt] = {}
+        """Attempts to log when their outcome is settled, by job id."""
+        self._settle_failures: Counter[str] = Counter()
+        self._given_up: set[str] = set()
+        """Jobs whose outcomes cannot be written."""
+        self._claims_in_doubt = False
+        """Whether the store may hold claims for us whose answer was lost."""
+        self._claiming_stopped = False
+        """Whether too many abandoned attempts still run in this process."""
+        self.store_error = ""
+        """The error to write as worker.error when the store answers."""
+        self._pause = _FIRST_PAUSE
+        self._last_job_at = float("inf")
         self._silent = False
-        self.work = self.loop.create_task(self._run(), name=f"longshore worker {worker.id}")
+        """Whether it was abandoned and writes nothing any more."""
+        self.work = self.loop.create_task(self._run(), name=f"longshore worker {options.id}")
 
     @property
     def over(self) -> bool:
-        """Whether nothing will ever be done in it any more."""
+        """Whether it has ended, or its loop has."""
         return self.work.done() or self.loop.is_closed()
 
-    # -- its end
-
     def wake(self) -> None:
-        """There may be something to do, or nothing any more."""
+        """Has it look whether there is something to do, or nothing any more."""
         self._work_signal.notify()
 
     async def abandon(self) -> None:
         """Ends at once and writes nothing any more."""
         self._silent = True
-        self._holding.abandon()
+        self._leases.abandon()
         self.work.cancel()
         await asyncio.gather(self.work, return_exceptions=True)
 
     def forget(self) -> None:
-        """Its loop stands still, and nobody will ever answer there: what it holds is left to its leases."""
-        self._holding.abandon()
-        self._holding.leave()
-
-    # -- its course
+        """For a loop that does not run any more: what the worker holds comes back when its leases end."""
+        self._leases.abandon()
+        self._registry.remove(self)
 
     async def _run(self) -> None:
-        worker = self._worker
-        queues = ", ".join(worker.queues or ["all queues"])
-        _log.info("worker %s begins: %s, %d jobs at a time", worker.id, queues, worker.concurrency)
-        self._holding.begin()
+        options = self._options
+        queues = ", ".join(options.queues or ["all queues"])
+        _log.info("worker %s begins: %s, %d jobs at a time", options.id, queues, options.concurrency)
+        if options.sweep:
+            self._registry.start_sweep(self, self._backend)
+        self._leases.start()
         self._work_signal.start()
         try:
-            while not self.closing or self.job_tasks or self._outcomes or self._turns:
+            while not self.closing or self.job_tasks.attempts or self._outcomes or self._exchanges:
                 await self._work_signal.wait()
                 if self._work_signal.changed:
                     self._work_signal.changed = False
-                    self._holding.look_for_cancellations()
-                self._take_turns()
+                    self._leases.look_now()
+                self._start_exchanges()
         except QueueClosed:
-            _log.info("worker %s ends: its queue was closed", worker.id)
-            self._drop_everything()
-        except asyncio.CancelledError:  # by force, or because the loop ends
-            self._drop_everything()
+            _log.info("worker %s ends: its queue was closed", options.id)
+            self._drop_all()
+        except asyncio.CancelledError:  # by `abandon`, or because the loop ends
+            self._drop_all()
             if not self._silent:
                 self._silent = True
                 raise
         finally:
             self.closing = True
-            self._holding.leave()
-            await asyncio.gather(
-                self._turns.ended(), self._work_signal.stop(), self._holding.stop(), self._executor.close()
-            )
-            if not self._silent:
-                await self._say_goodbye()
+            self._registry.remove(self)
+            ends: list[Awaitable[Any]] = [self._work_signal.stop(), self._leases.stop(), self._executor.close()]
+            if self._exchanges:
+                ends.append(asyncio.wait(list(self._exchanges)))
+            await asyncio.gather(*ends)
+            with suppress(Exception):  # for people only
+                await self._write_heartbeat("stopped")
 
-    def _drop_everything(self) -> None:
-        self._turns.cancel()
-        self.job_tasks.drop_everything()
+    def _drop_all(self) -> None:
+        for exchange in self._exchanges:
+            exchange.cancel()
+        self.job_tasks.drop_all()
 
-    def _take_turns(self) -> None:
-        """Begins a turn; beside another one only if it is well filled, and the store is known to answer."""
-        if self._turns.failure is not None:
-            raise self._turns.failure
-        self._knocked = bool(self._turns)
-        if not self._turns and (self._outcomes or not self.closing):
-            self._begin_turn()
-        while self._another_pays():
-            self._begin_turn()
+    # -- exchanges
 
-    def _another_pays(self) -> bool:
-        if len(self._turns) != 1 or self._in_doubt or self.trouble:
-            return False
-        claimable = self._free_slots() if self._work_signal.plenty else 0
-        return a_second_turn_pays(self._worker.concurrency, ended=len(self._outcomes), claimable=claimable)
+    def _start_exchanges(self) -> None:
+        """Starts an exchange if none is under way, and a second one if it has enough jobs and the store answers."""
+        if self._failure is not None:
+            raise self._failure
+        self._signalled = bool(self._exchanges)
+        if not self._exchanges and (self._outcomes or not self.closing):
+            self._start_exchange()
+        if len(self._exchanges) == 1 and not self._claims_in_doubt and not self.store_error:
+            claimable = self._free_slots() if self._work_signal.plenty else 0
+            if max(len(self._outcomes), claimable) >= max(_WORTH_AN_EXCHANGE, self._options.concurrency // 4):
+                self._start_exchange()
 
-    def _turn_ended(self) -> None:
-        """Rings if there was a reason to take a turn while none could begin, or there is one still."""
+    def _start_exchange(self) -> None:
+        work: Coroutine[Any, Any, None]
+        if self._claims_in_doubt:
+            work, slots = self._find_lost_claims(), self._options.concurrency
+        else:
+            most = self._largest_exchange
+            outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
+            limit = min(self._free_slots(), most)
+            if outcomes or limit:
+                work, slots = self._exchange(outcomes, limit), max(len(outcomes), limit)
+            elif self.store_error:
+                work, slots = self._report_error(), 0
+            else:
+                return
+        task = asyncio.create_task(work)
+        self._exchanges[task] = slots
+        task.add_done_callback(self._exchange_ended)
+
+    def _exchange_ended(self, task: asyncio.Task[None]) -> None:
+        """Notifies the loop if there was a reason for an exchange while none could start, or there still is one."""
+        del self._exchanges[task]
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = failure
         more = self._outcomes or (self._work_signal.plenty and self._free_slots())
-        if self._knocked or more or self.closing or self._turns.failure is not None:
+        if self._signalled or more or self.closing or self._failure is not None:
             self._work_signal.notify()
 
     def _free_slots(self) -> int:
         """How many more jobs may be claimed now."""
-        if self.closing or self._too_much_goes_on():
+        if self.closing:
             return 0
-        return free_slots(self._worker.concurrency, len(self.job_tasks) + len(self._outcomes) + self._turns.spoken_for)
+        concurrency = self._options.concurrency
+        abandoned = len(self.job_tasks.abandoned) + self._executor.left_behind
+        if abandoned >= _MOST_ABANDONED * concurrency:
+            if not self._claiming_stopped:
+                self._claiming_stopped = True
+                self.store_error = f"{abandoned} abandoned jobs still run; claiming no more"
+                _log.error("worker %s: %s until some have ended", self._options.id, self.store_error)
+            return 0
+        self._claiming_stopped = False
+        held = len(self.job_tasks.attempts) + len(self._outcomes) + sum(self._exchanges.values())
+        return max(concurrency - held, 0)
 
-    def _too_much_goes_on(self) -> bool:
-        too_much = too_much_goes_on(self._worker.concurrency, self.job_tasks.left_behind)
-        if too_much and not self._choked:
-            what = f"{self.job_tasks.left_behind} runs go on although they were called off; claiming no more"
-            self.trouble.note(what)
-            _log.error("worker %s: %s until some have ended", self._worker.id, what)
-        self._choked = too_much
-        return too_much
-
-    # -- a turn
-
-    def _begin_turn(self) -> None:
-        """Settles what has ended and claims as much as there are free slots for, in one transaction."""
-        if self._in_doubt:
-            self._turns.begin(self._take_up_what_was_claimed(), speaks_for=self._worker.concurrency)
-            return
-        most = most_in_a_turn(self._worker.concurrency)
-        outcomes, self._outcomes = self._outcomes[:most], self._outcomes[most:]
-        limit = min(self._free_slots(), most)
-        self._turns.begin(self._turn(outcomes, limit), speaks_for=max(len(outcomes), limit))
-
-    async def _turn(self, outcomes: list[Outcome], limit: int) -> None:
-        if outcomes or limit:
-            asked_at = monotonic()
-            worker = self._worker
-            try:
-                report, jobs = await self._backend.settle_and_dequeue(
-                    outcomes,
-                    worker.id,
-                    worker.tags,
-                    limit,
-                    queues=worker.queues,
-                    lease=worker.lock_seconds,
-                    types=self._executor.types,
-                )
-            except QueueClosed:
-                raise
-            except Exception as error:  # a store of one's own may raise anything: the worker outlives it
-                # a store that answers has claimed nothing; and another worker of the same name may hold jobs, too
-                unheard = limit > 0 and worker.alone_with_its_id and isinstance(error, BackendUnavailable)
-                self._in_doubt = self._in_doubt or unheard
-                await self._turn_failed(self._not_settled(outcomes, error), error)
-                return
-            self.trouble.store_answers()
-            if outcomes:
-                self._settled(outcomes, report)
-            if limit:
-                await self._looked(jobs, limit, asked_at)
-        await self.trouble.tell()
-
-    async def _looked(self, jobs: Sequence[Job], limit: int, asked_at: float) -> None:
-        self._work_signal.found(len(jobs), plenty=len(jobs) == limit)
-        if jobs:
-            self._claimed(jobs, asked_at)
-            return
-        self._work_signal.look_ahead(self._worker.queues)
-        if not self.job_tasks and len(self._turns) == 1:
-            await self._has_nothing_to_do()
-
-    def _not_settled(self, outcomes: list[Outcome], error: Exception) -> list[Outcome]:
-        """Those that the turn has left, if it settled some before it failed."""
-        if not isinstance(error, ClaimFailed):
-            return outcomes
-        told = error.report.settled.keys() | error.report.refused.keys()
-        self._settled([outcome for outcome in outcomes if outcome.job_id in told], error.report)
-        return [outcome for outcome in outcomes if outcome.job_id not in told]
-
-    async def _turn_failed(self, outcomes: list[Outcome], error: Exception) -> None:
-        left = outcomes
-        if outcomes and not isinstance(error, BackendUnavailable):  # one of them may be what the store cannot write
-            attempt = await self._one_by_one.settle(outcomes)
-            left = attempt.left
-            self._settled(attempt.settled, attempt.report)
-            self._holding.let_go([outcome.job_id for outcome in attempt.hopeless])
-            for outcome in attempt.hopeless:
-                self._to_be_logged.pop(outcome.job_id, None)
-        self._outcomes = left + self._outcomes
-        if left or not outcomes:
-            await self.trouble.wait_for_better_times(error)
-        else:
-            self.trouble.note(error)
-        self._work_signal.notify()
-
-    async def _take_up_what_was_claimed(self) -> None:
-        """Runs what a claim has got us whose answer was lost."""
-        lock_seconds = self._worker.lock_seconds
+    async def _exchange(self, outcomes: list[Outcome], limit: int) -> None:
+        """Settles these outcomes and claims up to `limit` jobs, in one transaction."""
+        options = self._options
+        asked_at = monotonic()
         try:
-            unheard = await orphaned_claims(self._backend, self._holding, self._one_by_one.given_up, lock_seconds)
+            report, jobs = await self._backend.settle_and_dequeue(
+                outcomes,
+                options.id,
+                options.tags,
+                limit,
+                queues=options.queues,
+                lease=options.lock_seconds,
+                types=self._executor.types,
+            )
         except QueueClosed:
             raise
-        except Exception as error:  # as in a turn
-            await self.trouble.wait_for_better_times(error)
+        except Exception as error:  # a user's own store may raise anything: the worker outlives it
+            # a store that answers has claimed nothing; another worker with the same id may hold jobs, too
+            if limit and options.unique_id and isinstance(error, BackendUnavailable):
+                self._claims_in_doubt = True
+            await self._exchange_failed(outcomes, error)
+            return
+        self._pause = _FIRST_PAUSE
+        if outcomes:
+            self._settled(outcomes, report)
+        if limit:
+            self._work_signal.found(len(jobs), plenty=len(jobs) == limit)
+        if jobs:
+            self._start_jobs(jobs, asked_at)
+        elif limit:
+            if not self.job_tasks.attempts and len(self._exchanges) == 1:
+                await self._idle()
+            if not options.until_empty:  # which leaves alone what is not due yet
+                self._work_signal.notify_when_due(options.queues)
+        if self.store_error:
+            await self._report_error()
+
+    async def _exchange_failed(self, outcomes: list[Outcome], error: Exception) -> None:
+        if isinstance(error, ClaimFailed):  # some were settled before the claim failed
+            report = error.report
+            known = report.settled.keys() | report.refused.keys()
+            self._settled([outcome for outcome in outcomes if outcome.job_id in known], report)
+            outcomes = [outcome for outcome in outcomes if outcome.job_id not in known]
+        left = outcomes
+        if outcomes and not isinstance(error, BackendUnavailable):  # one of them may be what the store cannot write
+            left = await self._settle_one_by_one(outcomes)
+        self._outcomes = left + self._outcomes
+        if left or not outcomes:
+            await self._back_off(error)
         else:
-            for job, asked_at in unheard:
-                self._claimed([job], asked_at)
-            self._in_doubt = False
+            self.store_error = _first_line(error)
         self._work_signal.notify()
 
-    # -- its jobs
+    async def _settle_one_by_one(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Settles each outcome alone; returns those to try again. One that fails too often is given up."""
+        left: list[Outcome] = []
+        for number, outcome in enumerate(outcomes):
+            job_id = outcome.job_id
+            try:
+                report, _ = await self._backend.settle_and_dequeue([outcome], self._options.id, limit=0)
+            except QueueClosed:
+                raise
+            except BackendUnavailable:  # no outcome is the cause
+                return left + outcomes[number:]
+            except Exception as error:  # a constraint, a trigger, a row too large, a user's own store
+                self._settle_failures[job_id] += 1
+                if self._settle_failures[job_id] < _SETTLE_TRIES:
+                    left.append(outcome)
+                    continue
+                self._given_up.add(job_id)
+                self._release([job_id])
+                self._to_log.pop(job_id, None)
+                _log.error(
+                    "the outcome %r of job %s cannot be written and is given up; the job comes back when its lease "
+                    "ends: %s",
+                    outcome.verb,
+                    job_id,
+                    _first_line(error),
+                )
+            else:
+                self._settled([outcome], report)
+            del self._settle_failures[job_id]
+        return left
 
-    def _claimed(self, jobs: Sequence[Job], asked_at: float) -> None:
-        self._status.is_busy()
-        in_time = self._holding.take(jobs, asked_at)
-        if not in_time or self.closing:  # they go back as if nothing had been
+    async def _find_lost_claims(self) -> None:
+        """Runs the jobs of a claim whose answer was lost, if their leases still hold."""
+        ours = JobFilter(assignee_id=self.assignee_id, statuses=[JobStatus.RUNNING])
+        asked_at = monotonic()
+        try:
+            stored = (await self._backend.list_jobs(ours, limit=LARGEST_EXCHANGE)).items
+            now = await self._backend.now()
+        except QueueClosed:
+            raise
+        except Exception as error:  # as in an exchange
+            await self._back_off(error)
+        else:
+            unknown = set(self._registry.not_held(self, [job.id for job in stored])) - self._given_up
+            for job in stored:
+                ends = None if job.lease is None else job.lease.expires_at
+                if job.id in unknown and ends is not None and ends > now:
+                    left = (ends - now).total_seconds()
+                    self._start_jobs([job], asked_at + left - self._options.lock_seconds)
+            self._claims_in_doubt = False
+        self._work_signal.notify()
+
+    async def _back_off(self, error: Exception) -> None:
+        """Leaves the store alone for a while, longer each time until it answers."""
+        self.store_error = _first_line(error)
+        _log.error(
+            "worker %s cannot use its store, trying again in %.1f s: %s",
+            self._options.id,
+            self._pause,
+            self.store_error,
+        )
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        await self._report_error()
+
+    async def _report_error(self) -> None:
+        """Writes worker.error; an error that cannot be written now is written later."""
+        options = self._options
+        if self.store_error and await record_error(self._backend, options.id, self.store_error, queue=options.queue):
+            self.store_error = ""
+
+    # -- jobs
+
+    def _start_jobs(self, jobs: Sequence[Job], asked_at: float) -> None:
+        """Starts jobs that were claimed by a call that began at `asked_at`."""
+        self._last_job_at = monotonic()
+        self._registry.hold(self, jobs)
+        in_time = self._last_job_at - asked_at < self._options.lock_seconds
+        if in_time:
+            self._leases.keep(jobs, asked_at)
+        if not in_time or self.closing:
             reason = "the worker is closing" if in_time else "the answer to its claim came too late"
             self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
             self._work_signal.notify()
             return
         for job in jobs:
             if not self.job_tasks.start(job):
-                self._hand_back(job)
+                self._release_overlapping(job)
 
-    def _hand_back(self, job: Job) -> None:
-        """It was lost and is ours again, while its processor still goes on: nobody is to run it beside that.
+    def _release_overlapping(self, job: Job) -> None:
+        """Re-claimed while its earlier attempt still runs here: releases it so that attempts never overlap.
 
-        The lease keeper may not know of the loss yet: the new claim tells it.
+        The lease keeper may not know of the lost lease yet, so the earlier attempt is stopped here.
         """
-        self.job_tasks.call_off(self.job_tasks.runs_of([job.id]), "lost")
+        self.job_tasks.stop(self.job_tasks.attempts_of([job.id]), "lost")
         reason = "an earlier run of this job has not ended yet in the worker that claimed it"
-        later = max(self._worker.cancel_grace, 1.0)
+        later = max(self._options.cancel_grace, 1.0)
         self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))
         self._work_signal.notify()
 
-    def _ended(self, run: Run, outcome: Outcome | None) -> None:
+    def _attempt_ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
         if outcome is None:
-            self._holding.let_go([run.record.id])
+            self._release([attempt.record.id])
         else:
             self._outcomes.append(outcome)
             if outcome.verb != "complete" or _log.isEnabledFor(logging.INFO):
-                self._to_be_logged[outcome.job_id] = run
+                self._to_log[outcome.job_id] = attempt
         self._work_signal.notify()
 
     def _settled(self, outcomes: Sequence[Outcome], report: SettleReport) -> None:
-        self._status.is_busy()
-        self._holding.let_go([outcome.job_id for outcome in outcomes])
-        log_endings(outcomes, report, self._to_be_logged)
-        later = [outcome.retry_at for outcome in outcomes if outcome.retry_at is not None]
-        delays = [delay for delay in later if isinstance(delay, int | float)]
+        self._last_job_at = monotonic()
+        self._release([outcome.job_id for outcome in outcomes])
+        if self._to_log or report.refused:
+            log_outcomes(outcomes, report, self._to_log)
+        delays = [outcome.retry_at for outcome in outcomes if isinstance(outcome.retry_at, int | float)]
         if delays:
-            self._work_signal.ring_in(min(delays) + _SLACK)
+            self._work_signal.notify_in(min(delays) + _SLACK)
 
-    # -- what it tells
+    def _release(self, job_ids: list[str]) -> None:
+        """Holds these jobs no longer: they are settled or lost."""
+        self._leases.drop(job_ids)
+        self._registry.release(self, job_ids)
 
-    async def _has_nothing_to_do(self) -> None:
-        """Its look found nothing, and it runs nothing."""
-        if self._worker.until_empty:
-            # what ended during this look may have enqueued more after it
+    # -- for the registry and the lease keeper, from any thread
+
+    def jobs_freed(self, job_ids: list[str]) -> None:
+        """Another caller ended these jobs: their attempts end without an outcome."""
+        self.job_tasks.stop_threadsafe(self.job_tasks.attempts_of(job_ids), "lost")
+
+    jobs_disowned = jobs_freed
+
+    def jobs_cancelled(self, job_ids: list[str]) -> None:
+        """Stops the attempts at these jobs."""
+        self.job_tasks.stop_threadsafe(self.job_tasks.attempts_of(job_ids), "cancelled")
+
+    def leases_lost(self, job_ids: list[str]) -> None:
+        """Drops the attempts at these jobs; ignores those that have ended meanwhile."""
+        attempts = self.job_tasks.attempts_of(job_ids)
+        if attempts:
+            _log.warning("leases lost, their jobs are dropped: %s", ", ".join(each.record.id for each in attempts[:10]))
+            self.job_tasks.stop_threadsafe(attempts, "lost")
+
+    # -- status
+
+    async def _idle(self) -> None:
+        """Its claim found nothing, and it runs nothing."""
+        if self._options.until_empty:
+            # what ended during this claim may have enqueued more after it
             self.closing = self.closing or not self._outcomes
-        else:
-            await self._status.is_idle()
+        elif monotonic() - self._last_job_at > _DRAINED_AFTER:
+            self._last_job_at = float("inf")
+            with suppress(Exception):  # for people only
+                await self._backend.record_worker_event("worker.drained", self._options.id, queue=self._options.queue)
 
-    async def _tell_of_us(self, state: str = "") -> None:
-        if self._silent:  # dropped by force: not another word
+    async def _write_heartbeat(self, state: str = "") -> None:
+        """Writes what `list_workers` shows; nothing once the worker was abandoned."""
+        if self._silent:
             return
-        await self._status.is_here(len(self.job_tasks), state or ("draining" if self.closing else "running"))
+        options, types = self._options, self._executor.types
+        await self._backend.heartbeat_worker(
+            WorkerInfo(
+                id=options.id,
+                queues=tuple(options.queues or ()),
+                tags=tuple(options.tags),
+                types=None if types is None else tuple(types),
+                concurrency=options.concurrency,
+                running=len(self.job_tasks.attempts),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=version("longshore"),
+                state=state or ("draining" if self.closing else "running"),
+                started_at=self._started_at,
+            )
+        )
 
-    async def _say_goodbye(self) -> None:
-        with suppress(Exception):  # for people only
-            await self._tell_of_us("stopped")
+
+def _first_line(error: Exception) -> str:
+    return describe(error).partition("\n")[0]

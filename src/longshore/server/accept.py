@@ -20,44 +20,39 @@ from longshore.core.errors import (
     KeyReused,
 )
 from longshore.core.job import Job
+from longshore.core.job_options import job_from
 from longshore.core.job_record import REQUEST, JobTemplate, record_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_name, compact, new_id, written_json
-from longshore.runtime.job_options import job_from
 from longshore.server.models.jobs import NewJob
 
-_ITS_OWN = frozenset({"data", "id", "idempotency_key"})
-"""What each job has for itself; most jobs of a batch share all the rest."""
+_OF_ONE_JOB = frozenset({"data", "id", "idempotency_key"})
+"""Fields that differ from job to job; most jobs of a batch share all others."""
 
 
-class _Pattern(NamedTuple):
-    likeness: JobTemplate
-    options: Mapping[str, Any]
-
-
-class Patterns:
-    """Makes the jobs of one request, whose body was read strictly: what they share is worked out and checked once."""
+class JobMaker:
+    """Makes the jobs of one request from its validated body. Options that several jobs share are checked once."""
 
     def __init__(self, write: Callable[[object], str] = compact) -> None:
         self._write = write
-        self._known: dict[Hashable, _Pattern] = {}
+        self._templates: dict[Hashable, tuple[JobTemplate, Mapping[str, Any]]] = {}
 
-    def job(self, said: NewJob, key: str | None, fingerprint: str) -> Job:
-        """A job to be stored as CREATED, which keeps the fingerprint of its request if there is one."""
-        fields = said.__dict__
-        shared = tuple([(name, _hashable(fields[name])) for name in said.model_fields_set if name not in _ITS_OWN])
-        pattern = self._known.get(shared)
-        if pattern is None:
-            options = said.options()
+    def job(self, body: NewJob, key: str | None, fingerprint: str) -> Job:
+        """A job to be stored as CREATED; it keeps the fingerprint of its request if there is one."""
+        fields = body.__dict__
+        shared = tuple([(name, _hashable(fields[name])) for name in body.model_fields_set if name not in _OF_ONE_JOB])
+        if shared not in self._templates:
+            given = body.options()
             for name in ("data", "job_id", "idempotency_key"):
-                options.pop(name, None)
-            made = job_from(**options, hold=True)
-            pattern = self._known[shared] = _Pattern(JobTemplate(made), made.options)
-        return pattern.likeness.job(
-            id=new_id() if said.id is None else check_name("id", said.id),
-            payload=written_json("data", said.data, write=self._write),
+                given.pop(name, None)
+            made = job_from(**given, hold=True)
+            self._templates[shared] = JobTemplate(made), made.options
+        template, options = self._templates[shared]
+        return template.job(
+            id=new_id() if body.id is None else check_name("id", body.id),
+            payload=written_json("data", body.data, write=self._write),
             idempotency_key=None if key is None else check_name("idempotency_key", key),
-            options={**pattern.options, REQUEST: fingerprint} if fingerprint else pattern.options,
+            options={**options, REQUEST: fingerprint} if fingerprint else options,
         )
 
 
@@ -67,27 +62,28 @@ def _hashable(value: object) -> Hashable:
     return value if isinstance(value, Hashable) else repr(value)
 
 
-_TURNS = 2
-"""Turns under way at once: the second step of one and the first step of the next share a commit."""
-_JOBS_PER_TURN = 500
-_BYTES_PER_TURN = 4 * 1024 * 1024
+_CONCURRENT = 2
+"""Transactions under way: the second step of one and the first step of the next share a commit."""
+_MOST_JOBS = 500
+_MOST_BYTES = 4 * 1024 * 1024
+"""Bounds of one transaction for single jobs of several requests."""
 
 
 def fingerprint(body: Any, write: Callable[..., str] = json.dumps) -> str:
-    """The same for the same JSON, however it was spaced and in whichever order its keys came."""
+    """The same for the same JSON, whatever its spacing and the order of its keys."""
     written = write(body, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(written).hexdigest()[:32]
 
 
 class Answer(NamedTuple):
-    """What a client is told of a job it sent."""
+    """The answer for one job of a request."""
 
     id: str
     queue: str
     type: str
     status: JobStatus
     replayed: bool
-    """Whether it was there already: by an earlier request with the same key or id."""
+    """Whether an earlier request with the same key or id stored it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,101 +94,105 @@ class _Submission:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it has a turn of its own."""
+        """Whether it needs a transaction for itself."""
         return len(self.jobs) > 1
+
+    def refuse(self, error: BaseException) -> None:
+        """Raises the error in the request, unless its client has left."""
+        if not self.answered.done():
+            self.answered.set_exception(error)
 
 
 class Acceptor:
-    """Takes jobs from many requests, and brings those that come at the same time to the store together."""
+    """Stores the jobs of many requests; single jobs that arrive together share a transaction."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._waiting: list[_Submission] = []
-        self._turns: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Stores and accepts all of them or none; each was made to be held (CREATED)."""
-        if len(jobs) == 1:  # what comes along with others must not spoil it for them; a batch has a turn of its own
+        """Stores and accepts all of them or none; each was made with `hold`."""
+        if len(jobs) == 1:  # refuse a wrong job here, before it shares a transaction with others
             record_of(jobs[0], 0)
         submission = _Submission(jobs, asyncio.get_running_loop().create_future(), actor())
         self._waiting.append(submission)
-        self._begin_turns()
+        self._start()
         return await submission.answered
 
     async def close(self) -> None:
-        """Waits until all that was begun is answered."""
-        while self._turns:
-            await asyncio.wait(self._turns)
+        """Waits until every submission is answered."""
+        while self._running:
+            await asyncio.wait(self._running)
 
-    def _begin_turns(self) -> None:
-        while self._waiting and len(self._turns) < _TURNS:
-            turn = asyncio.get_running_loop().create_task(self._take_turn(self._next()))
-            self._turns.add(turn)
-            turn.add_done_callback(self._turn_is_over)
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < _CONCURRENT:
+            running = asyncio.get_running_loop().create_task(self._process(self._next()))
+            self._running.add(running)
+            running.add_done_callback(self._done)
 
-    def _turn_is_over(self, turn: asyncio.Task[None]) -> None:
-        self._turns.discard(turn)
-        self._begin_turns()
+    def _done(self, ended: asyncio.Task[None]) -> None:
+        self._running.discard(ended)
+        self._start()
 
     def _next(self) -> list[_Submission]:
-        """A batch, or as many single jobs of one actor that wait as fit into one transaction."""
+        """A batch, or as many single jobs of one actor as fit into one transaction."""
         first = self._waiting[0]
         chosen, size = [first], len(first.jobs[0].payload)
         if not first.is_batch:
-            for submission in self._waiting[1:_JOBS_PER_TURN]:
-                if submission.actor != first.actor:  # a transaction is signed by one
+            for submission in self._waiting[1:_MOST_JOBS]:
+                if submission.actor != first.actor:  # a transaction records one actor
                     continue
                 size += len(submission.jobs[0].payload)
-                if submission.is_batch or size > _BYTES_PER_TURN:
+                if submission.is_batch or size > _MOST_BYTES:
                     break
                 chosen.append(submission)
         taken = set(map(id, chosen))
         self._waiting = [submission for submission in self._waiting if id(submission) not in taken]
         return chosen
 
-    async def _take_turn(self, submissions: Sequence[_Submission]) -> None:
+    async def _process(self, submissions: Sequence[_Submission]) -> None:
         try:
             with acting(submissions[0].actor):
                 await self._serve(submissions)
         except (InvalidArgument, DuplicateJob, KeyReused) as error:
-            # one of them is refused: which one, each finds out alone
             if len(submissions) == 1:
-                _tell(submissions[0], error)
-            else:
+                submissions[0].refuse(error)
+            else:  # one of them is refused; processed one by one, only that one is
                 for submission in submissions:
-                    await self._take_turn([submission])
+                    await self._process([submission])
         except BaseException as error:
             for submission in submissions:
-                _tell(submission, error)
+                submission.refuse(error)
             if not isinstance(error, Exception):
                 raise
 
     async def _serve(self, submissions: Sequence[_Submission]) -> None:
         stored = iter(await self._store([job for submission in submissions for job in submission.jobs]))
         found = [[next(stored) for _ in submission.jobs] for submission in submissions]
-        overtaken = await self._accept([job.id for jobs in found for job in jobs if _is_held(job)])
+        changed = await self._accept([job.id for jobs in found for job in jobs if _is_held(job)])
         for submission, jobs in zip(submissions, found, strict=True):
             try:
-                answers = await self._answers(submission.jobs, jobs, overtaken)
+                answers = await self._answers(submission.jobs, jobs, changed)
             except BackendUnavailable as error:
-                _tell(submission, error)
+                submission.refuse(error)
                 continue
-            if not submission.answered.done():  # its client may have left meanwhile
+            if not submission.answered.done():  # its client may have left
                 submission.answered.set_result(answers)
 
     async def _store(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The jobs as they are stored: nearly always all are new, and then they are what was given."""
+        """Returns the jobs as stored; nearly always all are new and equal to the given ones."""
         try:
             await self._backend.enqueue_new_jobs(jobs)
-        except DuplicateJob:  # some are known, by their keys or ids; whether as the same, one transaction decides
+        except DuplicateJob:  # some keys or ids are stored; one transaction decides whether with the same request
             return await self._backend.add_jobs(jobs, same_only=True)
         return jobs
 
     async def _accept(self, ids: Sequence[str]) -> set[str]:
-        """Those that somebody else has accepted, called off or removed meanwhile; all others are accepted."""
-        overtaken: set[str] = set()
+        """Accepts them; returns those that another process accepted, cancelled or removed first."""
+        changed: set[str] = set()
         if not ids:
-            return overtaken
+            return changed
         try:
             await self._backend.accept_jobs(ids)
         except (InvalidTransition, JobNotFound):
@@ -200,33 +200,28 @@ class Acceptor:
                 try:
                     await self._backend.accept_jobs([job_id])
                 except (InvalidTransition, JobNotFound):
-                    overtaken.add(job_id)
-        return overtaken
+                    changed.add(job_id)
+        return changed
 
-    async def _answers(self, given: Sequence[Job], found: Sequence[Job], overtaken: Collection[str]) -> list[Answer]:
+    async def _answers(self, given: Sequence[Job], found: Sequence[Job], changed: Collection[str]) -> list[Answer]:
         answers = []
         for new, kept in zip(given, found, strict=True):
-            status = await self._status(kept, kept.id in overtaken) if _is_held(kept) else kept.status
+            status = await self._status(kept, kept.id in changed) if _is_held(kept) else kept.status
             answers.append(Answer(kept.id, str(kept.queue), kept.type, status, not _is_held(kept) or new.id != kept.id))
         return answers
 
-    async def _status(self, job: Job, is_overtaken: bool) -> JobStatus:
-        """Where a job stands that was CREATED a moment ago."""
-        if not job.depends_on and not is_overtaken:
+    async def _status(self, job: Job, is_changed: bool) -> JobStatus:
+        """The present status of a job that was CREATED a moment ago."""
+        if not job.depends_on and not is_changed:
             return JobStatus.INITIAL_PENDING
-        try:  # it may wait for others, or have been given up at once
+        try:  # it may wait for others, or be stopped already
             return (await self._backend.get_job(job.id)).status
         except JobNotFound:
-            if is_overtaken:  # ended by whoever accepted it, or thrown away: nothing is acknowledged that may be gone
+            if is_changed:  # do not acknowledge a job that may never have been accepted
                 raise BackendUnavailable(
                     f"job {job.id!r} was removed while it was accepted; send the request again"
                 ) from None
-            return JobStatus.INITIAL_PENDING  # accepted, and over before we looked
-
-
-def _tell(submission: _Submission, error: BaseException) -> None:
-    if not submission.answered.done():
-        submission.answered.set_exception(error)
+            return JobStatus.INITIAL_PENDING  # accepted, run and removed before this read
 
 
 def _is_held(job: Job) -> bool:

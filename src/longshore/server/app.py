@@ -56,7 +56,7 @@ ROUTERS: Sequence[APIRouter] = (
     tokens.router,
     store.router,
 )
-"""In the order in which an address is looked for: what has a name of its own comes before what is named by an id."""
+"""In the order of matching: fixed paths come before paths with an id."""
 
 
 def create_app(
@@ -66,7 +66,7 @@ def create_app(
     gate: Gate | None = None,
     routers: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    """An application that serves this store; closed with its lifespan, and with it the store, if nobody else uses it.
+    """An application that serves this store. Its lifespan closes it, and the store if no other queue uses it.
 
     A mounted application needs no lifespan: it starts with its first request, and ends when the host closes the
     store. Its links, redirects and cookies use the path of the mount. Given a harbor, it follows the harbor
@@ -106,7 +106,7 @@ def create_app(
         app.router.routes.extend(_guarded(router))
     serve_document(app)
     app.add_exception_handler(LongshoreError, problems.on_refusal)
-    app.add_exception_handler(Unauthenticated, pages.on_stranger)
+    app.add_exception_handler(Unauthenticated, pages.on_unauthenticated)
     app.add_exception_handler(RequestValidationError, problems.on_bad_fields)
     app.add_exception_handler(HTTPException, problems.on_http_error)
     app.add_middleware(
@@ -122,7 +122,7 @@ def create_app(
 
 
 def _guarded(router: APIRouter) -> Sequence[BaseRoute]:
-    """Its routes, if they are all behind the gate."""
+    """Returns the routes of a router; raises InvalidArgument if one is not guarded."""
     for route in router.routes:
         if not isinstance(route, GuardedRoute):
             path = getattr(route, "path", route)

@@ -32,6 +32,7 @@ from longshore.safe_logging import logger
 from longshore.server.body_limits import StrictRequest
 from longshore.server.http_errors import TooMany
 from longshore.server.parameters import check_parameters, parameters_of, root_of
+from longshore.server.problems import refusals
 from longshore.server.rate_limit import LRU
 from longshore.server.request_origin import SAFE, check_media_type, check_origin
 
@@ -40,64 +41,64 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sent the request."""
+    """The sender of a request: a name, scopes and queues."""
 
     name: str
-    """Recorded as the actor of what they change."""
+    """Recorded as the actor of what the caller changes."""
     scopes: frozenset[Scope]
     queues: frozenset[str] | None = None
-    """The queues they may see and touch; None is all of them."""
+    """The queues the caller may use; None means all."""
     expires_at: datetime | None = None
-    """When what they may ends; whatever they hand on ends no later."""
+    """When the caller's token expires; tokens that the caller makes expire no later."""
 
     def __post_init__(self) -> None:
-        if self.queues is not None and not self.queues:  # to a filter, none named would mean all
+        if self.queues is not None and not self.queues:  # an empty filter would mean all queues
             raise InvalidArgument("queues", "must name at least one queue, or be None for all of them")
 
     def check_scope(self, scope: Scope) -> None:
-        """Forbidden unless they have it."""
+        """Raises Forbidden unless the caller has this scope."""
         if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
             raise Forbidden(f"this needs the scope {scope}, and {self.name} has {_listed(self.scopes)}")
 
     @property
     def reads(self) -> bool:
-        """Whether they may look at jobs."""
+        """Whether the caller may read jobs."""
         return bool(self.scopes & {Scope.READ, Scope.ADMIN})
 
     def sees(self, queue: str) -> bool:
-        """Whether this queue is one of theirs."""
+        """Whether the caller may use this queue."""
         return self.queues is None or queue in self.queues
 
     def owns(self, queues: Collection[str]) -> bool:
-        """Whether whatever is for these queues is for none but theirs; none named is all of them."""
+        """Whether all of these queues are the caller's; an empty collection means all queues."""
         return self.queues is None or (bool(queues) and self.queues.issuperset(queues))
 
     def check_queue(self, queue: str) -> str:
-        """The queue, or Forbidden."""
+        """Returns the queue, or raises Forbidden."""
         if not self.sees(queue):
             raise Forbidden(f"{self.name} may not use the queue {queue!r}, only {_listed(self.queues or ())}")
         return queue
 
     def check_job(self, job: Job) -> Job:
-        """The job, or JobNotFound: of other queues a caller does not learn which ids they have."""
+        """Returns the job, or raises JobNotFound: a caller does not learn the ids of other queues."""
         if not self.sees(job.queue):
             raise JobNotFound(job.id)
         return job
 
     def check_everywhere(self) -> None:
-        """Forbidden for a caller who is bound to some queues: for what touches all of them."""
+        """Raises Forbidden for a caller bound to some queues: for operations on all queues."""
         if self.queues is not None:
             raise Forbidden(f"{self.name} may use {_listed(self.queues)} only, and this is for all queues")
 
     def check_grant(self, scopes: Iterable[Scope], queues: frozenset[str] | None) -> None:
-        """Forbidden unless all of it is theirs to give: nobody hands on more than they have."""
+        """Raises Forbidden if a new token would have more rights than the caller."""
         for scope in scopes:
             self.check_scope(scope)
         if not self.owns(queues or ()):
             raise Forbidden(f"{self.name} may hand on {_listed(self.queues or ())} only; name queues among these")
 
     def queues_among(self, wanted: Iterable[str]) -> list[str]:
-        """Of the queues asked for (none: all) those to look at; Forbidden if one asked for is not theirs."""
+        """The queues to read, of those requested (none: all); raises Forbidden for a queue of others."""
         asked = [self.check_queue(queue) for queue in wanted]
         return asked or sorted(self.queues or ())
 
@@ -107,36 +108,36 @@ def _listed(words: Iterable[str]) -> str:
 
 
 class Gate(Protocol):
-    """Finds out who is calling. One that `authenticates` may stand before a public address."""
+    """Identifies callers. A gate that `authenticates` may serve a public address."""
 
     authenticates: bool
 
     async def admit(self, request: Request) -> Caller:
-        """The caller, or Unauthenticated; asked before the body is read, for every route that is not public."""
+        """Returns the caller, or raises Unauthenticated; called before the body is read, unless the route is public."""
         ...
 
 
 class OpenGate:
-    """Whoever reaches the server may do everything: for a loopback address, which only this machine reaches."""
+    """Allows every caller everything: for a loopback address, which only this machine reaches."""
 
     authenticates = False
 
-    async def admit(self, request: Request) -> Caller:  # noqa: ARG002 - it asks nobody anything
-        """Somebody on this machine."""
+    async def admit(self, request: Request) -> Caller:  # noqa: ARG002 - every caller is the same
+        """Returns the local caller."""
         return LOCAL
 
 
 LOCAL = Caller(NOBODY, EVERYTHING)
 
 _ASKED_AGAIN = 0.4
-"""Seconds after which somebody who listens is asked again who they are."""
+"""Seconds between two checks of the token of an open stream."""
 _SCOPE = "__longshore_scope__"
 _TAKES_FORM = "__longshore_takes_form__"
 _AS_THE_STORE = "__longshore_as_the_store__"
 
 
 def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
-    """Declares what a caller of this route must be allowed to do; every route declares one."""
+    """Declares the scope that a caller of this route needs; every route declares one."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, scope)
@@ -145,32 +146,27 @@ def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
     return declare
 
 
-def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
-    """What a route declared."""
-    found: Scope | None = getattr(endpoint, _SCOPE, None)
-    return found
-
-
 def takes_form(endpoint: Endpoint) -> Endpoint:
-    """Declares that this route is sent a form by a page of ours; every other one that changes anything takes JSON."""
+    """Declares that a page of the console sends this route a form; all other routes that change something take JSON."""
     setattr(endpoint, _TAKES_FORM, True)
     return endpoint
 
 
 def as_the_store(endpoint: Endpoint) -> Endpoint:
-    """Declares that this route does what a program beside the store would: signed by whom it says, if by anybody."""
+    """Declares that this route acts like a local program: without a token, the request may name its actor."""
     setattr(endpoint, _AS_THE_STORE, True)
     return endpoint
 
 
 class GuardedRoute(APIRoute):
-    """A route that knows its scope: the caller is asked for it before a byte of the body is read.
+    """A route that checks the caller's scope before it reads the body.
 
-    A page of another origin reaches none of them, and a plain form only those that take one.
+    Pages of other origins are refused, and so are forms unless the route takes one. The OpenAPI document names the
+    operation after its function and lists the usual refusals, unless the route says otherwise.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        scope = scope_of(endpoint)
+        scope: Scope | None = getattr(endpoint, _SCOPE, None)
         if scope is None:
             raise InvalidArgument(
                 "scope", f"{endpoint.__qualname__} declares none; say @needs(Scope.…) below its route"
@@ -179,10 +175,12 @@ class GuardedRoute(APIRoute):
         if scope is not Scope.PUBLIC:
             told = {"security": [{"token": []}], "x-longshore-scope": str(scope)}
             options["openapi_extra"] = {**told, **(options.get("openapi_extra") or {})}
+        options["operation_id"] = options.get("operation_id") or endpoint.__name__
+        options["responses"] = options.get("responses") or refusals()
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler behind the gate."""
+        """Returns the handler, behind the checks."""
         handle = super().get_route_handler()
         scope = self.scope
         takes_form = getattr(self.endpoint, _TAKES_FORM, False)
@@ -196,7 +194,7 @@ class GuardedRoute(APIRoute):
                 caller = await request.app.state.gate.admit(request)
                 caller.check_scope(scope)
                 request.state.caller = caller
-                check_parameters(request, known)  # those of probes and sign-in pages are nobody's filter
+                check_parameters(request, known)  # public routes may get any parameter
             if changes and not takes_form:
                 check_media_type(request)
             strict = StrictRequest(request.scope, request.receive)
@@ -205,7 +203,7 @@ class GuardedRoute(APIRoute):
             if as_the_store and not request.app.state.gate.authenticates:
                 with acting(_name_said(request)):
                     return await handle(strict)
-            # a worker is known by the jobs it holds, and one who holds none signs in routes/store.py; all others here
+            # a worker is recorded by the jobs it holds; routes/store.py records an unfenced call; all others here
             if scope is Scope.WORK:
                 return await handle(strict)
             with acting(request.state.caller.name):
@@ -215,13 +213,13 @@ class GuardedRoute(APIRoute):
 
 
 def _name_said(request: Request) -> str:
-    """As whom a program beside the store says that it acts; nobody, unless it does."""
+    """The actor that a request without a token names; empty if it names none."""
     said = unquote(request.headers.get(ACTOR_SAID, ""))
     return said and check_name(ACTOR_SAID, said)
 
 
-async def turned_away(request: Request) -> None:
-    """Returns when whoever sent this would not be let in any more: for an answer that lasts longer than a token may."""
+async def token_ended(request: Request) -> None:
+    """Completes when the caller's token expires or is revoked: for responses that last."""
     gate: Gate = request.app.state.gate
     if not gate.authenticates:
         await asyncio.get_running_loop().create_future()  # never
@@ -231,7 +229,7 @@ async def turned_away(request: Request) -> None:
             await gate.admit(request)
         except (Unauthenticated, TooMany):
             return
-        except LongshoreError:  # a store that does not answer says nothing of the caller
+        except LongshoreError:  # the store does not answer; the token may still be valid
             continue
 
 
@@ -241,27 +239,27 @@ async def _caller(request: Request) -> Caller:
 
 
 Calling = Annotated[Caller, Depends(_caller)]
-"""The caller, for a route that is not public."""
+"""The caller, as a parameter of a route that is not public."""
 
 ALLOWED = 10
-"""Wrong ones in a window: enough for a slip of the hand, and for a program that was not told of a new token yet."""
+"""Wrong tokens in a window: enough for a typing error, or a program that still has an old token."""
 WINDOW = 60.0
 _MOST_REMEMBERED = 10_000
-"""Addresses; the one not heard of for the longest is forgotten first."""
+"""Addresses; the least recently seen is forgotten first."""
 _NO_ADDRESS = "no address"
-"""Callers whose proxy sent something else than an address count as one."""
+"""Stands for all callers whose proxy sends no valid address."""
 
 
 class Failures:
-    """Those of one server. Only failures are held up: a good credential is let in, whoever else fails beside it."""
+    """Failed sign-ins of one server by address. A valid token is accepted even if others fail from its address."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._counts: LRU[str, tuple[float, int]] = LRU(_MOST_REMEMBERED)
 
     def note(self, address: str) -> None:
-        """One more from there; TooMany when they are too many."""
-        place, now = neighbourhood(address), self._clock()
+        """Counts one more from this address; raises TooMany above the limit."""
+        place, now = network_of(address), self._clock()
         began, count = self._counts.get(place, (now, 0))
         if now - began >= WINDOW:
             began, count = now, 0
@@ -271,8 +269,8 @@ class Failures:
             raise TooMany(f"too many wrong tokens came from your address; wait {seconds} seconds", seconds)
 
 
-def neighbourhood(address: str) -> str:
-    """Whoever has one IPv6 address has billions beside it: they count as one."""
+def network_of(address: str) -> str:
+    """The address, or the /64 network of an IPv6 one: its owner has all of them."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -283,9 +281,9 @@ def neighbourhood(address: str) -> str:
 
 
 LASTS = timedelta(hours=12)
-"""A working day; then the token is asked for again."""
+"""A working day; then the user signs in again."""
 PLAIN, SECURE, SECURE_MOUNTED = "longshore_session", "__Host-longshore_session", "__Secure-longshore_session"
-"""The cookie's name; over TLS the one that a browser takes from nobody else."""
+"""Names of the cookie; the prefixes have browsers accept it over TLS only."""
 _MOST_ENDED = 10_000
 
 
@@ -297,7 +295,7 @@ def cookie_name(*, secure: bool, root: str) -> str:
 
 
 class Session(NamedTuple):
-    """What a good cookie says."""
+    """The contents of a valid cookie."""
 
     token_id: str
     number: str
@@ -305,19 +303,19 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Those that one key has signed: of this process alone, unless a key is shared."""
+    """Sessions signed with one key: of this process alone, unless processes share a key."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
         self._ended: LRU[str, None] = LRU(_MOST_ENDED)
 
     def begin(self, token_id: str, now: datetime) -> str:
-        """A new cookie's value."""
+        """Returns the value of a new cookie."""
         said = f"{token_id}.{secrets.token_hex(8)}.{to_micros(now + LASTS)}"
         return f"{said}.{self._signature(said)}"
 
     def read(self, value: str) -> Session | None:
-        """What it says, if it is ours and nobody signed out of it; whether it is over is for the store's clock."""
+        """Returns the session if the signature is valid and it was not signed out; the caller checks its end."""
         said, _, signature = value.rpartition(".")
         if not hmac.compare_digest(self._signature(said).encode(), signature.encode("utf-8", "replace")):
             return None
@@ -325,7 +323,7 @@ class Sessions:
         return None if number in self._ended else Session(token_id, number, from_micros(int(ends)))
 
     def end(self, value: str) -> None:
-        """Signed out: a copy of the cookie is worth nothing either."""
+        """Signs out: copies of the cookie are invalid, too."""
         session = self.read(value)
         if session is not None:
             self._ended.put(session.number, None)
@@ -335,10 +333,10 @@ class Sessions:
 
 
 FRESH = 0.5
-"""Seconds for which what was looked up is believed: a token revoked by another process is refused within them."""
+"""Seconds for which a token is cached: one revoked by another process is refused after them."""
 _MOST_KNOWN = 1_000
 _NOTED_EVERY = 60.0
-"""Seconds between two notes of when a token was last used: a write for each request would be one too many."""
+"""Seconds between two writes of when a token was last used."""
 
 _SEND_ONE = "send a token as `Authorization: Bearer lsk_…`; `longshore token create` makes one"
 _WRONG = "this token opens nothing here: it is unknown, expired or revoked; ask for a new one"
@@ -347,14 +345,14 @@ _log = logger("longshore.server")
 
 
 class TokenGate:
-    """Lets in whoever has a token that the store knows."""
+    """Accepts callers with a token that the store knows."""
 
     authenticates = True
 
     def __init__(
         self, backend: Backend, *, session_key: bytes | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
-        """Without a `session_key` browsers sign in to this process alone, and anew when it was restarted."""
+        """Without a `session_key`, sessions of browsers are valid for this process alone, until it stops."""
         if not isinstance(backend, SupportsTokens):
             raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
         self._tokens: SupportsTokens = backend
@@ -367,7 +365,7 @@ class TokenGate:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request) -> Caller:
-        """Whoever the request's token names, or the session that began with one."""
+        """Returns the caller of the request's token or session."""
         given = request.headers.getlist("authorization")
         if not given:
             return await self._in_session(request)
@@ -390,35 +388,31 @@ class TokenGate:
         return caller_of(found.token)
 
     async def begin_session(self, request: Request, secret: str) -> str:
-        """The value of a cookie that stands for this secret; Forbidden if whoever has it could look at nothing."""
+        """Returns the value of a session cookie for this secret; raises Forbidden if its token cannot read."""
         token = await self.token(secret, address_of(request))
         caller_of(token).check_scope(Scope.READ)
         return self._sessions.begin(token.id, self._moment(*await self._found(token.id)))
 
     def end_session(self, request: Request) -> None:
-        """Whatever session the request has is over."""
+        """Ends the session of the request, if it has one."""
         value = _cookie_of(request)
         if value is not None:
             self._sessions.end(value)
 
     async def token(self, secret: str, address: str) -> Token:
-        """The token of this secret; Unauthenticated if it opens nothing, TooMany if that came too often from there."""
+        """Returns the token of this secret; raises Unauthenticated, or TooMany after many failures."""
         token_id = id_in(secret)
-        token = None if token_id is None else await self.live(token_id)
-        if token is None or not token.opens_with(secret):
-            self._failures.note(address)
-            raise Unauthenticated(_WRONG)
-        self._note_use(token.id)
-        return token
-
-    async def live(self, token_id: str) -> Token | None:
-        """The token of this id, if it is in force."""
-        seen, found = await self._found(token_id)
-        live = found.token is not None and found.token.standing(self._moment(seen, found)) == "live"
-        return found.token if live else None
+        if token_id is not None:
+            seen, found = await self._found(token_id)
+            token = found.token
+            if token is not None and token.standing(self._moment(seen, found)) == "live" and token.opens_with(secret):
+                self._note_use(token.id)
+                return token
+        self._failures.note(address)
+        raise Unauthenticated(_WRONG)
 
     def _moment(self, seen: float, found: Found) -> datetime:
-        """What the store's clock says by now."""
+        """The time of the store's clock now."""
         return found.now + timedelta(seconds=self._clock() - seen)
 
     async def _found(self, token_id: str) -> tuple[float, Found]:
@@ -428,25 +422,22 @@ class TokenGate:
             return known
         began, looking = self._looking.get(token_id) or self._look(token_id)
         found = await asyncio.shield(looking)
-        if found.token is not None:  # what anybody may make up is not remembered
+        if found.token is not None:  # unknown ids are not cached: callers can make them up
             self._known.put(token_id, (began, found))
         return began, found
 
     def _look(self, token_id: str) -> tuple[float, asyncio.Task[Found]]:
-        """Of many requests that come together, one looks."""
+        """Starts one lookup, which concurrent requests share."""
 
         def over(look: asyncio.Task[Found]) -> None:
             del self._looking[token_id]
             if not look.cancelled():
-                look.exception()  # whoever waited is told; if they have all left, nobody need be
+                look.exception()  # retrieved, so that asyncio does not log it if all waiters have left
 
-        looking = asyncio.get_running_loop().create_task(self._find(token_id))
+        looking = asyncio.get_running_loop().create_task(self._tokens.find_token(token_id))
         self._looking[token_id] = self._clock(), looking
         looking.add_done_callback(over)
         return self._looking[token_id]
-
-    async def _find(self, token_id: str) -> Found:
-        return await self._tokens.find_token(token_id)
 
     def _note_use(self, token_id: str) -> None:
         now = self._clock()
@@ -460,12 +451,12 @@ class TokenGate:
     async def _write_use(self, token_id: str) -> None:
         try:
             await self._tokens.note_token_use([token_id])
-        except LongshoreError as error:  # nobody is refused for it
+        except LongshoreError as error:  # the request succeeds without it
             _log.debug("the use of token %s was not noted: %s", token_id, error)
 
 
 def caller_of(token: Token) -> Caller:
-    """Whoever has it."""
+    """The caller with this token."""
     return Caller(token.name, token.scopes, token.queues, token.expires_at)
 
 

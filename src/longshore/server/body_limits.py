@@ -15,7 +15,7 @@ from fastapi import Request
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import DEEPEST, LARGE, read_json, read_patiently
 from longshore.server.http_errors import NotJson, Overloaded, TooLarge
-from longshore.server.response_limits import beside_the_loop
+from longshore.server.response_limits import run_in_thread
 
 MOST_LEVELS = 2 * DEEPEST
 """The most levels of lists and objects in a large body; a payload may have half as many."""
@@ -246,11 +246,11 @@ class StrictRequest(Request):
     """A request whose JSON has no key twice, no NaN, no number beyond 64 bits and no broken text."""
 
     async def json(self) -> Any:
-        """The body, or NotJson, or InvalidArgument naming the place inside it."""
+        """Returns the body; raises NotJson, or InvalidArgument with the path of the value."""
         body = await self.body()
         large = self.state.large = len(body) >= LARGE
-        read = await beside_the_loop(_strict, body) if large else _strict(body)
-        self.state.body = read  # for whoever needs what was really sent, before it took the shape of a model
+        read = await run_in_thread(_strict, body) if large else _strict(body)
+        self.state.body = read  # the body as it was sent, before it becomes a model
         return read
 
 
@@ -269,7 +269,7 @@ def _strict(body: bytes) -> Any:
 
 
 def read_body(body: bytes) -> Any:
-    """The JSON of a request whose values the store judges: as strict about its form, and not about what is in it."""
+    """Reads the JSON of a request strictly; the store checks its values."""
     try:
         if len(body) < LARGE:
             return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)

@@ -22,7 +22,7 @@ from longshore.server.response_limits import length_of
 
 _AT_ONCE = 1_000
 _MOST_LOOKS = 20
-"""One call looks through so many times as many events, and then its cursor leads on: a log may be endless."""
+"""Reads of the log for one page at most; the cursor continues from there."""
 
 
 async def page_of_log(
@@ -34,10 +34,9 @@ async def page_of_log(
     job_id: str | None = None,
     passes: Callable[[JobEvent], bool] | None = None,
 ) -> EventPage:
-    """Up to `limit` events after the cursor that pass, oldest first; `next_cursor` is how far it looked.
+    """Returns up to `limit` events after the cursor that pass, oldest first; `next_cursor` is how far it read.
 
-    The page is short of its limit only at the end of the log, or after so many events that did not pass that the
-    caller had better ask on.
+    The page is shorter only at the end of the log, or after many events that did not pass.
     """
     if passes is None:
         events = await backend.read_events(after, limit, queue=queue, job_id=job_id)
@@ -62,45 +61,41 @@ def _page(events: list[JobEvent], cursor: str | None) -> EventPage:
 
 
 _KEPT = 10_000
-"""Events kept in memory: some seconds of a busy store. Whoever is further behind reads the store itself."""
+"""Events kept in memory: some seconds of a busy store. A stream that is further behind reads the store."""
 _MOST_BYTES = 32 * 1024 * 1024
-"""And of what large ones among them tell: errors may be long."""
+"""Characters in the details of large events that are kept: errors may be long."""
 _LARGE = 1_000
-"""Characters of an event's detail from which on it is counted: nearly no event has as many."""
+"""Characters of a detail from which an event counts as large; few events do."""
 _PATIENCE = 1.0
-"""Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
+"""Seconds between two reads without a signal: on PostgreSQL an event may become readable after its commit."""
 _PAUSE = 0.05
-"""Seconds between two looks at a busy store, so that a look brings many events."""
+"""Seconds between two reads of a busy store, so that one read gets many events."""
 _LONGEST_PAUSE = 5.0
 
 _log = logger("longshore.server")
 
 
 class Tail:
-    """Follows the log from when it is opened. Events have places: numbers that grow by one, in this process alone."""
+    """Follows the log from when it is opened. It numbers the events of this process: 0, 1, 2 …"""
 
     def __init__(self, backend: Backend, heard: Callable[[Sequence[JobEvent]], None]) -> None:
         self._backend = backend
         self._heard = heard
         self._kept: deque[JobEvent] = deque(maxlen=_KEPT)
         self._large: deque[tuple[int, int]] = deque()
-        """The places and lengths of large ones."""
+        """The numbers and lengths of large events."""
         self._length = 0
-        self._end = 0
+        self.end = 0
+        """The number after the last event."""
         self._waiting: set[asyncio.Future[None]] = set()
         self._work: asyncio.Task[None] | None = None
         self._answered = -1e9
         self._looking = asyncio.Lock()
         self._looks = 0
         self._last_to_the_end = 0
-        """Which look was the last that found no more than it could take."""
+        """The number of the last read that reached the end of the log."""
         self.cursor: str | None = None
-        """Where it is; None before it has found the end of the log."""
-
-    @property
-    def end(self) -> int:
-        """The place after the last event it knows."""
-        return self._end
+        """How far it has read; None before it has found the end of the log."""
 
     @property
     def silence(self) -> float:
@@ -109,30 +104,29 @@ class Tail:
 
     @property
     def ended(self) -> bool:
-        """Whether it has stopped, because the store or its event loop was closed."""
+        """Whether it has stopped because the store or its event loop was closed."""
         return self._work is None or self._work.done()
 
     async def open(self) -> None:
-        """Begins to follow; a store that cannot be used yet is waited for."""
+        """Starts to follow; waits for a store that is not available yet."""
         self._work = asyncio.create_task(self._follow())
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Ends it."""
+        """Stops following."""
         if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+            await end(self._work)
 
     def since(self, place: int) -> list[JobEvent] | None:
-        """The events from this place on; None if they are not all kept any more."""
-        missing = place - (self._end - len(self._kept))
+        """The events from this number on; None if some are no longer kept."""
+        missing = place - (self.end - len(self._kept))
         if missing < 0:
             return None
         return [self._kept[index] for index in range(missing, len(self._kept))]
 
     async def beyond(self, place: int, timeout: float) -> bool:
-        """Waits until there is an event at this place, or the time is over (False)."""
-        if self._end > place:
+        """Waits until there is an event with this number, or the time is over (False)."""
+        if self.end > place:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(woken)
@@ -142,11 +136,11 @@ class Tail:
                     await woken
         finally:
             self._waiting.discard(woken)
-        return self._end > place
+        return self.end > place
 
     async def catch_up(self) -> None:
-        """Looks until it knows every event that could be read when this was called; many who ask share one look."""
-        enough = self._looks + 1  # one that is under way may have begun too early
+        """Reads until it has every event that was readable at the call; concurrent callers share one read."""
+        enough = self._looks + 1  # a read in progress may have begun too early
         while self._last_to_the_end < enough:
             async with self._looking:
                 if self._last_to_the_end < enough:
@@ -165,15 +159,15 @@ class Tail:
                 pause = _PAUSE
             except QueueClosed:
                 return
-            except CursorExpired:  # the next look says why, and goes on
+            except CursorExpired:  # the next read logs why, and continues
                 continue
-            except Exception as error:  # it must never fall silent: whatever is wrong may pass
+            except Exception as error:  # it must never stop: the cause may be temporary
                 _log.warning("the events cannot be read now, trying again: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _look(self) -> int:
-        """Takes what follows, and tells how many that were."""
+        """Reads the next events, and returns how many."""
         self._looks += 1
         look = self._looks
         cursor = self.cursor or await self._go_to_the_end()
@@ -195,20 +189,20 @@ class Tail:
         return cursor
 
     def _take(self, events: Sequence[JobEvent]) -> None:
-        for place, event in enumerate(events, self._end):
+        for place, event in enumerate(events, self.end):
             if event.detail and (length := length_of(event.detail)) >= _LARGE:
                 self._large.append((place, length))
                 self._length += length
         self._kept.extend(events)
-        self._end += len(events)
+        self.end += len(events)
         self._keep_within_bounds()
         self.cursor = events[-1].cursor
         self._heard(events)
         self._wake()
 
     def _keep_within_bounds(self) -> None:
-        """Drops what comes before a large one along with it: what is kept has no gaps."""
-        first = self._end - len(self._kept)
+        """Drops large events with all before them, so that what is kept has no gaps."""
+        first = self.end - len(self._kept)
         while self._large and (self._large[0][0] < first or self._length > _MOST_BYTES):
             place, length = self._large.popleft()
             self._length -= length
@@ -217,11 +211,11 @@ class Tail:
             first = max(first, place + 1)
 
     def _forget(self) -> None:
-        """There may be a gap: whoever listened reads the store from where it was."""
+        """Drops everything: there may be a gap, and streams read the store from their cursors."""
         self._kept.clear()
         self._large.clear()
         self._length = 0
-        self._end += 1
+        self.end += 1
         self._wake()
 
     def _wake(self) -> None:
@@ -233,7 +227,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events somebody listens for; None is no condition."""
+    """The events that a stream wants; None is no condition."""
 
     queues: frozenset[str] | None = None
     job_id: str | None = None
@@ -243,11 +237,11 @@ class Wanted:
 
     @property
     def only_queue(self) -> str | None:
-        """The queue, if it is one: the store finds its events by itself."""
+        """The queue, if there is exactly one: then the store filters."""
         return next(iter(self.queues)) if self.queues is not None and len(self.queues) == 1 else None
 
     def has(self, event: JobEvent) -> bool:
-        """Whether it is one of them."""
+        """Whether the event is wanted."""
         return (
             (self.queues is None or event.queue in self.queues)
             and (self.job_id is None or event.job_id == self.job_id)
@@ -258,16 +252,14 @@ class Wanted:
 async def events_after(
     tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float, *, whole: bool = False
 ) -> AsyncIterator[JobEvent | str]:
-    """All wanted events after the cursor, first from the store, then as they come; never ends.
+    """Yields all wanted events after the cursor, first from the store, then as they come; never ends.
 
-    Without a cursor it begins now, or, if the `whole` is wanted, at the start of the log.
-
-    After `patience` seconds without one, whatever else happens, it tells the cursor up to which it has looked, so that
-    whoever listens can be told that it is alive, and comes back to that place.
+    Without a cursor it begins now, or with `whole` at the start of the log. After `patience` seconds without an event
+    it yields the cursor up to which it has read, for a keep-alive from which the client can resume.
     """
     at = _Where(cursor, None)
     if cursor is None and not whole:
-        while tail.cursor is None:  # two who find the end for themselves would disagree about what lies before it
+        while tail.cursor is None:  # the tail and this stream must agree on the end of the log
             if not await tail.beyond(tail.end, patience):
                 yield ""
         at = _Where(tail.cursor, tail.end)
@@ -287,42 +279,42 @@ async def events_after(
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """Up to where somebody has looked."""
+    """How far a stream has read."""
 
     cursor: str | None
     """None is the start of the log."""
     place: int | None
-    """The same in the tail; None for whoever has to read the store."""
+    """The same as a number of the tail; None if it must read the store."""
 
 
 async def _next(tail: Tail, backend: Backend, at: _Where, wanted: Wanted) -> tuple[Sequence[JobEvent], _Where]:
-    """The events that follow, among them all wanted ones, and where one is after them."""
+    """Returns the next events, all wanted ones among them, and how far they reach."""
     kept = None if at.place is None else tail.since(at.place)
     if kept is not None and at.place is not None:
         return kept, _Where(kept[-1].cursor if kept else at.cursor, at.place + len(kept))
-    # too far behind, or there was a gap: the store knows
-    await tail.catch_up()  # so that nothing up to the cursor, told elsewhere or a page ago, is still to come from it
+    # too far behind, or after a gap: read the store
+    await tail.catch_up()  # so that the tail has passed the cursor
     place = tail.end
     events = await backend.read_events(at.cursor, _AT_ONCE, queue=wanted.only_queue, job_id=wanted.job_id)
     read = _Where(events[-1].cursor if events else at.cursor, None)
     if len(events) == _AT_ONCE:
         return events, read
-    await tail.catch_up()  # so that it has passed the last of these
+    await tail.catch_up()  # so that the tail has passed the last of these
     since = tail.since(place)
     if since is None:
         return events, read
-    # what the tail knew before the store was read was committed before it, so nothing lies between the two
+    # what the tail had before the store was read was committed before it, so there is no gap between the two
     told = {_mark(event) for event in events}
     return [*events, *(event for event in since if _mark(event) not in told)], _Where(tail.cursor, tail.end)
 
 
 def _mark(event: JobEvent) -> tuple[object, ...]:
-    """By which one event is known again; not its cursor, which tells as well what was pruned when it was read."""
+    """Identifies an event; its cursor does not, because it also says what was pruned when it was read."""
     return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at
 
 
-async def first_of(*waits: Awaitable[Any]) -> None:
-    """Returns when one of them is over, and all are."""
+async def first_completed(*waits: Awaitable[Any]) -> None:
+    """Waits until one of them completes, then cancels the others and waits for them."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -331,7 +323,7 @@ async def first_of(*waits: Awaitable[Any]) -> None:
 
 
 async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels them, and waits until they have ended; how they did is theirs to tell."""
+    """Cancels the tasks and waits for them; ignores their results."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -339,12 +331,12 @@ async def end(*tasks: asyncio.Future[Any]) -> None:
 
 _LONGEST_POLL = 60.0
 _UNASKED = 120.0
-"""Seconds without anybody asking, after which it stops to look: a server without remote workers pays nothing."""
+"""Seconds without a request after which it stops waiting for changes: they cost nothing without remote workers."""
 _POLL_PAUSE = 1.0
 
 
 class Changes:
-    """Counts changes from the first time somebody asks. A mark tells server and count; every server has a name."""
+    """Counts changes from the first request. A mark has the server's name and the count."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -354,17 +346,17 @@ class Changes:
         self.server = new_id()
 
     async def mark(self) -> str:
-        """Where it stands now: every change from here on makes it another one."""
+        """Returns the current mark; every later change makes another one."""
         self._asked_at = monotonic()
         if self._work is None or self._work.done():
-            self._signal.notify()  # nobody looked, so that it may have changed
+            self._signal.notify()  # the store may have changed meanwhile
             self._work = asyncio.create_task(self._follow())
-            for _ in range(2):  # it begins, and then its first wait does
+            for _ in range(2):  # the task starts, then its first wait
                 await asyncio.sleep(0)
         return self._told()
 
     async def after(self, mark: str, timeout: float) -> str:
-        """Waits until the mark is another one, or the time is over; returns what it is then."""
+        """Waits until the mark changes, or the time is over; returns the mark."""
         if await self.mark() == mark:
             try:
                 await self._signal.wait(self._signal.count, timeout)
@@ -373,10 +365,9 @@ class Changes:
         return self._told()
 
     async def close(self) -> None:
-        """Ends it."""
+        """Stops following."""
         if self._work is not None:
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+            await end(self._work)
 
     def _told(self) -> str:
         return f"{self.server}.{self._signal.count}"
@@ -384,19 +375,18 @@ class Changes:
     async def _follow(self) -> None:
         waiting = asyncio.ensure_future(self._backend.wait_for_change(_LONGEST_POLL))
         try:
-            while self._signal.awaited or monotonic() - self._asked_at < _UNASKED:
+            while self._signal.waiting or monotonic() - self._asked_at < _UNASKED:
                 try:
                     changed = await waiting
                 except QueueClosed:
                     return
-                except Exception as error:  # whatever it is may pass; whoever waits had better look
+                except Exception as error:  # perhaps temporary; waiting clients must look
                     _log.warning("changes cannot be waited for now, trying again: %s", error)
                     await asyncio.sleep(_POLL_PAUSE)
                     changed = True
-                # the next wait begins before anybody is told, so that no change falls in between
+                # the next wait begins before waiters are notified, so that no change falls in between
                 waiting = asyncio.ensure_future(self._backend.wait_for_change(_LONGEST_POLL))
                 if changed:
                     self._signal.notify()
         finally:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
+            await end(waiting)

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from longshore.core.errors import Forbidden, InvalidArgument, KeyReused, LongshoreError, Unauthenticated
-
-__all__ = [
-    "Forbidden",
-    "KeyReused",
-    "NotJson",
-    "Overloaded",
-    "ShuttingDown",
-    "TooLarge",
-    "TooMany",
-    "TooSlow",
-    "Unauthenticated",
-    "WrongMediaType",
-]
+from longshore.core.errors import InvalidArgument, LongshoreError
 
 
 class NotJson(InvalidArgument):
@@ -27,11 +14,11 @@ class TooLarge(LongshoreError):
 
 
 class WrongMediaType(LongshoreError):
-    """The body comes in a form that this server does not read."""
+    """The body has a media type that this server does not read."""
 
 
 class WrongHost(LongshoreError):
-    """The request was meant for another server, or somebody has their own name point here."""
+    """The request names a host that is not this server."""
 
 
 class TooSlow(LongshoreError):

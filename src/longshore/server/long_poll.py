@@ -1,4 +1,4 @@
-"""Requests that wait: claims, and the end of a job."""
+"""Requests that wait: for a claim, or for the end of a job."""
 
 from __future__ import annotations
 
@@ -16,34 +16,30 @@ from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.validation import check_names
 from longshore.server.auth import Caller
-from longshore.server.event_tail import first_of
+from longshore.server.event_tail import first_completed
 from longshore.server.platform import Platform
-from longshore.server.queue_scoping.guards import carry_out
+from longshore.server.queue_scoping import carry_out
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Of the jobs of one claim, which has one at least, however large: so much, and its JSON, is in memory at once."""
+"""The size of the jobs of one claim, except for its first job: so much, and its JSON, is in memory at once."""
 MOST_AT_ONCE = 100
-"""Jobs asked of the store at once where all were small: the usual claim is one call."""
+"""Jobs claimed in one call to the store if they are small: the usual claim is one call."""
 _CLAIM_AGAIN = 5.0
-"""Seconds after which a claim that waits looks although it has heard nothing."""
+"""Seconds after which a waiting claim looks again without a signal."""
 _SLACK = 0.002
 
 
 async def claimed(here: Platform, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
-    """Claims up to the limit, portion by portion, and ends early where the jobs are large."""
+    """Claims up to the limit in portions; stops early if the jobs are large."""
     return await _filled_up(here, caller, arguments, [], MOST_BYTES)
 
 
-async def settled_and_claimed(
-    here: Platform, caller: Caller, arguments: dict[str, Any]
-) -> tuple[SettleReport, list[Job]]:
-    """The same after a settlement, with which the first portion is one call."""
+async def settle_and_claim(here: Platform, caller: Caller, arguments: dict[str, Any]) -> tuple[SettleReport, list[Job]]:
+    """Settles and claims; the settlement and the first portion are one call."""
     queues = _queues(caller, arguments)
-    first = _at_once(arguments, here.heaviest.of(queues), [], MOST_BYTES)
-    report, jobs = await carry_out(
-        here.backend, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first}, here.heaviest
-    )
-    left = MOST_BYTES - here.heaviest.saw(jobs, queues)
+    first = _at_once(arguments, here.job_sizes.of(queues), [], MOST_BYTES)
+    report, jobs = await carry_out(here, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first})
+    left = MOST_BYTES - here.job_sizes.saw(jobs, queues)
     if jobs and len(jobs) == first:
         claim = {name: value for name, value in arguments.items() if name != "outcomes"}
         jobs = await _filled_up(here, caller, claim, jobs, left)
@@ -55,25 +51,23 @@ async def _filled_up(
 ) -> list[Job]:
     queues = _queues(caller, arguments)
     while True:
-        at_once = _at_once(arguments, here.heaviest.of(queues), found, left)
+        at_once = _at_once(arguments, here.job_sizes.of(queues), found, left)
         if found and at_once <= 0:
             return found
         try:
-            jobs: list[Job] = await carry_out(
-                here.backend, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once}, here.heaviest
-            )
+            jobs: list[Job] = await carry_out(here, caller, DEQUEUE_JOBS.name, {**arguments, "limit": at_once})
         except LongshoreError:
             if not found:
                 raise
-            return found  # they were given to nobody else
-        left -= here.heaviest.saw(jobs, queues)
+            return found  # no other caller was given them
+        left -= here.job_sizes.saw(jobs, queues)
         found = found + jobs
         if len(jobs) < at_once:
             return found
 
 
 def _at_once(arguments: dict[str, Any], heaviest: int, found: Sequence[Job], left: int) -> Any:
-    """How many are asked for next; what is no number, or none that can be meant, is for the store to refuse."""
+    """How many to claim next. The store refuses a limit that is not a number or out of range."""
     limit = arguments.get("limit", 1)
     if found:
         return min(limit - len(found), MOST_AT_ONCE, left // heaviest)
@@ -87,12 +81,12 @@ def _queues(caller: Caller, arguments: dict[str, Any]) -> Sequence[str] | None:
     return None if caller.queues is None else sorted(caller.queues)
 
 
-async def claimed_within(
+async def claim_within(
     request: Request, here: Platform, caller: Caller, arguments: dict[str, Any], seconds: float
 ) -> list[Job]:
-    """Claims as soon as there is something to claim; nothing for a client that has gone."""
+    """Claims as soon as there is a job; claims nothing for a client that has disconnected."""
     deadline = monotonic() + seconds
-    with here.a_place():
+    with here.open_stream():
         while True:
             mark = await here.changes.mark()
             jobs = await claimed(here, caller, arguments)
@@ -100,14 +94,14 @@ async def claimed_within(
             if jobs or left <= 0 or here.closing:
                 return jobs
             soon = await _until_due(here, caller, arguments)
-            await first_of(here.changes.after(mark, min(left, soon, _CLAIM_AGAIN)), here.closed())
+            await first_completed(here.changes.after(mark, min(left, soon, _CLAIM_AGAIN)), here.closed())
             if await request.is_disconnected():
                 raise ClientDisconnect
-            await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
+            await request.app.state.gate.admit(request)  # the token may have been revoked meanwhile
 
 
 async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) -> float:
-    """Seconds until the time of the first delayed job comes."""
+    """Seconds until the first delayed job is due."""
     queues = arguments.get("queues") if caller.queues is None else caller.queues_among(arguments.get("queues") or ())
     first = await here.backend.next_due(queues)
     if first is None:
@@ -116,14 +110,14 @@ async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) 
 
 
 _LOOK_AGAIN = 1.0
-"""Seconds after which it looks although it has heard nothing: on PostgreSQL an event may come after its commit."""
+"""Seconds after which it looks again without an event: on PostgreSQL an event may come after its commit."""
 
 
-async def until_over(here: Platform, job: Job, seconds: float) -> Job:
-    """The job once it is over, or as it is when the time is over or the server stops."""
-    with here.a_place():
+async def until_final(here: Platform, job: Job, seconds: float) -> Job:
+    """Returns the job once it is final, or as it is when the time is over or the server stops."""
+    with here.open_stream():
         waiting = asyncio.ensure_future(_over(here, job, monotonic() + seconds))
-        await first_of(waiting, here.closed())
+        await first_completed(waiting, here.closed())
         return await here.backend.get_job(job.id) if waiting.cancelled() else waiting.result()
 
 

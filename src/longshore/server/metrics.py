@@ -1,4 +1,4 @@
-"""Figures for Prometheus: counted from the durable log as it grows, and read from the store when they are asked for."""
+"""Metrics for Prometheus: counted from the event log as it grows, and read from the store for each request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENDS = {
     "job.stalled": "crashed",
     "job.released": "released",
 }
-"""How an execution may end, by the event that tells of it."""
+"""How an execution may end, by its event."""
 
 
 class Seen(NamedTuple):
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 
 
 async def look(backend: Backend, label: Callable[[str], str]) -> Seen:
-    """What is read anew for each answer; a handful of index seeks for each queue."""
+    """What is read for each request; some index seeks for each queue."""
     queues = await backend.list_queues()
     waiting: dict[str, list[str]] = {}
     for queue in queues:
@@ -58,7 +58,7 @@ async def look(backend: Backend, label: Callable[[str], str]) -> Seen:
 
 
 class Figures:
-    """All of one server's. Counters begin at its start: they are of what it heard, in whichever process it happened."""
+    """The metrics of one server. Counters start with it, and count events of all processes."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
@@ -91,7 +91,7 @@ class Figures:
         return Histogram(name, told, labels, buckets=_BUCKETS, registry=self._registry)
 
     def label(self, queue: str) -> str:
-        """The queue's name, if it is one of the first hundred heard of."""
+        """The queue's name, if it is one of the first hundred seen."""
         if queue in self._labels:
             return queue
         if len(self._labels) >= MOST_QUEUES:
@@ -140,10 +140,10 @@ class Figures:
             name == "job.delayed" and "until" in event.detail
         ):  # it could not start yet: the wait begins when its time has come
             self._since.put(uid, from_micros(event.detail["until"]))
-        elif name == "job.promoted":  # somebody did not wait for that, or it is told that it has come, maybe late
+        elif name == "job.promoted":  # promoted by hand, or announced, perhaps late
             self._since.put(uid, min(event.occurred_at, self._since.get(uid, event.occurred_at)))
 
-    # -- when it is asked for
+    # -- for each request
 
     def written(self, seen: Seen, *, streams: int, silence: float) -> bytes:
         """All figures as Prometheus reads them."""
@@ -169,7 +169,7 @@ class Figures:
 
 
 _STATES = frozenset({"running", "draining", "stopped"})
-"""What workers say of themselves; a stranger may say anything, and gets no figure of its own for it."""
+"""What workers report; unknown states count as one, so that no worker can add metrics."""
 _NOTES = frozenset({"job.log_added", "job.progress"})
 """What a job says while it runs: nothing begins or ends with it."""
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})

@@ -38,7 +38,7 @@ def submitting(request: Request, jobs: Sequence[Job]) -> AbstractContextManager[
 _CARRIED = ("traceparent", "tracestate")
 
 Observe = Callable[[str, str, int, float], None]
-"""Told of each request when it is over: method, route, status and seconds."""
+"""Called at the end of each request with method, route, status and seconds."""
 
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _TOKEN = re.compile(rb"(?:^|&)(?:(?:access|auth|api)_?)?token=|(?:^|&)api_?key=|lsk_[0-9a-f]{12}_", re.IGNORECASE)
@@ -67,7 +67,7 @@ _log = logger("longshore.http")
 
 
 class RequestMiddleware:
-    """The outermost layer that is ours."""
+    """The outermost middleware."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class RequestMiddleware:
         except asyncio.CancelledError:
             if not self._is_closing():
                 raise
-            # the grace is over; what was sent to the store may still be done, and whoever asks again finds it
+            # the grace period is over; the store may still carry out the call, and a repeated request finds it
             cut_off = ShuttingDown("the server is about to stop, and this took longer than it waits; send it again")
             await self._refuse(scope, receive, answer, problems.problem(cut_off, own_id))
         except Exception:
@@ -141,7 +141,7 @@ class RequestMiddleware:
             request_id.reset(token)
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
-        """How long the body is said to be; what is too large or packed is refused before it is read."""
+        """The declared length of the body; refuses a large or compressed body before reading it."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise WrongMediaType("content-encoding: bodies are read as they are; send it unpacked")
         announced = headers.get(b"content-length", b"")
@@ -154,12 +154,12 @@ class RequestMiddleware:
         if answer.status:  # it has begun: all that is left is to break it off
             await _break_off(scope, receive)
             return
-        response.headers["Connection"] = "close"  # what is left of the body is not waited for
+        response.headers["Connection"] = "close"  # the rest of the body is not read
         await response(scope, receive, answer.send)
 
 
 class _Answer:
-    """What is sent back, with the headers that every answer has."""
+    """Sends the answer with the headers that all answers have."""
 
     def __init__(self, send: Send, own_id: str, is_whole: Callable[[], bool], *, head_only: bool) -> None:
         self._send = send
@@ -177,20 +177,20 @@ class _Answer:
             headers += [(name, value) for name, value in HEADERS if name not in present]
             headers.append((b"x-request-id", self._own_id))
             if not self._is_whole() and b"connection" not in present:
-                headers.append((b"connection", b"close"))  # what is left of the body is not waited for
+                headers.append((b"connection", b"close"))  # the rest of the body is not read
             message = {**message, "headers": headers}
         elif self._head_only and message["type"] == "http.response.body":
             await self._send({**message, "body": b"", "more_body": False})
             self.complete = True
             if message.get("more_body"):
-                raise ClientDisconnect  # nobody listens to the rest, which of a stream has no end
+                raise ClientDisconnect  # the client has gone, and a stream would never end
             return
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body")
 
 
 class _Body:
-    """What is received, counted and timed."""
+    """Receives the body, counts its bytes and limits its time."""
 
     def __init__(self, receive: Receive, options: ServerOptions, length: int, meter: Meter) -> None:
         self._receive = receive
@@ -239,7 +239,7 @@ async def _break_off(scope: Scope, receive: Receive) -> None:
 
 
 def _check_no_token_in_address(scope: Scope) -> None:
-    """An address stands in logs and histories, and is handed on: a token in one is as good as told to everybody."""
+    """Refuses a token in the query: addresses are kept in logs and histories."""
     asked: bytes = scope.get("query_string", b"")
     if _TOKEN.search(asked) or _TOKEN.search(scope.get("raw_path") or b""):
         raise InvalidArgument(

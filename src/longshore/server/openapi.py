@@ -8,10 +8,9 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import JSONResponse
 
-from longshore.backends.remote import records
 from longshore.backends.remote.codecs import WAIT
-from longshore.backends.remote.protocol import DEQUEUE_JOBS, KEY, Verb
-from longshore.backends.remote.records import SCHEMAS
+from longshore.backends.remote.protocol import DEQUEUE_JOBS, KEY, RemoteOperation
+from longshore.backends.remote.records.jobs import LEASE, SCHEMAS
 from longshore.core.tokens import Scope
 from longshore.server.auth import needs
 from longshore.server.parameters import root_of
@@ -54,25 +53,25 @@ _EXAMPLES: dict[str, Any] = {
 }
 
 
-def told_in_full(verb: Verb[Any]) -> str:
+def full_description(operation: RemoteOperation) -> str:
     """What it does, and for whom."""
     lease = (
-        "\n\nWithout a lease it is for whoever has the scope admin." if verb.takes.get("lease") is records.LEASE else ""
+        "\n\nWithout a lease it is for whoever has the scope admin." if operation.takes.get("lease") is LEASE else ""
     )
-    return verb.description + lease
+    return operation.description + lease
 
 
-def operation_schema(verb: Verb[Any]) -> dict[str, Any]:
+def operation_schema(operation: RemoteOperation) -> dict[str, Any]:
     """What the document of the API says of a request, beside its answers."""
-    schema = dict(verb.body)
-    if verb is DEQUEUE_JOBS:
+    schema = dict(operation.body)
+    if operation is DEQUEUE_JOBS:
         waits = {**WAIT.schema, "description": "Seconds to wait for a job if there is none now."}
         schema["properties"] = {**schema["properties"], "wait": waits}
     content: dict[str, Any] = {"schema": schema}
-    if verb.name in _EXAMPLES:
-        content["example"] = _EXAMPLES[verb.name]
+    if operation.name in _EXAMPLES:
+        content["example"] = _EXAMPLES[operation.name]
     extra: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": content}}}
-    if not verb.looks:
+    if not operation.reads:
         extra["parameters"] = [
             {
                 "name": KEY,
@@ -94,11 +93,11 @@ durations are seconds. Every answer carries an `X-Request-ID`. An operation's sc
 
 ADDRESS = "/v1/openapi.json"
 USUAL_ADDRESS = "/openapi.json"
-"""Where tools look for it by themselves."""
+"""The path where tools look for it by default."""
 
 
 def serve_document(app: FastAPI) -> None:
-    """Serves the document of all routes that the app has when it is first asked for."""
+    """Serves the document of all routes, made at the first request."""
 
     @app.get(USUAL_ADDRESS, include_in_schema=False)
     @app.get(

@@ -1,4 +1,4 @@
-"""What a server may be told: its bounds, each with the reason for its number."""
+"""The options of a server, each with the reason for its default."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()
     """Names this server is called by, besides those of a loopback address; see `hosts.py`."""
     tracing: bool = False
-    """Whether what is submitted carries a trace; needs `longshore[otel]`."""
+    """Whether submitted jobs carry a trace; needs `longshore[otel]`."""
     access_log: bool = False
     """Whether each request is logged; failures always are."""
 

@@ -46,7 +46,7 @@ _LONGEST = 100
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """What is wrong with a name that is no such thing here."""
+    """Describes an unknown name, with a suggestion."""
     names = list(known)
     near = get_close_matches(name[:_LONGEST], names, 1)
     if near:

@@ -1,4 +1,4 @@
-"""What all routes of one server work with: the store, its queue, the acceptor, the log's end, and who is connected."""
+"""What all routes of one server share: the store, its queue, the acceptor, the event tail and the open streams."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Platform:
     """Lives as long as its server; `within` opens and closes it."""
 
     queue: Queue
-    """All jobs there are."""
+    """The queue of all jobs."""
     harbor: Harbor
-    """Where flows are asked after; it has no tasks."""
+    """For flows; it has no tasks."""
 
     def __init__(self, store: Backend | Harbor, options: ServerOptions) -> None:
         self._store = store
         self.options = options
         self.figures = Figures()
         self.notes = Notes()
-        self.heaviest = JobSizes()
-        self._streams = 0
+        self.job_sizes = JobSizes()
         self._closing: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._make()
 
     def _make(self) -> None:
-        """All that belongs to one event loop, and to one opening of a harbor."""
+        """Makes what belongs to one event loop, and to one opening of a harbor."""
         self.backend = self._present_backend()
         self.acceptor = Acceptor(self.backend)
         self.tail = Tail(self.backend, self.figures.heard)
         self.changes = Changes(self.backend)
         self.replays = Replays(self.changes.server)
-        self._streams = 0
+        self.streams = 0
+        """How many streams and long polls are open."""
 
     def _present_backend(self) -> Backend:
         return self._store.backend if isinstance(self._store, Harbor) else self._store
@@ -76,7 +76,7 @@ class Platform:
 
     @asynccontextmanager
     async def within(self) -> AsyncIterator[None]:
-        """Open inside, closed after."""
+        """Starts it, and closes it at the end."""
         await self._start()
         try:
             yield
@@ -88,10 +88,10 @@ class Platform:
             await self.harbor.close()
             await self.queue.close()
 
-    # -- the end
+    # -- closing
 
     def begin_to_close(self) -> None:
-        """Ends all streams and waiting calls; whatever else is under way may be finished."""
+        """Ends all streams and long polls; other requests may finish."""
         if self._closing is not None:
             self._closing.set()
 
@@ -105,34 +105,29 @@ class Platform:
         if self._closing is not None:
             await self._closing.wait()
 
-    # -- whoever stays connected
-
-    @property
-    def streams(self) -> int:
-        """How many live streams and waiting calls there are."""
-        return self._streams
+    # -- open streams
 
     @contextmanager
-    def a_place(self) -> Iterator[None]:
-        """One of the places for calls that last; TooMany if they are taken."""
+    def open_stream(self) -> Iterator[None]:
+        """Counts a stream or long poll while it lasts; raises TooMany if there are too many."""
         if self.closing:
             raise ShuttingDown("the server is about to stop; ask again in a moment")
-        if self._streams >= self.options.max_streams:
-            raise TooMany(f"{self._streams} streams are open, and this server allows no more; poll, or try later", 5)
-        self._streams += 1
+        if self.streams >= self.options.max_streams:
+            raise TooMany(f"{self.streams} streams are open, and this server allows no more; poll, or try later", 5)
+        self.streams += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self.streams -= 1
 
-    # -- what a caller may see
+    # -- access
 
     async def job(self, caller: Caller, job_id: str) -> Job:
-        """The job, or JobNotFound, also if the caller may not see its queue."""
+        """Returns the job; raises JobNotFound, also if the caller may not see its queue."""
         return caller.check_job(await self.queue.get_job(job_id))
 
     async def check_job(self, caller: Caller, job_id: str) -> None:
-        """JobNotFound if the caller may not see it; whether it exists is found out by what comes next."""
+        """Raises JobNotFound if the caller may not see the job. The next call finds out whether it exists."""
         if caller.queues is not None:
             await self.job(caller, job_id)
 
@@ -143,4 +138,4 @@ async def _platform(request: Request) -> Platform:
 
 
 Here = Annotated[Platform, Depends(_platform)]
-"""The server's own, for a route."""
+"""The platform, as a parameter of a route."""

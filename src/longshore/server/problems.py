@@ -26,7 +26,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """How one error class is told."""
+    """The status, type and title of one error class."""
 
     status: int
     name: str
@@ -36,8 +36,8 @@ class Kind(NamedTuple):
 
 TABLE: Mapping[type[LongshoreError], Kind] = {
     http_errors.NotJson: Kind(400, "not-json", "The body is not JSON"),
-    http_errors.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
-    http_errors.Forbidden: Kind(403, "forbidden", "Not allowed"),
+    errors.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
+    errors.Forbidden: Kind(403, "forbidden", "Not allowed"),
     errors.JobNotFound: Kind(404, "job-not-found", "No such job"),
     errors.TokenNotFound: Kind(404, "token-not-found", "No such token"),
     errors.ScheduleNotFound: Kind(404, "schedule-not-found", "No such schedule"),
@@ -61,14 +61,14 @@ TABLE: Mapping[type[LongshoreError], Kind] = {
     http_errors.ShuttingDown: Kind(503, "closed", "The server is closing"),
     LongshoreError: Kind(500, "internal", "Something went wrong here"),
 }
-"""The nearest ancestor that stands here decides; the last row is for an error that nobody thought of."""
+"""The nearest base class in the table decides; the last row is for unexpected errors."""
 
 _RETRY_AFTER = 1
 """Seconds after which it may be worth trying a store again that cannot be used."""
 
 
 def kind_of(error: type[LongshoreError]) -> Kind:
-    """The row of the table that is meant for it."""
+    """The row of the table for this error class."""
     return next(TABLE[ancestor] for ancestor in error.__mro__ if ancestor in TABLE)
 
 
@@ -84,7 +84,7 @@ def _headers(error: LongshoreError, kind: Kind) -> dict[str, str]:
     if kind.status == HTTPStatus.UNAUTHORIZED:
         return {"WWW-Authenticate": 'Bearer realm="longshore"'}
     if kind.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
-        return {"Connection": "close"}  # what is left of the body is not waited for
+        return {"Connection": "close"}  # the rest of the body is not read
     if isinstance(error, http_errors.TooMany):
         return {"Retry-After": str(error.retry_after)}
     if kind.status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -96,12 +96,12 @@ _NOT_TOLD = "the server's log has the reason, under the request id"
 
 
 def unexpected(request_id: str) -> Response:
-    """The answer when something failed that nobody thought of: its words may hold secrets, and stay in the log."""
+    """The answer to an unexpected error. Its text may hold secrets, and goes to the log only."""
     return _response(500, "internal", "Something went wrong here", _NOT_TOLD, request_id)
 
 
 def bad_request(detail: str) -> Response:
-    """The answer to bytes that are no request, or one whose head is too large."""
+    """The answer to bytes that are not a request, or to a head that is too large."""
     return _response(400, "bad-request", "No request that can be understood", detail, "")
 
 
@@ -166,11 +166,11 @@ _WORDS: Mapping[str, str] = {
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
 }
-"""What pydantic finds, by its own name for it, as people would say it; of what is not here, its own words are told."""
+"""Our text for the error types of pydantic; for others its own text is used."""
 
 
 def _in_words(found: Mapping[str, Any], asked: Any) -> str:
-    """What is wrong with one value of a body that should have been what was `asked` for."""
+    """Describes what is wrong with one value of a body of the type `asked`."""
     if found["type"] == "extra_forbidden":
         place = found["loc"][1:]
         return unknown("field", str(place[-1]), _fields_beside(asked, place))
@@ -189,7 +189,7 @@ def _fields_beside(asked: Any, place: Sequence[str | int]) -> Sequence[str]:
     """The fields that are known where this one stands."""
     model = _model_in(asked)
     for step in place[:-1]:
-        if model is not None and step in model.model_fields:  # a place in a list or a key is in the same model
+        if model is not None and step in model.model_fields:  # an index or a key stays in the same model
             model = _model_in(model.model_fields[str(step)].annotation)
     return [] if model is None else list(model.model_fields)
 
@@ -240,7 +240,7 @@ _DETAILS = {
 
 
 def field_at(place: Sequence[str | int]) -> str:
-    """Where a value stands, as a person would write it: `jobs[3].tags[0]`."""
+    """The path of a value: `jobs[3].tags[0]`."""
     written = ""
     for step in place[1:] if len(place) > 1 and place[0] in ("body", "query", "path", "header") else place:
         written += f"[{step}]" if isinstance(step, int) else f".{step}" if written else str(step)
@@ -248,7 +248,7 @@ def field_at(place: Sequence[str | int]) -> str:
 
 
 def request_id_of(request: Request) -> str:
-    """The id under which this request stands in the log."""
+    """The id of this request in the log."""
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 
@@ -290,7 +290,7 @@ class Problem(BaseModel):
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may be refused with, for its description; what may befall any request is added."""
+    """The refusals of a route for the document: these statuses, and those that any request may get."""
     told: dict[int | str, dict[str, Any]] = {}
     for status in sorted({400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, *statuses}):
         titles = sorted({kind.title for kind in TABLE.values() if kind.status == status})

@@ -38,13 +38,13 @@ _MOST_KNOWN = 10_000
 
 
 class Notes:
-    """Counts what is written about each; what was quiet for long is forgotten."""
+    """Counts notes per caller and subject; forgets subjects without recent notes."""
 
     def __init__(self) -> None:
         self._left: LRU[tuple[str, str], tuple[float, float]] = LRU(_MOST_KNOWN)
 
     def count(self, caller: str, about: str) -> None:
-        """One more, or TooMany; whoever writes about what is not theirs uses up nothing of whose it is."""
+        """Counts one more, or raises TooMany. Buckets are per caller, so one caller cannot drain another's quota."""
         now, name = monotonic(), (caller, about)
         left, at = self._left.get(name, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)

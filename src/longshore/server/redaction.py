@@ -1,4 +1,4 @@
-"""What a caller without the scope `read` is shown of jobs."""
+"""Removes what a caller without the scope `read` may not see of jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from longshore.core.job import Job
 from longshore.server.auth import Caller
 
 
-def told_of(caller: Caller, job: Job) -> Job:
-    """The job; to whoever may not read it only what is remembered of one that was removed."""
+def redact(caller: Caller, job: Job) -> Job:
+    """The job; for a caller that may not read, only what is kept of a removed job."""
     if caller.reads:
         return job
     return Job(
@@ -23,14 +23,14 @@ def told_of(caller: Caller, job: Job) -> Job:
     )
 
 
-def told_of_added(caller: Caller, given: Sequence[Job], found: Sequence[Job]) -> list[Job]:
-    """The answers to jobs that were added: what was stored as it is stored."""
+def redact_added(caller: Caller, given: Sequence[Job], found: Sequence[Job]) -> list[Job]:
+    """The answers to `add_jobs`: new jobs in full, existing ones redacted."""
     return [
-        job if _says_nothing_new(sent, job) else told_of(caller, job) for sent, job in zip(given, found, strict=True)
+        job if _says_nothing_new(sent, job) else redact(caller, job) for sent, job in zip(given, found, strict=True)
     ]
 
 
 def _says_nothing_new(sent: Job, job: Job) -> bool:
-    """Whether it stands there as it was sent, and nobody has had it in hand: whose request it was does not matter."""
+    """Whether the stored job has only what the caller sent, and was never claimed."""
     left_by_a_run = (job.result, job.checkpoint, job.progress)
     return sent.id == job.id and job.epoch == 0 and left_by_a_run == (None, None, None) and is_as_sent(sent, job)

@@ -15,8 +15,8 @@ from longshore.backends.remote.protocol import KEY, REMEMBERED
 from longshore.core.errors import InvalidArgument, KeyReused, LongshoreError
 
 
-def no_key(makes: str, look: str) -> Callable[[Request], Awaitable[None]]:
-    """Refuses one, and says what a request makes each time, and where to look before it is repeated."""
+def reject_idempotency_key(makes: str, look: str) -> Callable[[Request], Awaitable[None]]:
+    """Refuses an idempotency key, and says what each request makes, and how to find it after a lost answer."""
 
     async def refuse(request: Request) -> None:
         if KEY in request.headers:
@@ -31,11 +31,11 @@ def no_key(makes: str, look: str) -> Callable[[Request], Awaitable[None]]:
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_OF_ONE = 4 * 1024 * 1024
-"""Bytes of an answer that is kept: a larger one would drive out those of many others, and is told once."""
+"""Bytes of the largest answer that is kept; a larger one would displace many others."""
 
 
 class AnswerLost(LongshoreError):
-    """A repeated request that another server got first, or another life of this one, or whose answer was not kept."""
+    """A repeated request that another or a stopped server got first, or whose answer was not kept."""
 
     def __init__(self, why: str = "the server that got this request first is gone, and with it the answer") -> None:
         super().__init__(why)
@@ -47,25 +47,25 @@ class _Request:
     body: bytes
     """Its digest."""
     answer: bytes | None = None
-    """None: not there yet, or not kept."""
+    """None if it is not ready, or not kept."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     failed: bool = False
 
 
 class Replays:
-    """Requests by caller and key. What failed is forgotten at once: to repeat it is to try again."""
+    """Requests by caller and key. A failed one is forgotten at once, so that it can be tried again."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
         self._bytes = 0
         self._forgot_until = 0.0
-        """As long as requests may be repeated that were forgotten before their time."""
+        """Until when requests may be repeated that were forgotten early."""
 
     async def once(
         self, caller: str, key: str, sent_to: str, body: bytes, carry_out: Callable[[], Awaitable[bytes]]
     ) -> bytes:
-        """The answer to this request, carried out now unless it was before; AnswerLost where nobody can tell."""
+        """Returns the answer to the first request with this key; raises AnswerLost if it is lost."""
         self._forget_the_old()
         name, digest = (caller, key), hashlib.blake2b(body, digest_size=16).digest()
         while (known := self._requests.get(name)) is not None:
@@ -103,7 +103,7 @@ class Replays:
             self._forget(name)
 
     def _keep_within_bounds(self) -> None:
-        if self._bytes > _MOST_BYTES:  # the answers go before the keys: whoever repeats one is told
+        if self._bytes > _MOST_BYTES:  # answers are dropped before keys: a repeated request then gets AnswerLost
             for request in self._requests.values():
                 if request.answer is not None and request.done.is_set():
                     self._bytes -= len(request.answer)

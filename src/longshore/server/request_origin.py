@@ -18,14 +18,14 @@ _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 class Hosts:
-    """The names of one server. `strict` is for an address of this machine alone, and for a server that asks nobody."""
+    """The host names of one server. `strict` is for a loopback address, and for a server without authentication."""
 
     def __init__(self, allowed: Iterable[str], *, strict: bool) -> None:
         self._allowed = frozenset(_checked(name) for name in allowed)
         self.strict = strict
 
     def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """WrongHost unless the request was meant for us."""
+        """Raises WrongHost unless the request names this server."""
         given = [value for name, value in headers if name == b"host"]
         if len(given) != 1:
             raise InvalidArgument("host", "a request must have one Host header")
@@ -34,18 +34,18 @@ class Hosts:
             raise InvalidArgument("host", "the Host header is not a name or an address")
         name = found[1].strip("[]").lower().rstrip(".")
         if not self._answers_to(name):
-            raise WrongHost("this server is not called so; start it with --allowed-host and the name to have it answer")
+            raise WrongHost(f"host not allowed: {name!r}; add it with --allowed-host")
 
     def _answers_to(self, name: str) -> bool:
         if name in self._allowed or name == LOOPBACK_NAME:
             return True
-        if not self.strict and not self._allowed:  # whoever calls must show a token, whatever name led them here
+        if not self.strict and not self._allowed:  # callers need a token, under any host name
             return True
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        return not self.strict or address.is_loopback  # an address is nobody's name, and points nowhere else
+        return not self.strict or address.is_loopback  # an address is not a name that others could point here
 
 
 def _checked(name: str) -> str:
@@ -63,12 +63,12 @@ def _checked(name: str) -> str:
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 _OWN = frozenset({"same-origin", "none"})
-"""What a browser says of a request by our own page, or by somebody who typed the address."""
+"""What a browser sends for a request of our own page, or of a typed address."""
 _REFUSED = "a page of another origin sent this; only this server's own pages may"
 
 
 def check_origin(request: Request, *, proof: bool = False) -> None:
-    """Forbidden if another origin sent it; with `proof`, also if nothing tells who did.
+    """Raises Forbidden if another origin sent it; with `proof`, also if the origin is unknown.
 
     Programs other than browsers tell nothing, and need not. A link from elsewhere to one of our pages may be followed.
     """
@@ -90,7 +90,7 @@ def check_origin(request: Request, *, proof: bool = False) -> None:
 def _host_of(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower()
-    except ValueError:  # no address at all, and so not ours
+    except ValueError:  # not an address, so not our origin
         return None
 
 

@@ -13,20 +13,20 @@ from starlette.types import Receive, Scope, Send
 
 from longshore.core.errors import CursorExpired
 from longshore.core.job import JobEvent
-from longshore.server.auth import turned_away
-from longshore.server.event_tail import Wanted, end, events_after, first_of
+from longshore.server.auth import token_ended
+from longshore.server.event_tail import Wanted, end, events_after, first_completed
 from longshore.server.models.events import event_view
 from longshore.server.platform import Platform
 
 MEDIA_TYPE = "text/event-stream"
 _RECONNECT = 2_000
-"""Milliseconds after which a browser that lost its stream asks for it again."""
+"""Milliseconds after which a browser reconnects."""
 _HEARD_WITHIN = 1.0
-"""Seconds in which a client must have taken what its stream ends with."""
+"""Seconds in which a client must read the end of its stream."""
 
 
 class EventStream(StreamingResponse):
-    """One client's stream; it holds one of the server's places as long as it lasts."""
+    """The stream of one client; it counts as one of the server's streams."""
 
     media_type = MEDIA_TYPE
 
@@ -34,14 +34,14 @@ class EventStream(StreamingResponse):
         self, request: Request, here: Platform, cursor: str | None, wanted: Wanted, *, whole: bool = False
     ) -> None:
         self._events = events_after(here.tail, here.backend, cursor, wanted, here.options.heartbeat, whole=whole)
-        super().__init__((), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})  # told once it begins
+        super().__init__((), headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"})  # set in __call__
         self._request = request
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Until the client leaves, its token ends, or the server stops; whoever does not read then has left."""
-        with self._here.a_place():
-            over = asyncio.ensure_future(_last_words(self._request, self._here))
+        """Runs until the client disconnects, its token ends, or the server stops."""
+        with self._here.open_stream():
+            over = asyncio.ensure_future(_end_of_stream(self._request, self._here))
             self.body_iterator = _told(self._events, over)
             telling = asyncio.ensure_future(super().__call__(scope, receive, send))
             try:
@@ -54,9 +54,9 @@ class EventStream(StreamingResponse):
                 await end(telling, over)
 
 
-async def _last_words(request: Request, here: Platform) -> bytes:
-    """What a stream ends with, as soon as it must."""
-    await first_of(turned_away(request), here.closed())
+async def _end_of_stream(request: Request, here: Platform) -> bytes:
+    """Returns the last comment of the stream when it must end."""
+    await first_completed(token_ended(request), here.closed())
     if here.closing:
         return b": the server stops; come back in a moment\n\n"
     return b": your token is over; come back with another\n\n"
@@ -75,7 +75,7 @@ async def _told(events: AsyncIterator[JobEvent | str], over: asyncio.Future[byte
                 return
             try:
                 found = coming.result()
-            except CursorExpired as error:  # whoever fell so far behind must look at everything anew
+            except CursorExpired as error:  # the client is too far behind, and must read everything again
                 yield f"event: gap\ndata: {error}\n\n".encode()
                 return
             yield written(found) if isinstance(found, JobEvent) else f": alive\nid: {found}\n\n".encode()
@@ -85,5 +85,5 @@ async def _told(events: AsyncIterator[JobEvent | str], over: asyncio.Future[byte
 
 
 def written(event: JobEvent) -> bytes:
-    """One event as the stream has it: JSON has no line ends, so that it is always one line."""
+    """One event in the format of the stream; its JSON has no line breaks."""
     return f"id: {event.cursor}\nevent: {event.event}\ndata: {event_view(event).model_dump_json()}\n\n".encode()

@@ -22,7 +22,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.safe_logging import logger
 from longshore.server import problems
-from longshore.server.auth import Gate, neighbourhood
+from longshore.server.auth import Gate, network_of
 from longshore.server.middleware import BREAK_OFF, CROWDED, HEADERS, IS_WHOLE, OVERLOADED
 from longshore.server.options import Network
 from longshore.server.platform import Platform
@@ -32,9 +32,9 @@ from longshore.server.routes.health import PROBES
 _LONGEST_HEAD = 64 * 1024
 _MOST_HEADERS = 100
 _HEAD_PATIENCE = 10.0
-"""Seconds in which a request's head must be complete; whoever sends it byte by byte holds a connection no longer."""
+"""Seconds in which the head of a request must be complete, so that a slow sender does not hold a connection."""
 _WRITE_PATIENCE = 15.0
-"""Seconds between two looks at what waits to be sent: if nothing of it was taken meanwhile, nobody reads it."""
+"""Seconds between two checks of unsent data: if none was sent meanwhile, the client does not read."""
 _LINGER = 2.0
 """Seconds in which a client that is still sending can read why it need not."""
 
@@ -61,20 +61,20 @@ class Shared(ServerState):
         """Counts a new connection, and returns how many its address has; 0 for a trusted proxy."""
         if self._is_trusted(address):
             return 0
-        place = neighbourhood(address)
+        place = network_of(address)
         self._from_address[place] += 1
         return self._from_address[place]
 
     def left(self, address: str) -> None:
         """A connection from this address was closed."""
-        place = neighbourhood(address)
+        place = network_of(address)
         self._from_address[place] -= 1
         if self._from_address[place] <= 0:
             del self._from_address[place]
 
     def is_crowded(self, address: str) -> bool:
         """Whether this address has too many connections."""
-        return self._from_address.get(neighbourhood(address), 0) > self.most_per_address
+        return self._from_address.get(network_of(address), 0) > self.most_per_address
 
     def _is_trusted(self, address: str) -> bool:
         try:
@@ -93,8 +93,8 @@ class _Arrival:
         return self.whole
 
 
-class _AnswerLine(asyncio.Transport):
-    """What uvicorn writes one answer to; how it is closed is ours to say."""
+class _AnswerTransport(asyncio.Transport):
+    """The transport that uvicorn writes one answer to; it decides how the connection is closed."""
 
     def __init__(self, transport: asyncio.Transport, arrival: _Arrival, linger: Callable[[], None]) -> None:
         super().__init__()
@@ -124,6 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
     What else stands beside the body, between its chunks and behind the last one, may be as much, and nobody reads it.
     """
 
+    server_state: Shared
     _timer: asyncio.TimerHandle | None = None
     _lingering: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
@@ -140,11 +141,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if isinstance(self.server_state, Shared) and self.server_state.stopping:
-            transport.close()  # it came when all the others had been asked to end, and would be served on and on
+        if self.server_state.stopping:
+            transport.close()  # accepted during shutdown: it would never be closed
         self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
         address = self.client[0] if self.client else ""
-        if isinstance(self.server_state, Shared) and (number := self.server_state.came_from(address)):
+        if number := self.server_state.came_from(address):
             self._counted = address
             if number > 2 * self.server_state.most_per_address:
                 _log.warning(_CLOSED_AT_ONCE, address)
@@ -154,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
-        if self._counted is not None and isinstance(self.server_state, Shared):
+        if self._counted is not None:
             self.server_state.left(self._counted)
             self._counted = None
         for timer in (self._lingering, self._looking):
@@ -162,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 timer.cancel()
         super().connection_lost(exc)
         if self.cycle is not None:
-            self.cycle.transport = self.transport  # so that they do not hold each other, and are gone at once
+            self.cycle.transport = self.transport  # breaks a reference cycle, so that both are freed at once
 
     def data_received(self, data: bytes) -> None:
         if self._lingering is not None:
@@ -185,7 +186,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             super().on_header(name, value)
             return
-        self._trailers += 1  # what comes behind the body is no header: it was checked by nobody
+        self._trailers += 1  # trailers are not headers: nothing has checked them
         if self._trailers > _MOST_HEADERS:
             raise httptools.HttpParserError("there are too many trailers")
 
@@ -208,20 +209,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if is_full and not is_probe:
             _log.warning(_REFUSED, len(self.connections))
             self.scope["state"][OVERLOADED] = True
-        elif self._is_crowded() and not is_probe:
+        elif self._counted is not None and self.server_state.is_crowded(self._counted) and not is_probe:
             _log.warning(_ADDRESS_REFUSED, self._counted)
             self.scope["state"][CROWDED] = True
         self.scope["state"][BREAK_OFF] = self.transport.abort
         super().on_headers_complete()
         self._arrival = self.scope["state"][IS_WHOLE] = _Arrival()
-        self.cycle.transport = _AnswerLine(self.transport, self._arrival, self.linger)
-
-    def _is_crowded(self) -> bool:
-        shared = self.server_state
-        return isinstance(shared, Shared) and self._counted is not None and shared.is_crowded(self._counted)
+        self.cycle.transport = _AnswerTransport(self.transport, self._arrival, self.linger)
 
     def send_400_response(self, msg: str) -> None:
-        """The answer to what is no request, told like every other problem."""
+        """Answers bytes that are not a request, with a problem."""
         answer = problems.bad_request(msg)
         lines = [
             b"HTTP/1.1 400 Bad Request",
@@ -230,12 +227,12 @@ class BoundedProtocol(HttpToolsProtocol):
         ]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         if self.pipeline or (self.cycle is not None and self.cycle.response_started):
-            self.transport.close()  # other answers may be under way, and none of them can be told to stop
+            self.transport.close()  # other answers may be in progress, and cannot be stopped
         else:
             self.linger()
 
     def linger(self) -> None:
-        """Says and hears no more, and is closed in a moment: at once, what is unread would take the answer with it."""
+        """Stops reading and writing, and closes in a moment: closing at once could lose the answer."""
         if self._lingering is not None or self.transport.is_closing():
             return
         self._end_head()
@@ -269,7 +266,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         if self._timer is None and not self.transport.is_closing() and self._lingering is None:
-            self._timer = self.loop.call_later(_HEAD_PATIENCE, self._too_slow)
+            self._timer = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
 
     def _end_head(self) -> None:
         self._in_head = False
@@ -278,15 +275,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _too_slow(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.close()
-
 
 _KEEP_ALIVE = 30
 _BACKLOG = 512
 _LAST_WORDS = 1.0
-"""Seconds in which a request that was cut off when the server stopped must have been told."""
+"""Seconds in which a request that is cancelled at shutdown must be answered."""
 
 OBJECTS_A_ROUND = 50_000
 """See `settle_in`: a process that only serves leaves no cycles behind, and a batch of 1,000 jobs is many objects."""
@@ -301,7 +294,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, gate: Gate) -> None:
-    """Refuses an address that others reach, as long as nobody is asked who they are."""
+    """Refuses a public address without authentication."""
     if not is_loopback(host) and not gate.authenticates:
         raise InvalidArgument(
             "host",
@@ -329,7 +322,7 @@ def return_large_blocks(app: FastAPI) -> None:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Without signals of its own: whoever runs the process hears them."""
+    """Handles no signals: the process that runs it does."""
 
     def __init__(self, config: uvicorn.Config, shared: Shared, when_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -342,12 +335,12 @@ class _Uvicorn(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tells when requests are taken."""
+        """Reports when it accepts requests."""
         await super().startup(sockets)
         self._when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes nobody any more, those on their way included; and those whose time is over are told so."""
+        """Stops accepting, pending connections included, and answers requests that run out of time."""
         self.server_state.stopping = True
         await super().shutdown(sockets)
         if self.server_state.tasks and not self.force_exit:
@@ -367,7 +360,7 @@ class ApiServer:
         private_key: str | None = None,
         when_ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Binds its address at once, so that a port in use is told before anything else begins; 0 is any free one.
+        """Binds its address at once, so that a port in use is reported first; 0 is any free port.
 
         `when_ready` is called with the address as soon as requests are taken.
         """
@@ -418,12 +411,12 @@ class ApiServer:
             with without_repetition("longshore.server", REPEATED), without_repetition("uvicorn.error"):
                 await self._server.serve(sockets=[self._socket])
         finally:
-            self._platform.begin_to_close()  # whatever is cancelled from now on is cancelled because nobody serves
+            self._platform.begin_to_close()  # requests cancelled from now on are cancelled by the shutdown
             self._socket.close()
             self._over.set()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Takes no more requests, ends all streams, and lets what is under way end within the grace."""
+        """Accepts no more requests, ends all streams, and lets open requests finish within the grace period."""
         self._platform.begin_to_close()
         if grace is not None:
             seconds = check_duration("grace", grace, positive=False) / SECOND
@@ -459,7 +452,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _check_tls(certificate: str | None, private_key: str | None) -> None:
-    """Refuses what could not be served with, while there is still somebody to tell."""
+    """Checks the certificate and its key before the server starts."""
     if certificate is None:
         if private_key is not None:
             raise InvalidArgument("private_key", "is of no use without a certificate")

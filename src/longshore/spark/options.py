@@ -1,4 +1,4 @@
-"""What may be said with `.option(…)`, checked before Spark does anything."""
+"""The options of `.option(…)`, checked before Spark does any work."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from longshore.backends.base import Backend
 from longshore.backends.connect import connect
 from longshore.backends.export import COLUMNS, BulkReader, SupportsExport
+from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
 
@@ -20,7 +21,7 @@ _MOST_PARTS = 10_000
 
 
 def answer(coroutine: Coroutine[Any, Any, R]) -> R:
-    """What a verb answers; in a thread, for whoever asks may have a loop running in this one."""
+    """Runs a coroutine in another thread: this one may have a running event loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="longshore-spark") as thread:
         return thread.submit(asyncio.run, coroutine).result()
 
@@ -51,6 +52,11 @@ class Address(NamedTuple):
             with backend.reading_in_bulk() as reader:
                 yield reader
 
+    def log_ends(self) -> LogEnds:
+        """Where the event log begins and ends now."""
+        with self.reading() as reader:
+            return reader.log_ends()
+
 
 def address(options: Mapping[str, str]) -> Address:
     """The store that `url` and `schema` name."""
@@ -68,19 +74,19 @@ def table(options: Mapping[str, str]) -> str:
     name = options.get("path", "")
     if name not in COLUMNS:
         wanted = " or ".join(f'load("{known}")' for known in COLUMNS)
-        raise InvalidArgument("path", f"{name!r} is no table of a queue; use {wanted}")
+        raise InvalidArgument("path", f"{name!r} is not a table of a queue; use {wanted}")
     return name
 
 
 def columns(options: Mapping[str, str], of: str) -> list[str]:
-    """Those that `columns` names, or all of them."""
+    """The columns that `columns` names, or all."""
     named = options.get("columns")
     if named is None:
         return list(COLUMNS[of])
     wanted = [name.strip() for name in named.split(",")]
     for name in wanted:
         if name not in COLUMNS[of]:
-            raise InvalidArgument("columns", f"{name!r} is no column of {of}, which has {', '.join(COLUMNS[of])}")
+            raise InvalidArgument("columns", f"{name!r} is not a column of {of}, which has {', '.join(COLUMNS[of])}")
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""One run of the pipeline: land what came, work out silver and gold, check, and make it the lake at one stroke."""
+"""One run of the pipeline: land new events, compute silver and gold, check them, and commit them atomically."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from time import perf_counter
 
 from pyspark.sql import SparkSession
 
+from longshore.backends.export import place_of
 from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
 from longshore.spark.lake import checks
-from longshore.spark.lake.bronze import Landing, Receipt, receipts_after
+from longshore.spark.lake.bronze import Landing, receipts_after
 from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.lake import Lake, check_format, clear_away, refuse_another_log
+from longshore.spark.lake.manifest import Receipt
 from longshore.spark.lake.refresh import Refresh, Step
 from longshore.spark.lake.tables import EVENTS
 from longshore.spark.options import Address, address, answer
 
 EVENTS_AT_ONCE = 1_000_000
-_POSITION_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class PipelineReport:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Which days are worked out again from bronze; None is no bound."""
+    """Which days are computed again from bronze; None is no bound."""
 
     first: date | None = None
     last: date | None = None
@@ -73,7 +74,7 @@ def run_pipeline(
     partitions: int = 4,
     told: Callable[[Step], None] = lambda _: None,
 ) -> PipelineReport:
-    """Brings the lake up to date with the store's log, and works out the days of `again` once more.
+    """Brings the lake up to date with the store's log, and computes the days of `again` once more.
 
     Killed at any moment, it goes on where it was when it is run again. LakeError if a check did not hold: the lake is
     then as it was.
@@ -100,11 +101,11 @@ class _Run:
 
     def run(self, again: Days, fresh_within: timedelta | None, events_at_once: int, partitions: int) -> PipelineReport:
         manifest = self._lake.manifest
-        before = self._log()
+        before = self._store.log_ends()
         refuse_another_log(self._lake, before.log)
         old = receipts_after(self._lake.files, manifest.last_batch)
         self._land(events_at_once, partitions)
-        after = self._log()
+        after = self._store.log_ends()
         receipts = receipts_after(self._lake.files, manifest.last_batch)
         with self._store.opened() as backend:
             now = answer(backend.now())
@@ -123,26 +124,22 @@ class _Run:
             perf_counter() - self._begun,
         )
 
-    def _log(self) -> LogEnds:
-        with self._store.reading() as reader:
-            return reader.log_ends()
-
     def _land(self, events_at_once: int, partitions: int) -> None:
         begun = perf_counter()
         landed = Landing(self._spark, self._store, self._lake.files, self._form).run(events_at_once, partitions)
         self._tell(Step("events landed", landed, perf_counter() - begun))
 
     def _check(self, receipts: Sequence[Receipt], old: int, before: LogEnds, after: LogEnds) -> None:
-        landed = [checks.Landed(each.batch, each.rows, each.nulls, each.first, each.last) for each in receipts]
-        checks.check_nulls(landed)
-        checks.check_order(landed, self._lake.manifest.reached)
+        checks.check_nulls(receipts)
+        checks.check_order(receipts, self._lake.manifest.reached)
         reached = self._lake.manifest.reached
-        for batch in landed[:old]:
+        for batch in receipts[:old]:
             reached = list(batch.last) or reached
-        had = max(list(reached), place_of(before.pruned_anywhere))
+        had = max(list(reached), list(place_of(before.pruned_anywhere)))
         checks.check_nothing_was_pruned(place_of(after.pruned_anywhere), had)
-        if place_of(before.last) > had:
-            checks.check_reached(max([list(reached), *(list(batch.last) for batch in landed)]), place_of(before.last))
+        wanted = list(place_of(before.last))
+        if wanted > had:
+            checks.check_reached(max([list(reached), *(list(batch.last) for batch in receipts)]), wanted)
 
     def _newest(self, receipts: Sequence[Receipt]) -> datetime | None:
         newest = max([self._lake.manifest.newest, *(each.newest for each in receipts)])
@@ -164,7 +161,7 @@ def refresh_lake(
     again: Days = Days(),  # noqa: B008 - it never changes
     told: Callable[[Step], None] = lambda _: None,
 ) -> Lake:
-    """Takes in what has landed and works out what changes by it; the next version of the lake, or LakeError."""
+    """Adds the batches that landed and recomputes what they change; the next version of the lake, or LakeError."""
     draft = Draft(spark, lake, form)
     refresh = Refresh(spark, draft, told)
     refresh.take_in([receipt for receipt in receipts if receipt.rows])
@@ -189,8 +186,3 @@ def refresh_lake(
     refreshed = draft.commit()
     clear_away(refreshed)
     return refreshed
-
-
-def place_of(position: int) -> list[int]:
-    """A position in the log as a receipt has it: transaction, number."""
-    return [position >> _POSITION_BITS, position & (1 << _POSITION_BITS) - 1]

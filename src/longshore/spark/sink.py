@@ -27,9 +27,10 @@ from pyspark.sql.types import (
 
 from longshore.backends.bulk_insert import RunReport, SupportsBulkInsert, text_of
 from longshore.core.errors import InvalidArgument
+from longshore.core.job_options import OPTIONS, job_from
 from longshore.core.job_record import Record, record_of
+from longshore.core.times import Duration, Moment
 from longshore.core.validation import check_json, check_name, new_id
-from longshore.runtime.job_options import job_from
 from longshore.spark.options import Address, answer
 
 if TYPE_CHECKING:
@@ -53,26 +54,27 @@ def _seconds(found: DataType) -> bool:
 
 _TEXT = (_is(StringType), "text")
 _NUMBER = (_is(IntegralType), "a whole number")
-_MOMENT = (_is(TimestampType), "a timestamp")
-_SECONDS = (_seconds, "seconds, as a number")
+_KINDS: Mapping[Any, tuple[Check, str]] = {
+    str | None: _TEXT,
+    int: _NUMBER,
+    int | None: _NUMBER,
+    bool: (_is(BooleanType), "true or false"),
+    Moment | None: (_is(TimestampType), "a timestamp"),
+    Duration | None: (_seconds, "seconds, as a number"),
+    Sequence[str]: (_names, "an array of text"),
+}
+"""The column of an option, by the option's type. An option of another type has no column."""
+_NO_COLUMN = ("retry_strategy", "hold")
 
 _KNOWN: Mapping[str, tuple[Check, str]] = {
     "type": _TEXT,
     "data": (_is(StringType, StructType, MapType, ArrayType), "a struct, a map, an array, or JSON as text"),
     "queue": _TEXT,
-    "tags": (_names, "an array of text"),
-    "priority": _NUMBER,
-    "run_at": _MOMENT,
-    "delay": _SECONDS,
-    "expires_at": _MOMENT,
-    "timeout": _SECONDS,
-    "attempts": _NUMBER,
-    "max_crashes": _NUMBER,
-    "lifo": (_is(BooleanType), "true or false"),
-    "job_id": _TEXT,
-    "idempotency_key": _TEXT,
-    "concurrency_key": _TEXT,
-    "parent_id": _TEXT,
+    **{
+        name: _KINDS[option.type]
+        for name, option in OPTIONS.items()
+        if option.type in _KINDS and name not in _NO_COLUMN
+    },
 }
 
 
@@ -81,7 +83,7 @@ def check_columns(schema: StructType) -> None:
     for field in schema.fields:
         if field.name not in _KNOWN:
             raise InvalidArgument(
-                f"column {field.name}", f"is nothing that a job has; the columns may be {', '.join(_KNOWN)}"
+                f"column {field.name}", f"is not an option of a job; the columns may be {', '.join(_KNOWN)}"
             )
         fits, wanted = _KNOWN[field.name]
         if not fits(field.dataType):
@@ -95,7 +97,7 @@ _KNOWN_AT_ONCE = 10_000
 
 
 class RowsAsTexts:
-    """Rows as jobs that were checked and can be laid aside; what many rows have in common is checked once."""
+    """Checks rows and writes each as the text of a job to stage; options that rows share are checked once."""
 
     def __init__(self, *, data_is_text: bool) -> None:
         self._data_is_text = data_is_text
@@ -152,21 +154,21 @@ def _aware(moment: datetime) -> datetime:
 
 
 _AT_ONCE = 5_000
-"""Rows laid aside in one transaction: the store's own work goes on in between."""
+"""Rows staged in one transaction; other work of the store runs between them."""
 _IN_A_PART = 50_000
 """Rows under one name: a store that makes jobs of whole parts by one statement should not take long for it."""
 
 
 @dataclass
 class StagedRows(WriterCommitMessage):
-    """What one task laid aside, and for which run."""
+    """The rows that one Spark task staged, and for which run."""
 
     run: str
     parts: tuple[str, ...]
 
 
 class _Rows:
-    """What becomes of rows, whether they come once or batch by batch; made anew where the planning of a write is."""
+    """Stages and commits rows, of one write or of a batch of a stream; Spark makes it for each plan of a write."""
 
     def __init__(self, address: Address, schema: StructType) -> None:
         check_columns(schema)
@@ -176,7 +178,7 @@ class _Rows:
             answer(store.clear_silent_runs())
 
     def stage(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> StagedRows:
-        """Checked, under names of their own: those of a try that failed are told apart."""
+        """Stages checked rows under new names, so that those of a failed attempt are distinct."""
         parts: list[str] = []
         left = 0
         with _staging(self.address) as store:
@@ -195,10 +197,10 @@ class _Rows:
                 rows = batch.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict")
                 yield [texts.text(row) for row in rows]
 
-    def make_jobs(self, run: str, laid: Sequence[StagedRows]) -> None:
+    def make_jobs(self, run: str, staged: Sequence[StagedRows]) -> None:
         """In one transaction."""
         with _staging(self.address) as store:
-            report = answer(store.commit_run(run, [part for each in laid for part in each.parts]))
+            report = answer(store.commit_run(run, [part for each in staged for part in each.parts]))
         print(
             f"longshore: run {run}: {report.offered} rows offered, {report.inserted} jobs inserted, "
             f"{report.already_there} already there",
@@ -206,13 +208,13 @@ class _Rows:
         )
 
     def drop(self, run: str) -> None:
-        """All that was laid aside for it."""
+        """Drops all rows staged for the run."""
         with _staging(self.address) as store:
             answer(store.abandon_run(run))
 
 
 class JobWriter(DataSourceArrowWriter):
-    """Tasks lay checked rows aside for the run, each try under a name of its own; the commit makes jobs of them."""
+    """Tasks stage checked rows, each attempt under a new name; the commit enqueues them."""
 
     def __init__(self, address: Address, schema: StructType, run: str | None) -> None:
         self._run = new_id() if run is None else check_name("runId", run)
@@ -245,9 +247,9 @@ class StreamingJobWriter(DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
     ) -> None:
-        laid = _staged(messages)
-        if laid:  # a batch without tasks has no rows
-            self._rows.make_jobs(laid[0].run, laid)
+        staged = _staged(messages)
+        if staged:  # a batch without tasks has no rows
+            self._rows.make_jobs(staged[0].run, staged)
 
     def abort(
         self,
@@ -268,12 +270,12 @@ def run_of(query_id: str, batch: int | str) -> str:
 
 
 def _run_of_this_batch() -> str:
-    """Of these Spark tells its tasks alone: the writer is made anew for each batch, and knows only the options."""
+    """Only tasks can read these from Spark: the writer is made for each batch and knows only the options."""
     context = TaskContext.get()
     assert context is not None  # a task is what this runs in
     query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
     if not query or not batch:
-        raise RuntimeError("this Spark does not tell its tasks which batch they are of; write in foreachBatch instead")
+        raise RuntimeError("this Spark does not say which batch a task belongs to; write in foreachBatch instead")
     return run_of(query, batch)
 
 
@@ -288,19 +290,3 @@ def enqueue_report(url: str, run_id: str, *, schema: str | None = None) -> RunRe
     """What a write under this `runId` brought: rows offered, inserted and already there; None if it did not end."""
     with _staging(Address(url, {} if schema is None else {"schema": schema})) as store:
         return answer(store.run_report(run_id))
-
-
-def refuse_a_run_id(run: str | None) -> None:
-    """One name for all batches would bring the first of them and no other."""
-    if run is not None:
-        raise InvalidArgument(
-            "runId", "is for one write; a stream's batches are named by its checkpoint and their numbers: leave it out"
-        )
-
-
-def refuse_overwriting() -> None:
-    """A queue is added to."""
-    raise InvalidArgument(
-        "mode",
-        'overwrite would throw away jobs that somebody waits for; use mode("append"), and cancel or delete by name',
-    )

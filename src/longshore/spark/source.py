@@ -22,7 +22,7 @@ from longshore.backends.port import event_cursor, event_number
 from longshore.core.errors import InvalidArgument
 from longshore.spark import options
 from longshore.spark.options import Address
-from longshore.spark.sink import JobWriter, StreamingJobWriter, refuse_a_run_id, refuse_overwriting
+from longshore.spark.sink import JobWriter, StreamingJobWriter
 from longshore.spark.table_reader import FilteringReader, TablePart, TableReader, read_part, spark_schema
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         if self._starting == "earliest":
             return {"cursor": _START}
-        with self._address.reading() as store:
-            ends = store.log_ends()
+        ends = self._address.log_ends()
         if self._starting == "latest":
             return {"cursor": event_cursor(ends, ends.last)}
         event_number(self._starting, ends)  # or it says what is wrong with it
@@ -65,8 +64,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._at_most is None else ReadMaxRows(self._at_most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        with self._address.reading() as store:
-            self._target = store.log_ends().last
+        self._target = self._address.log_ends().last
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
         with self._address.reading() as store:
@@ -92,12 +90,6 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(self._address, "events", self._columns, (), partition.part)
 
 
-def refuse_other_tables(table: str) -> None:
-    """Only the log is something that goes on."""
-    if table != "events":
-        raise InvalidArgument("path", f'{table!r} cannot be followed: use readStream with load("events")')
-
-
 class LongshoreSource(DataSource):
     """Jobs, events and logs of a queue."""
 
@@ -121,17 +113,26 @@ class LongshoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         self._refuse_other_writes('start("jobs")', overwrite)
-        refuse_a_run_id(self.options.get("runId"))
+        if self.options.get("runId") is not None:  # one name for all batches would bring the first of them and no other
+            raise InvalidArgument(
+                "runId",
+                "is for one write; a stream's batches are named by its checkpoint and their numbers: leave it out",
+            )
         return StreamingJobWriter(options.address(self.options), schema)
 
     def _refuse_other_writes(self, wanted: str, overwrite: bool) -> None:
         if overwrite:
-            refuse_overwriting()
+            raise InvalidArgument(
+                "mode",
+                'overwrite would delete jobs that have not run; use mode("append"), and cancel or delete by name',
+            )
         if self.options.get("path", "jobs") != "jobs":
             raise InvalidArgument("path", f"only jobs are written: {wanted}")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        refuse_other_tables(options.table(self.options))
+        table = options.table(self.options)
+        if table != "events":
+            raise InvalidArgument("path", f'{table!r} cannot be followed: use readStream with load("events")')
         at_most = options.number(self.options, "maxEventsPerBatch", 0, most=1_000_000_000)
         return EventFollower(
             options.address(self.options),

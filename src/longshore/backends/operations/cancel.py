@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from longshore.backends.operations.persist import write
-from longshore.backends.port import Transaction
+from longshore.backends.port import Transaction, operation
 from longshore.core import transitions
 from longshore.core.job_record import Record
 from longshore.core.status import JobStatus
@@ -33,6 +33,7 @@ def targets(
     return found, missing
 
 
+@operation()
 def cancel_jobs(
     tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None, *, held: bool
 ) -> tuple[list[str], list[str]]:

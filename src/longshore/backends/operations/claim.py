@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -10,15 +11,14 @@ from typing import NamedTuple
 
 from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.operations.persist import expired, refill, write
-from longshore.backends.port import Candidate, KeyState, QueueState, Transaction
-from longshore.core import transitions
+from longshore.backends.port import Candidate, KeyState, NewLease, QueueState, Transaction, Undecided, operation
 from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.job import Job, Lease
-from longshore.core.job_record import Record, job_of
+from longshore.core.job_record import Record
 from longshore.core.limits import window_of
 from longshore.core.status import JobStatus
 from longshore.core.times import check_moment, optional_moment
-from longshore.core.transitions import Change, check_lease
+from longshore.core.transitions import check_lease
 
 MOST_PASSED = 5_000
 """Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long
@@ -49,28 +49,33 @@ def lease_end(tx: Transaction, lease: int | None) -> int | None:
     return None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
 
 
+@operation(locks=lambda terms: terms.queues)
 def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     """Claims up to `limit` jobs.
 
-    A job met past its `expires_at` is ended here, as the sweep would, and the line is read again: its key may have
-    let another step forward.
+    The store claims in bulk, unless tags are asked for, a limit other than those of one queue's keys applies, or the
+    store answers `Undecided`. Then the jobs are looked at one by one, in claim order, and those that may start are
+    claimed together. A job past its `expires_at` is ended here, as the sweep would, and the claim begins again: the
+    slot of its key may go to another job.
     """
-    assignee_id, tags, limit, queues, lease, token, types = terms
-    expires_at = lease_end(tx, lease)
+    assignee_id, tags, limit, queues, lease, types = terms
+    new = NewLease(assignee_id, tx.token_prefix + secrets.token_hex(16), lease_end(tx, lease))
     if types is not None and not types:
         return Claim([], more=False)
     states = tx.hold_queues(queues)
-    if not tags and not any(state.limited for state in states.values()):
-        unpaused = [name for name, state in states.items() if state.eligible and not state.paused]
-        jobs = tx.claim_next(unpaused, limit, assignee_id, token, expires_at, types)
-        if jobs is not None:
+    limited = any(state.limited for state in states.values())
+    if not tags and not limited:
+        running = [state for state in states.values() if state.eligible and not state.paused]
+        jobs = tx.claim(running, limit, new, types, None)
+        if not isinstance(jobs, Undecided):
             return Claim(jobs, more=False)
     for state in states.values():
-        if state.rate_per_key is not None and (waking := tx.keys_waking(state)):
+        if state.rate_per_key is not None and (waking := tx.keys_with_ended_windows(state)):
             refill(tx, state, waking)
-    at_once = _within_keys(tx, states, terms, expires_at)
-    if at_once:
-        return Claim(at_once, more=False)
+    if not tags and len(states) == 1 and limited:
+        jobs = _claim_within_keys(tx, states, limit, new, types)
+        if not isinstance(jobs, Undecided):
+            return Claim(jobs, more=False)
     line = _Line(tx, states, tags, limit, types)
     for crowded in line.crowded():
         if _block_crowd(tx, crowded) >= MOST_PASSED:
@@ -84,23 +89,19 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         line = _Line(tx, tx.hold_queues(queues), tags, limit, types)
     if len(line.blocked) > most_in_the_way(line.at_once):
         tx.block(line.blocked)
-    jobs = _claimed(tx, line.chosen, assignee_id, token, expires_at)
+    jobs = tx.claim_chosen(line.chosen, new) if line.chosen else []
     line.keep_accounts()
     return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
 
 
-def _within_keys(
-    tx: Transaction, states: Mapping[str, QueueState], terms: ClaimTerms, expires_at: int | None
-) -> list[Job] | None:
-    """The claim from one queue whose keys have limits, where the store makes it at once."""
-    if terms.tags or len(states) != 1:
-        return None
+def _claim_within_keys(
+    tx: Transaction, states: Mapping[str, QueueState], limit: int, new: NewLease, types: Sequence[str] | None
+) -> list[Job] | Undecided:
     (queue,) = states.values()
-    free_slots = min(terms.limit, queue.free_slots(tx.now))
+    free_slots = min(limit, queue.free_slots(tx.now))
     if not queue.limits_keys or queue.rate is not None or free_slots < 1:
-        return None
-    passed = most_in_the_way(max(terms.limit, LEAST_LOOKED_AT))
-    return tx.claim_within_keys(queue, free_slots, passed, terms.assignee_id, terms.token, expires_at, terms.types)
+        return Undecided.FULL_KEYS
+    return tx.claim([queue], free_slots, new, types, most_in_the_way(max(limit, LEAST_LOOKED_AT)))
 
 
 def most_in_the_way(at_once: int) -> int:
@@ -109,10 +110,10 @@ def most_in_the_way(at_once: int) -> int:
 
 
 def _block_crowd(tx: Transaction, queue: QueueState) -> int:
-    """Blocks jobs of full keys at the head of the line in bulk; returns how many.
+    """Blocks the first jobs of full keys in bulk; returns how many.
 
-    Whoever is blocked is passed over for good. A claim blocks those that it meets; only where nearly all are in the way
-    are many cleared before it goes on.
+    Claims skip a blocked job until its key has a free slot. A claim blocks the jobs that it meets; this function is for
+    a queue whose first jobs nearly all have full keys.
     """
     blocked = 0
     while blocked < MOST_PASSED:
@@ -121,24 +122,6 @@ def _block_crowd(tx: Transaction, queue: QueueState) -> int:
         if more < CROWD * LOOKED_AHEAD:
             break
     return blocked
-
-
-def _claimed(
-    tx: Transaction, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None
-) -> list[Job]:
-    if not chosen:
-        return []
-    jobs = tx.claim_at_once(chosen, assignee_id, token, expires_at)
-    if jobs is not None:
-        return jobs
-    records = tx.jobs_by_uid([entry.uid for entry in chosen])
-    changes = []
-    for entry in chosen:
-        change = Change(records[entry.uid], tx.now)
-        transitions.claim(change, assignee_id, token, expires_at)
-        changes.append(change)
-    tx.save(changes)
-    return [job_of(change.record) for change in changes]
 
 
 class _Line:
@@ -277,11 +260,12 @@ class _Line:
             self.tx.put_keys(self.queues[name], states)
 
 
+@operation(urgent=True)
 def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:
     """Renews the leases that are still the jobs' own; the others are left out of the answer."""
     expires_at = check_moment("duration", timedelta(microseconds=duration), tx.now)
     renewed: dict[str, Lease] = {}
-    records = tx.jobs_to_renew(list(leases))
+    records = tx.jobs_by_id(list(leases), renew=True)
     kept: list[Record] = []
     for job_id, lease in leases.items():
         record = records.get(job_id)

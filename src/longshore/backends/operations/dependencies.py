@@ -28,11 +28,9 @@ def edge_state(status: JobStatus | None, policy: str) -> str:
 def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
     """The edges of new jobs, their uids given already; sets `deps_left`. A circle is refused with its path."""
     dependent = [record for record in records if record.depends_on]
-    if not dependent:
-        return []
     _refuse_circles(tx, records, dependent)
     batch = {record.id for record in records}  # an older job with the same id, since removed, is not meant
-    statuses = tx.held_statuses(list({name for record in dependent for name in record.depends_on} - batch))
+    statuses = tx.statuses(list({name for record in dependent for name in record.depends_on} - batch), lock=True)
     edges = []
     for record in dependent:
         policies = edge_policies(record.options)
@@ -78,7 +76,7 @@ def changes_that_follow(tx: Transaction, ended: Mapping[str, JobStatus]) -> list
         state = edge_state(ended[edge.depends_on], edge.policy)
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
-    return _settle(tx, by_dependent)
+    return _settle(tx, by_dependent) if by_dependent else []
 
 
 def recheck_unsure_edges(tx: Transaction, limit: int) -> tuple[list[Change], int]:
@@ -87,7 +85,7 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> tuple[list[Change], int
     unsure = tx.unsure_edges(limit)
     if not unsure:
         return [], 0
-    statuses = tx.held_statuses(list({edge.depends_on for edge in unsure}))
+    statuses = tx.statuses(list({edge.depends_on for edge in unsure}), lock=True)
     dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
     awaited_by = cache(partial(_awaited_by, tx))
 
@@ -105,7 +103,7 @@ def recheck_unsure_edges(tx: Transaction, limit: int) -> tuple[list[Change], int
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
     tx.put_edges(unsure)
-    return _settle(tx, by_dependent), len(unsure)
+    return _settle(tx, by_dependent) if by_dependent else [], len(unsure)
 
 
 def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list[Change]:
@@ -114,8 +112,6 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
     Of a job that goes on waiting only a number changes: what one end costs does not grow with how many are waited for.
     Whoever is stopped stops others in turn: all of them are found, locked and changed together, however long the chain.
     """
-    if not by_dependent:
-        return []
     failed = [edge for edges in by_dependent.values() for edge in edges if edge.state == "failed"]
     onward = tx.edges_that_stop([edge.dependent_uid for edge in failed]) if failed else []
     fewer = {uid: sum(edge.state == "satisfied" for edge in edges) for uid, edges in by_dependent.items()}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from longshore.backends.operations.dependencies import edge_state, edges_for
 from longshore.backends.operations.persist import write
-from longshore.backends.port import KEY_TTL, Transaction
+from longshore.backends.port import KEY_TTL, Transaction, operation
 from longshore.core import transitions
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, JobNotFound, KeyReused
 from longshore.core.job import Job
@@ -17,16 +17,19 @@ from longshore.core.transitions import Change, EventRow
 from longshore.core.validation import LAST_NUMBER, USED_UP
 
 
+@operation()
 def enqueue_job(tx: Transaction, job: Job) -> str:
     """Stores one job, or raises; answers with its id, or with the id its idempotency key stands for."""
     return store_records(tx, [record_of(job, tx.now)])[0]
 
 
+@operation()
 def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
     return store_records(tx, _records_of(jobs, tx.now))
 
 
+@operation()
 def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     """Stores the batch or raises; a key that is known is in the way as an id is."""
     records = _records_of(jobs, tx.now)
@@ -45,6 +48,7 @@ def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
     return answers
 
 
+@operation()
 def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same_only: bool = False) -> list[Job]:
     """Stores what is not there yet; answers each job as it is stored, or with the job whose key or id it has.
 
@@ -98,8 +102,11 @@ def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
 
 def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """Stores records that are checked already."""
-    fresh, answers = _without_known_keys(tx, records)
-    _refuse_twins(tx, fresh)
+    fresh, answers = records, [record.id for record in records]
+    if any(record.idempotency_key is not None for record in records):
+        fresh, answers = _without_known_keys(tx, records)
+    if len(fresh) > 1:
+        _refuse_twins(tx, fresh)
     _store_fresh(tx, fresh)
     return answers
 
@@ -110,7 +117,7 @@ def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
         record.uid = uid
     if fresh and fresh[-1].uid > LAST_NUMBER:
         raise BackendUnavailable(f"this store {USED_UP}")
-    edges = edges_for(tx, fresh)
+    edges = edges_for(tx, fresh) if any(record.depends_on for record in fresh) else []
     events: list[EventRow] = []
     for record in fresh:
         transitions.arrive(record, tx.now, events)
@@ -129,9 +136,7 @@ def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
 
 def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[list[Record], list[str]]:
     pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
-    if not pairs:
-        return list(records), [record.id for record in records]
-    known = tx.jobs_by_key(list(dict.fromkeys(pairs)))
+    known = tx.jobs_by_key(list(dict.fromkeys(pairs))) if pairs else {}
     fresh: list[Record] = []
     answers: list[str] = []
     for record in records:
@@ -170,10 +175,14 @@ def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
     return changes
 
 
+@operation()
 def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
-    """CREATED jobs join the queue; one that is missing or not CREATED stops all of them."""
+    """CREATED jobs join the queue; one that is missing or not CREATED stops all of them.
+
+    The store accepts them in bulk if all of them may run at once; otherwise each is decided on its own.
+    """
     ids = list(dict.fromkeys(job_ids))
-    if tx.accept_at_once(ids):
+    if tx.accept(ids):
         return
     records = tx.jobs_by_id(ids)
     changes = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from longshore.backends.operations.persist import change_of
-from longshore.backends.port import Transaction
+from longshore.backends.port import Transaction, operation
 from longshore.core.errors import JobNotInflight
 from longshore.core.job import Lease
 from longshore.core.status import JobStatus
@@ -15,6 +15,7 @@ _SHOWN = 500
 """Characters of progress or a log line that go into the event; the job keeps them whole."""
 
 
+@operation()
 def set_progress(tx: Transaction, job_id: str, progress: str, lease: Lease | None) -> None:
     """Keeps how far the job is."""
     change = _unfinished(tx, job_id, lease)
@@ -24,6 +25,7 @@ def set_progress(tx: Transaction, job_id: str, progress: str, lease: Lease | Non
     tx.write_progress(change)
 
 
+@operation()
 def save_checkpoint(tx: Transaction, job_id: str, checkpoint: bytes, lease: Lease | None) -> None:
     """Keeps what the job needs to go on; no event, for it may come often and says nothing to others."""
     change = _unfinished(tx, job_id, lease)
@@ -32,6 +34,7 @@ def save_checkpoint(tx: Transaction, job_id: str, checkpoint: bytes, lease: Leas
     tx.write_checkpoint(change)
 
 
+@operation()
 def append_log(tx: Transaction, job_id: str, message: str, level: str, lease: Lease | None) -> None:
     """Adds a line; without a lease a line may be added to a finished job too."""
     change = change_of(tx, job_id)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from longshore.backends.operations.cancel import targets
 from longshore.backends.operations.dependencies import recheck_unsure_edges
 from longshore.backends.operations.persist import expired, remove, write
-from longshore.backends.port import KEEP_CREATED, QueueState, Transaction
+from longshore.backends.port import KEEP_CREATED, QueueState, Transaction, operation
 from longshore.core import transitions
 from longshore.core.errors import InvalidTransition
 from longshore.core.job import Job
@@ -29,16 +29,18 @@ class Swept(NamedTuple):
     more: bool
 
 
+@operation()
 def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
     """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
     reclaimed = _crash(tx, tx.leases_ended(limit), transitions.LEASE_RAN_OUT)
-    outlived = tx.jobs_outlived(limit)
+    outlived = tx.expired_jobs(limit)
     write(tx, [expired(record, tx.now) for record in outlived])
     rechecked, unsure = recheck_unsure_edges(tx, limit)
     write(tx, rechecked)
     return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unsure))
 
 
+@operation()
 def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Job]:
     """Ends jobs whose worker was asked to end them at least `timeout` ago and has not answered, whatever its lease."""
     changes = []
@@ -50,16 +52,19 @@ def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Jo
     return [job_of(change.record) for change in changes]
 
 
+@operation()
 def announce_due_jobs(tx: Transaction, limit: int) -> list[str]:
     """Tells of each delayed job whose time has come, once."""
     return tx.announce_due(limit)
 
 
+@operation()
 def mark_worker_unresponsive(tx: Transaction, assignee_id: str) -> None:
     """All that this worker holds crashes."""
     _crash(tx, tx.jobs_held(assignee_id, None), "its worker was declared unresponsive")
 
 
+@operation()
 def reset_running_jobs(tx: Transaction, queue: str | None) -> None:
     """All that anybody holds crashes."""
     _crash(tx, tx.jobs_held(None, queue), "running jobs were reset")
@@ -75,6 +80,7 @@ def _crash(tx: Transaction, records: Sequence[Record], reason: str) -> list[Reco
     return [change.record for change in changes]
 
 
+@operation()
 def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None) -> None:
     """Removes the targets, or none of them if one is not final."""
     found, _ = targets(tx, tags, job_ids, queue)
@@ -84,6 +90,7 @@ def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], qu
     remove(tx, list(found.values()))
 
 
+@operation()
 def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: int) -> int:
     """Removes COMPLETED jobs that ended at least `ttl` ago, up to `limit` of them."""
     removed = 0
@@ -95,6 +102,7 @@ def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: in
     return removed
 
 
+@operation()
 def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
     """Removes up to `limit` of what has outlived its retention in these queues."""
     removed = 0
@@ -105,6 +113,7 @@ def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
     return removed
 
 
+@operation()
 def forget(tx: Transaction, limit: int) -> int:
     """Drops up to `limit` of what is remembered of jobs and workers that have long gone."""
     forgotten = tx.forget_tombstones(limit)

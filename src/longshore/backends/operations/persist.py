@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from longshore.backends.base import Freed
 from longshore.backends.operations.dependencies import changes_that_follow
-from longshore.backends.port import KeyState, QueueState, Transaction
+from longshore.backends.port import Hold, KeyState, QueueState, Transaction
 from longshore.core import transitions
 from longshore.core.errors import JobNotFound
 from longshore.core.job_record import Record, kept_after
@@ -32,9 +32,7 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
 
 def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
     """Keeps the keys' numbers after so many jobs of each queue's keys, which were held, have ended."""
-    if not keys:
-        return
-    queues = tx.hold_settings(list(keys))
+    queues = tx.hold_queues(list(keys), Hold.SHARED)
     for name, given_back in keys.items():
         if queues[name].limits_keys:
             states = tx.give_back_keys(queues[name], given_back)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -20,6 +20,7 @@ from longshore.backends.port import (
     event_number,
     job_cursor,
     job_number,
+    operation,
 )
 from longshore.core.errors import JobNotFound
 from longshore.core.explain import (
@@ -46,6 +47,7 @@ _PAGE, _PAGES_READ = 1_000, 10
 """How much of a job's history is read to tell why it was given back: days of one that comes back every minute."""
 
 
+@operation()
 def facts_about(view: Reader, job_id: str) -> Facts:
     """The facts, or JobNotFound."""
     record = view.job(job_id)
@@ -137,11 +139,13 @@ def _usage(
 S = JobStatus
 
 
+@operation()
 def now(view: Reader) -> datetime:
     """The store's time."""
     return from_micros(view.time())
 
 
+@operation()
 def get_job(view: Reader, job_id: str) -> Job:
     """The job, or JobNotFound."""
     record = view.job(job_id)
@@ -150,17 +154,21 @@ def get_job(view: Reader, job_id: str) -> Job:
     return job_of(record)
 
 
+@operation()
 def list_jobs(
     view: Reader, wanted: JobFilter, limit: int, cursor: str | None, oldest_first: bool, due: bool | None
 ) -> Page:
     """One page, and the cursor of the next if there is one."""
     now = 0 if due is None else view.time()
-    records = view.page(Search(wanted, job_number(cursor), limit + 1, oldest_first, due, now))
+    records = view.page(
+        Search(wanted, None if cursor is None else job_number(cursor), limit + 1, oldest_first, due, now)
+    )
     more = len(records) > limit
     shown = records[:limit]
     return Page([job_of(record) for record in shown], job_cursor(shown[-1].uid) if more else None)
 
 
+@operation()
 def job_stats(view: Reader, tags: Sequence[str], queue: str | None) -> JobStats:
     """Tallies in the buckets of `JobStats`."""
     tallies = view.tallies(tags, queue)
@@ -180,6 +188,7 @@ def job_stats(view: Reader, tags: Sequence[str], queue: str | None) -> JobStats:
     )
 
 
+@operation()
 def count_jobs(view: Reader, queue: str | None) -> dict[JobStatus, int]:
     """Every status, with 0 where there are none."""
     totals = dict.fromkeys(JobStatus, 0)
@@ -190,29 +199,28 @@ def count_jobs(view: Reader, queue: str | None) -> dict[JobStatus, int]:
     return totals
 
 
+@operation()
 def count_delayed(view: Reader, queue: str | None) -> int:
     """Those in line before their time."""
     return view.count_delayed(None if queue is None else [queue], view.time())
 
 
+@operation()
 def next_due(view: Reader, queues: Sequence[str] | None, after: int | None) -> datetime | None:
     """When the first of those comes, or came after this moment; or when a rate lets more of them start."""
     since = view.time() if after is None else after
-    coming = [view.next_due(queues, since), *_windows_opening(view, queues, since)]
-    return optional_moment(min((moment for moment in coming if moment is not None and moment > since), default=None))
-
-
-def _windows_opening(view: Reader, queues: Sequence[str] | None, since: int) -> Iterator[int | None]:
-    """When the windows end that rates had used up at this moment; most queues have no rate."""
-    for state in view.rated_queues():
+    coming = [view.next_due(queues, since)]
+    for state in view.rated_queues():  # a window ends that a rate had used up; most queues have no rate
         if queues is not None and state.name not in queues:
             continue
         if state.rate is not None and free_slots_in(state.rate, state.window, since) == 0:
-            yield state.window.end(state.rate)
+            coming.append(state.window.end(state.rate))
         if state.rate_per_key is not None:
-            yield view.next_waking(state.name, since)
+            coming.append(view.next_window_end(state.name, since))
+    return optional_moment(min((moment for moment in coming if moment is not None and moment > since), default=None))
 
 
+@operation()
 def list_queues(view: Reader) -> list[QueueInfo]:
     """Every queue, by name."""
     counts = view.counts_by_queue()
@@ -230,11 +238,13 @@ def list_queues(view: Reader) -> list[QueueInfo]:
     ]
 
 
+@operation()
 def next_firing(view: Reader) -> datetime | None:
     """When a schedule fires next."""
     return optional_moment(view.next_firing())
 
 
+@operation()
 def read_logs(view: Reader, job_id: str, after: int) -> list[LogEntry]:
     """The job's log, or JobNotFound."""
     lines = view.logs(job_id, after)
@@ -243,6 +253,7 @@ def read_logs(view: Reader, job_id: str, after: int) -> list[LogEntry]:
     return lines
 
 
+@operation(follows_log=True)
 def read_events(view: Reader, after: str | None, limit: int, queue: str | None, job_id: str | None) -> list[JobEvent]:
     """Events after a cursor."""
     ends = view.log_ends(queue)
@@ -250,12 +261,14 @@ def read_events(view: Reader, after: str | None, limit: int, queue: str | None, 
     return [_event_of(ends, number, row) for number, row in rows]
 
 
+@operation(follows_log=True)
 def end_of_events(view: Reader) -> str:
     """The cursor of the last event a follower may read now, or of where the first will come after."""
     ends = view.log_ends(None)
     return event_cursor(ends, ends.last)
 
 
+@operation(follows_log=True)
 def goes_on_after(view: Reader, after: str) -> bool:
     """Whether the log has anything after this cursor, be it pruned already: reading on will tell."""
     ends = view.log_ends(None)

@@ -6,7 +6,7 @@ from itertools import count
 from typing import NamedTuple
 
 from longshore.backends.operations.enqueue import store_records
-from longshore.backends.port import Transaction
+from longshore.backends.port import Transaction, operation
 from longshore.core import schedule as plans
 from longshore.core.actor import actor
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
@@ -51,6 +51,7 @@ class Fired(NamedTuple):
     """Those that a clock since set back had left waiting for a time too far ahead."""
 
 
+@operation()
 def put_schedule(tx: Transaction, schedule: Schedule, keep_pause: bool) -> Schedule:
     """Stores a new schedule, or gives the one with its id a new pattern and new times."""
     given = check_schedule(schedule, tx.now)
@@ -63,6 +64,7 @@ def put_schedule(tx: Transaction, schedule: Schedule, keep_pause: bool) -> Sched
     return kept
 
 
+@operation()
 def pause_schedule(tx: Transaction, schedule_id: str) -> Schedule:
     """Told only if that is news."""
     schedule = _known(tx, schedule_id)
@@ -71,6 +73,7 @@ def pause_schedule(tx: Transaction, schedule_id: str) -> Schedule:
     return _keep(tx, plans.paused(schedule, tx.now))
 
 
+@operation()
 def resume_schedule(tx: Transaction, schedule_id: str) -> Schedule:
     """Told only if that is news."""
     schedule = _known(tx, schedule_id)
@@ -79,6 +82,7 @@ def resume_schedule(tx: Transaction, schedule_id: str) -> Schedule:
     return _keep(tx, plans.resumed(schedule, tx.now))
 
 
+@operation()
 def run_schedule(tx: Transaction, schedule_id: str) -> Job:
     """Stores one more job like those it makes."""
     record = record_of(plans.run_by_hand(_known(tx, schedule_id)), tx.now)
@@ -111,6 +115,7 @@ def _sign(tx: Transaction, schedule: Schedule, event: str) -> None:
         tx.write_event(note(str(schedule.job.queue), event, tx.now, detail, schedule.job.type))
 
 
+@operation()
 def remove_schedule(tx: Transaction, schedule_id: str) -> bool:
     """False if there was none."""
     for schedule in tx.schedules([schedule_id]):
@@ -118,6 +123,7 @@ def remove_schedule(tx: Transaction, schedule_id: str) -> bool:
     return tx.remove_schedule(schedule_id)
 
 
+@operation()
 def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
     """Makes jobs that are due, and moves each schedule on to its next time, in one transaction of bounded length.
 

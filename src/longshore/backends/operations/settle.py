@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from longshore.backends.base import Freed, Outcome, SettleReport
 from longshore.backends.operations.claim import Claim, dequeue_jobs, lease_end
 from longshore.backends.operations.dependencies import changes_that_follow
 from longshore.backends.operations.persist import change_of, release_slots, write
-from longshore.backends.port import Completion, Transaction
+from longshore.backends.port import Completion, Hold, Transaction, operation
 from longshore.core import transitions
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.job import Lease
@@ -21,6 +22,7 @@ from longshore.core.limits import free_slots_under
 from longshore.core.status import JobStatus, Verb
 from longshore.core.times import Moment, check_moment
 from longshore.core.transitions import Change, check_lease
+from longshore.core.validation import LARGEST_PAYLOAD
 
 S = JobStatus
 
@@ -31,6 +33,7 @@ def _fenced(tx: Transaction, job_id: str, lease: Lease | None, target: JobStatus
     return change
 
 
+@operation()
 def complete_job(tx: Transaction, job_id: str, result: bytes | None, lease: Lease | None) -> Freed:
     """To COMPLETED."""
     change = _fenced(tx, job_id, lease, S.COMPLETED)
@@ -38,6 +41,7 @@ def complete_job(tx: Transaction, job_id: str, result: bytes | None, lease: Leas
     return write(tx, [change])
 
 
+@operation()
 def fail_job(tx: Transaction, job_id: str, error: str, retry_at: Moment | None, lease: Lease | None) -> Freed:
     """To FAILED_RETRY."""
     due = None if retry_at is None else check_moment("retry_at", retry_at, tx.now)
@@ -46,6 +50,7 @@ def fail_job(tx: Transaction, job_id: str, error: str, retry_at: Moment | None, 
     return write(tx, [change])
 
 
+@operation()
 def bury_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
     """To DEAD."""
     change = _fenced(tx, job_id, lease, S.DEAD)
@@ -53,6 +58,7 @@ def bury_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> F
     return write(tx, [change])
 
 
+@operation()
 def stop_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
     """To STOPPED."""
     change = _fenced(tx, job_id, lease, S.STOPPED)
@@ -60,6 +66,7 @@ def stop_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> F
     return write(tx, [change])
 
 
+@operation()
 def stop_job_with_retry(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
     """CANCELLING to STOPPED, the failure counted."""
     change = _fenced(tx, job_id, lease, S.STOPPED)
@@ -67,6 +74,7 @@ def stop_job_with_retry(tx: Transaction, job_id: str, error: str, lease: Lease |
     return write(tx, [change])
 
 
+@operation()
 def mark_job_unknown_stopped(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
     """To UNKNOWN_STOPPED."""
     change = _fenced(tx, job_id, lease, S.UNKNOWN_STOPPED)
@@ -74,6 +82,7 @@ def mark_job_unknown_stopped(tx: Transaction, job_id: str, error: str, lease: Le
     return write(tx, [change])
 
 
+@operation()
 def acknowledge_cancellation(tx: Transaction, job_id: str, was_executing: bool, lease: Lease | None) -> None:
     """CANCELLING to its end."""
     change = _fenced(tx, job_id, lease, S.STOPPED if was_executing else S.UNKNOWN_STOPPED)
@@ -81,6 +90,7 @@ def acknowledge_cancellation(tx: Transaction, job_id: str, was_executing: bool, 
     write(tx, [change])
 
 
+@operation()
 def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Moment | None, reason: str) -> Freed:
     """Back to the queue, nothing counted."""
     due = None if run_at is None else check_moment("run_at", run_at, tx.now)
@@ -89,9 +99,8 @@ def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Mom
     return write(tx, [change])
 
 
-def update_job_status(
-    tx: Transaction, job_id: str, status: JobStatus, result: bytes | None, error: str, token: str
-) -> Freed:
+@operation()
+def update_job_status(tx: Transaction, job_id: str, status: JobStatus, result: bytes | None, error: str) -> Freed:
     """A move by hand; into RUNNING only where the queue's and the key's limits have free slots."""
     change = change_of(tx, job_id)
     record = change.record
@@ -99,13 +108,13 @@ def update_job_status(
         return {}
     if status is S.RUNNING and record.status.eligible and not _has_free_slots(tx, change):
         raise InvalidTransition(job_id, record.status, status, "the limit of its queue or key is full")
-    transitions.update(change, status, result, error, token)
+    transitions.update(change, status, result, error, tx.token_prefix + secrets.token_hex(16))
     return write(tx, [change])
 
 
 def _has_free_slots(tx: Transaction, change: Change) -> bool:
     record = change.record
-    queue = tx.hold_queues([record.queue], alone=True)[record.queue]
+    queue = tx.hold_queues([record.queue], Hold.ALONE)[record.queue]
     if free_slots_under(queue.running_limit, queue.running_count) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:
@@ -121,9 +130,15 @@ class _Checked(NamedTuple):
     relative: bool = True
 
 
+def any_completed(outcomes: Sequence[Outcome]) -> bool:
+    """Whether any of these jobs completed."""
+    return any(outcome.verb == "complete" for outcome in outcomes)
+
+
+@operation()
 def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     """Settles what can be settled, in order; each refusal stands alone, with its reason."""
-    report, left = complete_at_once(tx, outcomes)
+    report, left = _complete_in_bulk(tx, outcomes)
     if not left:
         return report
     records = tx.jobs_by_id(list({outcome.job_id for outcome in left}))
@@ -147,42 +162,48 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
     return report
 
 
-def complete_at_once(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[SettleReport, Sequence[Outcome]]:
-    """Settles the many that simply completed, where the store can do it so; gives those that need a closer look."""
-    report = SettleReport()
-    ended = tx.complete_at_once(_plain_completions(outcomes), (outcome.job_id for outcome in outcomes))
-    if ended is None or not ended.job_ids:
-        return report, outcomes
+def _complete_in_bulk(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[SettleReport, Sequence[Outcome]]:
+    """Settles the plain completions in bulk; returns the outcomes that are decided on their own.
+
+    A completion is plain if its job is RUNNING under the outcome's lease, has no other outcome in the batch and does
+    not set `remove_on_complete`.
+    """
+    ended = tx.complete(_completions(outcomes), [outcome.job_id for outcome in outcomes])
+    if not ended.job_ids:
+        return SettleReport(), outcomes
     completed = dict.fromkeys(ended.job_ids, S.COMPLETED)
-    release_slots(tx, ended.keys)
-    write(tx, changes_that_follow(tx, completed))
-    report.settled.update(completed)
-    report.freed.update(ended.owners)
+    if ended.keys:
+        release_slots(tx, ended.keys)
+    following = changes_that_follow(tx, completed)
+    if following:
+        write(tx, following)
+    report = SettleReport(completed, {}, dict(ended.owners))
     if len(completed) == len(outcomes):
         return report, ()
     return report, [outcome for outcome in outcomes if outcome.job_id not in completed]
 
 
-def _plain_completions(outcomes: Sequence[Outcome]) -> Iterator[Completion]:
-    """Of well formed outcomes, those of jobs that have no other in this batch; found only if a store asks for them."""
+def _completions(outcomes: Sequence[Outcome]) -> list[Completion]:
+    """The well-formed completions under a lease, of jobs that have no other outcome in this batch.
+
+    What is not well formed is refused with its reason when it is decided on its own.
+    """
     times = Counter(outcome.job_id for outcome in outcomes)
-    lease: Lease | None = None  # the last one looked at: the jobs of one claim share theirs
+    found: list[Completion] = []
+    lease: Lease | None = None  # the jobs of one claim share theirs: it is checked once
     for outcome in outcomes:
-        if outcome.verb != "complete" or times[outcome.job_id] > 1:
+        job_id, given, result = outcome.job_id, outcome.lease, outcome.result
+        if outcome.verb != "complete" or times[job_id] > 1:
             continue
-        if lease is None or lease is not outcome.lease:
-            lease = outcome.lease if _can_be_stored(outcome.lease) else None
-        if lease is None:
-            continue
-        try:
-            result = argument_checks.result(outcome.result)
-        except InvalidArgument:  # it is refused with its reason when it is looked at more closely
-            continue
-        yield Completion(outcome.job_id, lease.epoch, lease.token, result)
+        if lease is None or lease is not given:
+            lease = given if _can_be_stored(given) else None
+        if lease is not None and (result is None or (type(result) is bytes and len(result) <= LARGEST_PAYLOAD)):
+            found.append(Completion(job_id, lease.epoch, lease.token, result))
+    return found
 
 
 def _can_be_stored(lease: object) -> bool:
-    """Whether any job could have it; one that none can have is refused when it is looked at more closely."""
+    """Whether a job could have this lease; SQL refuses some of those that none can have."""
     if not isinstance(lease, Lease) or type(lease.epoch) is not int:
         return False
     return 0 <= lease.epoch < 2**63 and lease.token.isascii() and lease.token.isprintable()
@@ -252,16 +273,28 @@ _TARGETS = {
 }
 
 
+def _claimed_queues(_outcomes: Sequence[Outcome], terms: ClaimTerms) -> Sequence[str] | None:
+    return terms.queues if terms.limit else ()
+
+
+@operation(locks=_claimed_queues)
 def settle_and_dequeue(tx: Transaction, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
     """Settles, then claims: what was just given back or freed counts already."""
     lease_end(tx, terms.lease)  # refused before anything is settled
-    report = settle_jobs(tx, outcomes) if outcomes else SettleReport()
-    return report, dequeue_jobs(tx, terms) if terms.limit else Claim([], more=False)
+    report = settle_jobs.run(tx, outcomes) if outcomes else SettleReport()
+    return report, dequeue_jobs.run(tx, terms) if terms.limit else Claim([], more=False)
 
 
+def joined(first: SettleReport, then: SettleReport) -> SettleReport:
+    """One report of two settlements."""
+    freed = {owner: first.freed.get(owner, 0) + then.freed.get(owner, 0) for owner in first.freed | then.freed}
+    return SettleReport(first.settled | then.settled, first.refused | then.refused, freed)
+
+
+@operation(locks=_claimed_queues, uses_slots=False)
 def complete_first(
     tx: Transaction, outcomes: Sequence[Outcome], terms: ClaimTerms
 ) -> tuple[SettleReport, Sequence[Outcome]]:
-    """The first of two steps: settles what simply completed, and gives the outcomes that the second has to settle."""
+    """The first of two transactions: settles plain completions; returns the outcomes that are left for the second."""
     lease_end(tx, terms.lease)
-    return complete_at_once(tx, outcomes)
+    return _complete_in_bulk(tx, outcomes)

@@ -13,15 +13,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from longshore.backends.archive import ArchivingBackend
-from longshore.backends.argument_checks import ClaimTerms
-from longshore.backends.base import Capabilities, Outcome, SettleReport
+from longshore.backends.archive import SupportsArchive
+from longshore.backends.base import Capabilities
+from longshore.backends.bulk_insert import SupportsBulkInsert
 from longshore.backends.change_signal import ChangeSignal
+from longshore.backends.engine import TransactionalBackend
 from longshore.backends.export import BulkReader
-from longshore.backends.operations import reads
-from longshore.backends.operations.claim import Claim, dequeue_jobs
-from longshore.backends.operations.settle import update_job_status
-from longshore.backends.port import Reader, Transaction
+from longshore.backends.port import Operation, Reader, Transaction
 from longshore.backends.postgres.caller_transaction import JoinedEnqueue, join
 from longshore.backends.postgres.change_notifier import Hints, Listener
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, is_busy
@@ -31,9 +29,11 @@ from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import array_text
 from longshore.backends.postgres.schema import Schema, check_schema, prepare, quoted
 from longshore.backends.postgres.transaction import PostgresTransaction
-from longshore.backends.postgres.transaction_runner import TransactionRunner, take_turn
+from longshore.backends.postgres.transaction_runner import TransactionRunner
+from longshore.backends.process_guard import ProcessGuard
 from longshore.backends.sql.statements import Statements
-from longshore.core.actor import on_behalf
+from longshore.backends.token_store import SupportsTokens
+from longshore.core.actor import actor
 from longshore.core.clock import Clock
 from longshore.core.errors import LongshoreError
 from longshore.core.health import Condition, Rows
@@ -70,7 +70,6 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FOLLOWING: tuple[Callable[..., Any], ...] = (reads.read_events, reads.end_of_events, reads.goes_on_after)
 _GATHERED_AFTER = 1_000
 """Rows this process adds to the counts before it puts them together."""
 _GATHERED_AT_ONCE = 20_000
@@ -80,7 +79,7 @@ _ASKED_AGAIN = 0.2
 _log = logger("longshore.postgres")
 
 
-class PostgresBackend(ArchivingBackend):
+class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsArchive, TransactionalBackend):
     """Jobs in one schema of a PostgreSQL database, shared by any number of processes on any number of machines."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
@@ -123,80 +122,40 @@ class PostgresBackend(ArchivingBackend):
             answer_micros=answer,
             on_commit=self._committed,
         )
+        self._any_limited = self._runner.any_limited
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="longshore-postgres")
-        # a renewal must not wait behind verbs that wait for locks
+        # a renewal must not wait behind operations that wait for locks
         self._urgent_threads = ThreadPoolExecutor(1, thread_name_prefix="longshore-postgres-urgent")
         poll = check_duration("poll_seconds", poll_seconds) / SECOND
         self._listener = Listener(self._server, self._watchdog, self._sql, self._channel, self._signal, poll)
         self._hints = Hints(self._send_hints)
 
-    # -- verbs and looks, each in a thread of ours
+    # -- operations, each in a thread of ours
 
-    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        perform = self._runner.perform
-        holds = args[-1].queues if verb is dequeue_jobs and isinstance(args[-1], ClaimTerms) else ()
-        return await self._write_in(
-            self._threads,
-            # the log is named after connecting: a restored copy has another one
-            lambda abandoned: perform(lambda tx: verb(tx, *self._named(verb, args), **kwargs), abandoned, holds),
-        )
-
-    async def _take_turn(self, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
-        return await self._write_in(
-            self._threads,
-            lambda abandoned: take_turn(self._runner, outcomes, terms, lambda: self._with_log(terms), abandoned),
-        )
-
-    def _named(self, verb: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a verb, with the event log's name in the token of a new lease.
-
-        A restored copy uses epochs again. It has another event log, so the tokens differ.
-        """
-        if args and isinstance(args[-1], ClaimTerms):
-            return (*args[:-1], self._with_log(args[-1]))
-        if verb is update_job_status:
-            return (*args[:-1], f"{self._server.log}-{args[-1]}")
-        return args
-
-    def _with_log(self, terms: ClaimTerms) -> ClaimTerms:
-        return terms._replace(token=f"{self._server.log}-{terms.token}")
-
-    async def _write_urgently(
-        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        perform = self._runner.perform
-        return await self._write_in(
-            self._urgent_threads, lambda abandoned: perform(lambda tx: verb(tx, *args, **kwargs), abandoned)
-        )
-
-    async def _write_in(self, threads: ThreadPoolExecutor, work: Callable[[threading.Event], R]) -> R:
+    async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        threads = self._urgent_threads if operation.urgent else self._threads
         abandoned = threading.Event()
-        signed = on_behalf(work)
         try:
-            return await self._in_thread(threads, lambda: signed(abandoned))
+            return await self._in_thread(
+                threads, self._explained, self._runner.perform, operation, args, kwargs, actor(), abandoned
+            )
         except asyncio.CancelledError:
-            abandoned.set()  # what is not committed yet never will be
+            abandoned.set()  # what is not committed yet is rolled back
             raise
 
-    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        follows = look in _FOLLOWING
-        return await self._in_thread(
-            self._threads, lambda: self._runner.look(lambda view: look(view, *args, **kwargs), follows=follows)
-        )
+    async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._in_thread(self._threads, self._explained, self._runner.look, operation, args, kwargs)
 
-    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], R]) -> R:
-        self._refuse_if_closed()
+    def _explained(self, work: Callable[..., R], *args: Any) -> R:
         try:
-            working = asyncio.get_running_loop().run_in_executor(threads, self._explained, work)
-        except RuntimeError:  # the threads were let go between the two lines
-            self._refuse_if_closed()
-            raise
-        return await working
-
-    def _explained(self, work: Callable[[], R]) -> R:
-        with self._server.explained():
-            self._open()
-            return work()
+            if self._found is None:
+                self._open()
+            return work(*args)
+        except Exception as error:
+            told = self._server.explain(error)
+            if told is error:
+                raise
+            raise told from error
 
     def _open(self) -> Schema:
         with self._preparing:
@@ -226,12 +185,12 @@ class PostgresBackend(ArchivingBackend):
         if self._counted >= _GATHERED_AFTER and not self._closed:
             self._counted = 0
             with contextlib.suppress(RuntimeError):  # it was closed in between; the next process gathers them
-                self._threads.submit(self._gather_counts)
+                self._threads.submit(self._merge_counts)
 
-    def _gather_counts(self) -> None:
+    def _merge_counts(self) -> None:
         try:
             with self._pool.taken(monotonic() + self._wait_seconds) as taken:
-                taken.session.run(self._sql.gather_counts, (_GATHERED_AT_ONCE,))
+                taken.session.run(self._sql.merge_counts, (_GATHERED_AT_ONCE,))
         except (psycopg.Error, LongshoreError) as error:  # the sums are right as they are; the next one tries again
             _log.warning("counts were not put together: %s", self._server.explain(error))
 
@@ -241,16 +200,16 @@ class PostgresBackend(ArchivingBackend):
         self,
         connection: object,
         jobs: Sequence[Job],
-        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],
+        operation: Operation[Transaction, Concatenate[Sequence[Job], P], R],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
         """In the caller's transaction, whose end decides; it locks nothing that others need."""
-        await self._in_thread(self._threads, self._open)
+        await self._in_thread(self._threads, self._explained, self._open)
         batch = JoinedEnqueue(
             jobs,
-            lambda tx: verb(tx, jobs, *args, **kwargs),
+            lambda tx: operation.run(tx, jobs, *args, **kwargs),
             self._runner,
             self._server,
             self._sql,
@@ -265,7 +224,7 @@ class PostgresBackend(ArchivingBackend):
     async def _listen(self) -> None:
         self._refuse_if_closed()
         if not self._listener.listening:
-            await self._in_thread(self._threads, self._listener.listen)
+            await self._in_thread(self._threads, self._explained, self._listener.listen)
 
     def _send_hints(self, queues: list[str]) -> None:
         with self._pool.taken(monotonic() + 1) as taken:
@@ -275,11 +234,12 @@ class PostgresBackend(ArchivingBackend):
 
     async def schema_version(self) -> int:
         """The number of the last migration that was applied to the schema."""
-        return (await self._in_thread(self._threads, self._open)).version
+        found: Schema = await self._in_thread(self._threads, self._explained, self._open)
+        return found.version
 
     async def condition(self) -> Condition:
         """The server's settings, the schema's size and litter, and who keeps old rows from being swept away."""
-        return await self._in_thread(self._threads, self._condition)
+        return await self._in_thread(self._threads, self._explained, self._condition)
 
     def _condition(self) -> Condition:
         with self._pool.taken(monotonic() + self._wait_seconds) as taken:

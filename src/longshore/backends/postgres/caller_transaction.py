@@ -1,4 +1,4 @@
-"""Enqueues in the caller's own transaction, on any of the supported kinds of connection."""
+"""Enqueue in the caller's own transaction, on any supported kind of connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8Dumper
 
-from longshore.backends.port import Reader
+from longshore.backends.port import Operation, Reader, Transaction
 from longshore.backends.postgres.connection import Server, Session
 from longshore.backends.postgres.locks import BeginAnew
 from longshore.backends.postgres.reads import array_text
@@ -29,14 +29,14 @@ from longshore.core.times import to_micros
 
 R = TypeVar("R")
 
-# Savepoints are a stack: of two calls at once on one connection, one that is taken back would take the other with it.
+# Savepoints are a stack: of two calls on one connection at the same time, a rollback of one would undo the other.
 _turns_of_threads: WeakKeyDictionary[psycopg.Connection[Any], threading.Lock] = WeakKeyDictionary()
 _turns_of_tasks: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
 _KINDS = "a psycopg connection (sync or async), or a SQLAlchemy connection or session on psycopg"
 
 
 async def join(connection: object, work: Callable[[Session], R]) -> R:
-    """Does the work on the caller's connection: in the caller's thread, or for an async one beside their loop."""
+    """Run the work on the caller's connection: in the caller's thread, or for an async one in another thread."""
     driver = await _driver_of(connection)
     if isinstance(driver, psycopg.Connection):
         with _turns_of_threads.setdefault(driver, threading.Lock()):
@@ -48,13 +48,13 @@ async def join(connection: object, work: Callable[[Session], R]) -> R:
         working = loop.run_in_executor(None, work, _CallersAsyncSession(driver, loop))
         try:
             return await asyncio.shield(working)
-        except asyncio.CancelledError:  # the connection is given back only when nobody uses it any more
+        except asyncio.CancelledError:  # the caller gets the connection back when the work has ended
             await asyncio.wait([working])
             raise
 
 
 async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
-    """The psycopg connection inside."""
+    """Return the psycopg connection inside."""
     found: Any = connection
     if type(connection).__module__.startswith("sqlalchemy."):
         found = await _inside_sqlalchemy(connection)
@@ -68,7 +68,7 @@ async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.As
 
 
 async def _inside_sqlalchemy(connection: Any) -> Any:
-    """SQLAlchemy's own object has to know of the transaction, or its commit would do nothing and all would be lost."""
+    """Begin SQLAlchemy's own transaction: without it, its commit would do nothing and the jobs would be lost."""
     if hasattr(connection, "sync_session"):  # an AsyncSession
         connection = await connection.connection()
     elif hasattr(connection, "get_bind"):  # a Session
@@ -90,14 +90,14 @@ def _refuse_unready(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         raise InvalidArgument("connection", "is closed")
     if status is TransactionStatus.INERROR:
         raise InvalidArgument("connection", "is in a transaction that has failed; roll it back first")
-    if driver.info.pipeline_status is not PipelineStatus.OFF:  # answers come later there, and these are needed at once
+    if driver.info.pipeline_status is not PipelineStatus.OFF:  # answers come late there
         raise InvalidArgument("connection", "is in pipeline mode; enqueue before the pipeline begins or after its end")
     if status is TransactionStatus.IDLE and driver.autocommit:
         raise InvalidArgument("connection", "has no transaction open; begin one first: with connection.transaction():")
 
 
 class _CallersSession:
-    """On a psycopg connection of the caller's, in their thread."""
+    """A session on the caller's psycopg connection, in the caller's thread."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
@@ -119,7 +119,7 @@ class _CallersSession:
 
 
 class _CallersAsyncSession:
-    """On an async connection of the caller's: used in another thread, it sends each statement through their loop."""
+    """A session on the caller's async connection; another thread uses it and sends statements through the loop."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], loop: asyncio.AbstractEventLoop) -> None:
         self._cursor = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
@@ -159,7 +159,7 @@ class _CallersAsyncSession:
 
 
 class JoinedEnqueue(Generic[R]):
-    """One batch of jobs on its way into a transaction that is not ours, and that others must never wait for."""
+    """One batch of jobs in the caller's transaction. It takes no lock that others wait for."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class JoinedEnqueue(Generic[R]):
         """Jobs of idempotency keys that the caller's snapshot is too old to see."""
 
     def enqueue(self, session: Session) -> R:
-        """The verb's answer; whatever goes wrong, the caller's transaction is as it was."""
+        """Return the operation's answer; after an error the caller's transaction is as it was before."""
         with self._server.explained():
             for _ in range(MOST_TRIES):
                 session.run("SAVEPOINT longshore_enqueue")
@@ -199,19 +199,21 @@ class JoinedEnqueue(Generic[R]):
                 else:
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
                     return answer
-            raise BackendUnavailable(f"PostgreSQL at {self._server.name}: others were in the way again and again")
+            raise BackendUnavailable(
+                f"PostgreSQL at {self._server.name}: conflicts with other transactions persist; try again"
+            )
 
     def _look_for_them(self, session: Session) -> bool:
-        """Finds the keys' jobs that a transaction with an older snapshot meets and cannot see; refuses ids in use."""
+        """Find jobs of these keys that the caller's older snapshot cannot see; refuse ids in use."""
         keys = [(job.queue, job.idempotency_key) for job in self._jobs if job.idempotency_key is not None]
-        found = self._runner.perform(lambda tx: tx.jobs_by_key(keys)) if keys else {}
+        found = self._runner.perform(Operation(_jobs_by_key), (keys,)) if keys else {}
         known = len(self._unseen)
         self._unseen |= found
         if len(self._unseen) > known:
             return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
-        taken = self._runner.perform(lambda tx: tx.ids_taken(fresh))
-        if taken:  # in addition to jobs of the caller's transaction, which only its session sees
+        taken = self._runner.perform(Operation(_ids_taken), (fresh,))
+        if taken:  # and ids of the caller's own jobs, which only its session sees
             taken |= {job_id for (job_id,) in session.rows(self._sql.ids_taken, (array_text(fresh), array_text([])))}
             raise DuplicateJob([job_id for job_id in dict.fromkeys(fresh) if job_id in taken])
         return False
@@ -230,18 +232,26 @@ class JoinedEnqueue(Generic[R]):
         return answer
 
     def _look_elsewhere(self, look: Callable[[Reader], Any]) -> Any:
-        return self._runner.look(look, follows=False)
+        return self._runner.look(Operation(look))
 
     def _refuse_other_database(self, session: Session) -> None:
-        """The log's name tells whether it is the same schema of the same database."""
+        """Refuse a connection to another database or schema; the name of the event log identifies ours."""
         try:
             ((theirs, _),) = session.rows(self._sql.meta)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             theirs = None
-        if theirs is None or theirs != self._runner.look(_log_of, follows=False):
+        if theirs is None or theirs != self._runner.look(Operation(_log_of)):
             raise InvalidArgument(
                 "connection", f"is open on another database than {self._server.name}, or has no schema {self._schema}"
             )
+
+
+def _jobs_by_key(tx: Transaction, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    return tx.jobs_by_key(keys)
+
+
+def _ids_taken(tx: Transaction, job_ids: Sequence[str]) -> set[str]:
+    return tx.ids_taken(job_ids)
 
 
 def _log_of(view: Reader) -> str:

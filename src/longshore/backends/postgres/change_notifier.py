@@ -1,4 +1,4 @@
-"""Notices commits of other processes: NOTIFY as a quick hint, polling underneath."""
+"""Detect commits of other processes: NOTIFY gives a quick hint, and polling finds what a hint missed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longshore.core.errors import LongshoreError
 from longshore.safe_logging import logger
 
 _HINTS_APART = 0.01
-"""Seconds between two hints of one process: whatever is committed meanwhile is told with the next."""
+"""Seconds between two hints of one process; the next hint covers all commits in between."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _CLOSE_IS_HEARD_WITHIN = 0.25
 
@@ -50,11 +50,11 @@ class Listener:
 
     @property
     def listening(self) -> bool:
-        """Whether it listens already."""
+        """Whether it listens."""
         return self._thread is not None
 
     def listen(self) -> None:
-        """Begins to listen. What is committed after this returns is noticed."""
+        """Start to listen: it notices every commit after this call returns."""
         with self._lock:
             if self._thread is None and not self._closed.is_set():
                 self._connect()
@@ -62,7 +62,7 @@ class Listener:
                 self._thread.start()
 
     def close(self) -> None:
-        """Ends its thread and its connection."""
+        """End the thread and close the connection."""
         with self._lock:
             self._closed.set()
             thread = self._thread
@@ -74,7 +74,7 @@ class Listener:
         with self._watchdog.watching(connection):
             connection.execute(f'LISTEN "{self._channel}"')
         self._connection = connection
-        if not self._snapshot:  # after a loss the old one tells what was missed
+        if not self._snapshot:  # after a lost connection the old snapshot finds what was missed
             session = OwnSession(connection, self._watchdog)
             ((self._snapshot,),) = session.rows(self._sql.snapshot)
             self._last = self._last_event(session)
@@ -85,27 +85,27 @@ class Listener:
         while not self._closed.is_set():
             try:
                 connection = self._connection or self._connect()
-                self._look(connection)  # at once: something may have been missed before it could listen
+                self._look(connection)  # first, because commits before LISTEN gave no hint
                 self._wait(connection)
                 pause = _FIRST_PAUSE
             except (psycopg.Error, LongshoreError, OSError) as error:
                 if pause == _FIRST_PAUSE:
                     _log.warning("%s", self._server.explain(error))
                 self._disconnect()
-                self._signal.notify()  # whoever waits is woken, to meet the error or to find that all is well
+                self._signal.notify()  # waiting callers look for themselves, and meet the error
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self._disconnect()
 
     def _wait(self, connection: Connection) -> None:
-        """Hears hints for one poll interval, and rings for each handful of them."""
+        """Wait for hints for one poll interval, and notify the callers."""
         until = monotonic() + self._poll_seconds
         while (left := until - monotonic()) > 0 and not self._closed.is_set():
             if list(connection.notifies(timeout=min(left, _CLOSE_IS_HEARD_WITHIN), stop_after=1)):
                 self._signal.notify()
 
     def _look(self, connection: Connection) -> None:
-        """Rings if there is anything new since the last look, hinted at or not."""
+        """Notify the callers if anything was committed since the last look, with or without a hint."""
         session = OwnSession(connection, self._watchdog)
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
         before, self._last = self._last, self._last_event(session)
@@ -113,7 +113,7 @@ class Listener:
             self._signal.notify()
 
     def _last_event(self, session: OwnSession) -> object:
-        """How far a follower may read: what others wrote long since may have become certain only now."""
+        """Return the last event that a follower may read: an old transaction that ends may release later events."""
         return session.rows(self._sql.last_event, (str(find_horizon(session, self._sql)),))
 
     def _disconnect(self) -> None:
@@ -123,9 +123,9 @@ class Listener:
 
 
 class Hints:
-    """Tells other processes which queues have news: after the commit, and many commits in one hint.
+    """Notify other processes of queues with changes, after the commit, and many commits in one hint.
 
-    A NOTIFY inside each transaction would make all commits of the server wait for one another.
+    A NOTIFY inside each transaction would make all commits of the server wait for each other.
     """
 
     def __init__(self, send: Callable[[list[str]], None]) -> None:
@@ -136,7 +136,7 @@ class Hints:
         self._thread: threading.Thread | None = None
 
     def tell(self, queues: Iterable[str]) -> None:
-        """Soon, from a thread of its own: nobody waits for it."""
+        """Send a hint soon, from a separate thread; the caller does not wait."""
         with self._wake:
             if self._closed:
                 return
@@ -147,7 +147,7 @@ class Hints:
             self._wake.notify()
 
     def close(self) -> None:
-        """Sends what is left, then ends."""
+        """Send the last hint, then end the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -166,6 +166,6 @@ class Hints:
                     return
             try:
                 self._send(queues)
-            except (psycopg.Error, LongshoreError) as error:  # a hint may be lost: whoever waits also looks
+            except (psycopg.Error, LongshoreError) as error:  # a lost hint does no harm: listeners also poll
                 _log.debug("a hint was not sent: %s", error)
             pause.wait(_HINTS_APART)

@@ -6,29 +6,59 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from longshore.backends.port import Candidate, KeyState, QueueState
+from longshore.backends.port import Candidate, Hold, KeyState, NewLease, QueueState, Reader, Undecided
 from longshore.backends.postgres.claim_low_water import LowWaterMarks
 from longshore.backends.postgres.connection import OwnSession, Session
-from longshore.backends.postgres.locks import Hold, HoldFirst, LockSpaces, Wanted, in_order
-from longshore.backends.postgres.reads import PostgresReader
+from longshore.backends.postgres.locks import HoldFirst, LockSpaces, Wanted, in_order
+from longshore.backends.postgres.reads import PostgresQueries
 from longshore.backends.sql.reads import BEFORE_ALL
-from longshore.backends.sql.rows import MOVES, Claimant, Row, in_standing_order, queue_of_row
+from longshore.backends.sql.rows import MOVES, Row, claimed_jobs, in_standing_order, queue_of_row
 from longshore.backends.sql.statements import Statements
-from longshore.backends.sql.writes import ChangedUnderneath, SQLClaimQueries
+from longshore.backends.sql.writes import ChangedUnderneath, SQLTransaction
 from longshore.core.job import Job
 from longshore.core.limits import window_of
 
 _LEAST_AT_ONCE = 20
 
 
-class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
+class PostgresClaimQueries(SQLTransaction):
     """The part of a write transaction that claims lean on."""
 
-    counted: int
-    """Rows added to the counts."""
-
-    def __init__(self, session: Session, sql: Statements, schema: str, marks: LowWaterMarks, limited: set[str]) -> None:
-        super().__init__(session, sql)
+    def __init__(
+        self,
+        session: Session,
+        sql: Statements,
+        locks: LockSpaces,
+        marks: LowWaterMarks,
+        limited: set[str],
+        *,
+        token_prefix: str,
+        careful: bool = False,
+        shares_locks: bool = True,
+        known_queues: frozenset[str] = frozenset(),
+        known_keys: Mapping[tuple[str, str], str] | None = None,
+        look_elsewhere: Callable[[Callable[[Reader], Any]], Any] | None = None,
+    ) -> None:
+        self._locking = PostgresQueries(session, sql)
+        super().__init__(sql, self._locking)
+        self._session = session
+        self.now = 0
+        self.token_prefix = token_prefix
+        self.news = False
+        self.queues: set[str] = set()
+        """The queues that have news."""
+        self.counted = 0
+        """Rows added to the counts."""
+        self.new_queues: set[str] = set()
+        """Queues whose names were stored, or found stored, and were not known to be."""
+        self._known_queues = known_queues
+        self._known_keys = known_keys or {}
+        self._look_elsewhere = look_elsewhere
+        self._careful = careful
+        self._shares_locks = shares_locks
+        self._held_schedules: set[str] = set()
+        self._sure: set[str] = set()
+        """Jobs that nobody ends before this transaction does: held, or stored by it."""
         self.tells_time = False
         """Whether the server's own clock judges here, rather than one that a test holds."""
         self._entries = 0
@@ -44,51 +74,45 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         """When the first and the last key of a queue wakes whose slots it holds."""
         self.holds_all = False
         """Whether those are all the queues there are."""
-        self._holds_rows = False
-        """Whether it may have locked rows that others wait for."""
         self._limited = limited
-        self._locks = LockSpaces(schema)
+        self._locks = locks
         self._marks = marks
-
-    def time(self) -> int:
-        return self.now
-
-    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        self._holds_rows = self._holds_rows or "UPDATE" in statement
-        return super()._rows(statement, *values)
 
     # -- queues, held by locks that end with the transaction
 
-    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
-        """Which queues have limits is remembered from the last time: it tells how to hold them before they are read."""
+    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
+        """Which queues have limits is remembered from the last time; it decides how to lock them first."""
+        if not self._shares_locks:
+            return self.queue_states(names)
         if names is None:
             names = list(self._held) if self.holds_all else self.queues_ever_seen()
-        while short := self._not_held_enough(names, alone):
-            self._hold(short)
-        self._read_again([name for name in names if self._held[name].limited and name not in self._up_to_date])
+        if hold is Hold.SHARED:
+            short = dict.fromkeys((name for name in names if name not in self._held), hold)
+            if short:
+                self._hold(short)
+            return {name: self._held[name] for name in names}
+        while missing := self._not_held_enough(names, hold):
+            self._hold(missing)
+        outdated = [name for name in names if self._held[name].limited and name not in self._up_to_date]
+        if outdated:
+            self._read_again(outdated)
         states = {name: self._held[name] for name in names}
         for state in states.values():
             state.eligible = 1
         return states
 
-    def hold_settings(self, names: Sequence[str]) -> dict[str, QueueState]:
-        short = dict.fromkeys((name for name in names if name not in self._held), Hold.SHARED)
-        if short:
-            self._hold(short)
-        return {name: self._held[name] for name in names}
-
-    def _not_held_enough(self, names: Sequence[str], alone: bool) -> Wanted:
+    def _not_held_enough(self, names: Sequence[str], hold: Hold) -> Wanted:
         """Those to lock, or to lock more strictly, before their free slots are used; reading them may reveal limits."""
         limited = {
             name for name in names if (self._held[name].limited if name in self._held else name in self._limited)
         }
-        enough = {name: Hold.ALONE if alone else Hold.SLOTS if name in limited else Hold.SHARED for name in names}
-        return {name: hold for name, hold in enough.items() if self._holds.get(name, 0) < hold}
+        enough = {name: hold if hold is Hold.ALONE or name in limited else Hold.SHARED for name in names}
+        return {name: needed for name, needed in enough.items() if self._holds.get(name, 0) < needed}
 
     def _hold(self, wanted: Wanted) -> None:
         assert isinstance(self._session, OwnSession)  # in the caller's own transaction nothing is held
         settings = self.settings_of(self._session, wanted)
-        if self._holds_rows or self._held:
+        if self._locking.holds_rows or self._held:
             self._take_if_free(wanted)
             rows = self._session.simply(settings)
         else:
@@ -99,20 +123,17 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         locks = in_order(wanted)
         spaces, numbers = [self._locks.of(lock) for lock in locks], [lock.number for lock in locks]
         values = map(self._listed, (spaces, numbers, locks.values()))
-        ((free,),) = self._rows(self._sql.hold_if_free, *values)
+        ((free,),) = self._rows(self._sql.try_locks, *values)
         if not free:
             raise HoldFirst(self._holds | dict(wanted))
 
     def settings_of(self, session: OwnSession, wanted: Wanted, *, and_all_others: bool = False) -> str:
         """SQL that reads the settings of queues once they are locked so, and takes back the slots left in them."""
         slots = [name for name, hold in wanted.items() if hold is not Hold.SHARED]
-        names = [] if and_all_others else [self._listed(wanted)]
+        names = None if and_all_others else self._listed(wanted)
         if slots:
-            statement = (
-                self._sql.held_settings_and_slots_of_all if and_all_others else self._sql.held_settings_and_slots
-            )
-            return session.called(statement, self._listed(slots), *names)
-        return session.called(self._sql.held_settings_of_all if and_all_others else self._sql.held_settings, *names)
+            return session.called(self._sql.held_settings_and_slots, self._listed(slots), names)
+        return session.called(self._sql.held_settings, names)
 
     def _settings_in(self, rows: Iterable[Row]) -> dict[str, QueueState]:
         states = {}
@@ -139,15 +160,15 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         self._held |= {name: states[name] for name in locked if name in states}
         self._holds |= {name: locked[name] for name in locked if name in states}
         self._up_to_date.update(name for name, hold in locked.items() if hold is not Hold.SHARED)
-        self._step_forward()
+        if self._given_back:
+            self._step_forward()
         return frozenset(states)
 
     def _read_again(self, names: Sequence[str]) -> None:
         """The free slots of queues that it holds, and in which it has changed something itself."""
-        if names:
-            assert isinstance(self._session, OwnSession)
-            held = {name: self._holds[name] for name in names}
-            self.now_held(self._session.simply(self.settings_of(self._session, held)), held)
+        assert isinstance(self._session, OwnSession)
+        held = {name: self._holds[name] for name in names}
+        self.now_held(self._session.simply(self.settings_of(self._session, held)), held)
 
     def _step_forward(self) -> None:
         """As many blocked jobs as their keys have more free slots for."""
@@ -159,52 +180,52 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
 
     # -- the claim in one statement
 
-    def claim_next(
+    def claim(
         self,
-        queues: Sequence[str],
+        queues: Sequence[QueueState],
         limit: int,
-        assignee_id: str,
-        token: str,
-        expires_at: int | None,
-        types: Sequence[str] | None = None,
-    ) -> list[Job] | None:
+        lease: NewLease,
+        types: Sequence[str] | None,
+        most_passed: int | None,
+    ) -> list[Job] | Undecided:
         if not queues:
             return []
-        shares = {queues[0]: limit} if len(queues) == 1 else self._shares(queues, limit, types)
+        if most_passed is not None:
+            return self._claim_within_keys(queues[0], limit, lease, types, most_passed)
+        names = [queue.name for queue in queues]
+        shares = {names[0]: limit} if len(names) == 1 else self._shares(names, limit, types)
         rows: list[Row] = []
         for queue in sorted(shares):
-            claimed = self._claim_from(queue, shares[queue], (assignee_id, token, expires_at), types)
+            claimed = self._claim_from(queue, shares[queue], lease, types)
             if claimed is None and not rows:
-                return None
+                return Undecided.EXPIRED
             rows += claimed or ()
         rows.sort(key=in_standing_order)
-        return self._as_claimed(rows, len(shares), Claimant(assignee_id, token, expires_at, self.now))
+        return self._as_claimed(rows, len(shares), lease)
 
-    def _as_claimed(self, rows: list[Row], queues: int, claimant: Claimant) -> list[Job]:
+    def _as_claimed(self, rows: list[Row], queues: int, lease: NewLease) -> list[Job]:
         """The jobs of rows that a statement has just claimed, after their tags have followed."""
-        tagged = [uid for uid, *_ in MOVES.tagged(rows)]
+        tagged = [MOVES.tagged(row)[0] for row in rows if MOVES.tags(row)]
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         self.news = self.news or bool(rows)
         self.counted += 2 * queues
         self._up_to_date.clear()
-        return claimant.jobs(rows, self._dependencies_of)
+        return claimed_jobs(rows, lease, self.now, self._dependencies_of)
 
     def _shares(self, queues: Sequence[str], limit: int, types: Sequence[str] | None) -> dict[str, int]:
         """How many of the first in line are each queue's."""
         values = (self._listed(queues), self.now, limit)
         if types is None:
-            return Counter(name for (name,) in self._rows(self._sql.heads_of_lines, *values))
-        return Counter(name for (name,) in self._rows(self._sql.heads_of_types, *values, self._listed(types)))
+            return Counter(name for (name,) in self._rows(self._sql.shares_of_queues, *values))
+        return Counter(name for (name,) in self._rows(self._sql.shares_of_queues_by_type, *values, self._listed(types)))
 
-    def _claim_from(
-        self, queue: str, limit: int, lease: tuple[str, str, int | None], types: Sequence[str] | None
-    ) -> list[Row] | None:
+    def _claim_from(self, queue: str, limit: int, lease: NewLease, types: Sequence[str] | None) -> list[Row] | None:
         """LowWaterMarks are kept for each set of types: claims of other types have reached other positions."""
         values: tuple[Any, ...] = (queue, self.now, limit, *lease)
         statement, further = self._sql.claim_next, self._sql.claim_from_cursor
         if types is not None:
-            statement, further = self._sql.claim_of_types, self._sql.claim_of_types_further_on
+            statement, further = self._sql.claim_types, self._sql.claim_types_from_cursor
             values = (*values, self._listed(types))
         line = (queue, None if types is None else tuple(types))
         marks = self._marks.of(line)
@@ -220,7 +241,7 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         return claimed
 
     def _claimed(self, statement: str, *values: object) -> tuple[list[Row] | None, int]:
-        """What a statement claimed, as rows of `claim_columns`, and how many entries of the claim's index it read.
+        """What a statement claimed, as rows of `claimed_columns`, and how many entries of the claim's index it read.
 
         None means that somebody is past their time, and it claimed nobody.
         """
@@ -233,50 +254,40 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
         read, self._entries = entries - self._entries, entries
         return None if outlived else [row[1:] for row in rows], read
 
-    def claim_within_keys(
-        self,
-        queue: QueueState,
-        limit: int,
-        passed: int,
-        assignee_id: str,
-        token: str,
-        expires_at: int | None,
-        types: Sequence[str] | None = None,
-    ) -> list[Job] | None:
-        """In one statement, as a claim without limits is; None if that would not do, and then nobody was claimed."""
+    def _claim_within_keys(
+        self, queue: QueueState, limit: int, lease: NewLease, types: Sequence[str] | None, passed: int
+    ) -> list[Job] | Undecided:
+        """In one statement, as a claim without limits is."""
         at_once = limit + passed  # so many that it always does, unless more are in the way
         per_key, starts, since = self._limits(queue)
         until = since if queue.rate_per_key is None else since + queue.rate_per_key.per_micros
-        values = (queue.name, self.now, limit, assignee_id, token, expires_at, at_once, passed)
+        values = (queue.name, self.now, limit, *lease, at_once, passed)
         limits = (per_key, starts, since, until)
         if types is None:
             rows = list(self._rows(self._sql.claim_within_keys, *values, *limits))
         else:
             rows = list(self._rows(self._sql.claim_types_within_keys, *values, *limits, self._listed(types)))
         if not rows:
-            return None
-        claimant = Claimant(assignee_id, token, expires_at, self.now)
-        return self._as_claimed(sorted((row[1:] for row in rows), key=in_standing_order), 1, claimant)
+            return Undecided.FULL_KEYS
+        return self._as_claimed(sorted((row[1:] for row in rows), key=in_standing_order), 1, lease)
 
     # -- the claim job by job, where limits or tags have a say
 
-    def claim_at_once(
-        self, chosen: Sequence[Candidate], assignee_id: str, token: str, expires_at: int | None
-    ) -> list[Job]:
+    def claim_chosen(self, chosen: Sequence[Candidate], lease: NewLease) -> list[Job]:
         by_queue: dict[str, list[int]] = defaultdict(list)
         for entry in chosen:
             by_queue[entry.queue].append(entry.uid)
         rows: list[Row] = []
         for queue, uids in by_queue.items():
-            values = (queue, self.now, self._listed(uids), assignee_id, token, expires_at)
+            values = (queue, self.now, self._listed(uids), *lease)
             rows += [row[1:] for row in self._rows(self._sql.claim_chosen, *values)]
         if len(rows) != len(chosen):
             raise ChangedUnderneath(f"{len(chosen)} locked jobs were to be claimed, and {len(rows)} were")
         rows.sort(key=in_standing_order)
-        return self._as_claimed(rows, len(by_queue), Claimant(assignee_id, token, expires_at, self.now))
+        return self._as_claimed(rows, len(by_queue), lease)
 
-    def _head_of_line(self, queue: QueueState, at_once: int) -> list[Candidate] | None:
-        return list(map(Candidate._make, self._rows(self._sql.head_of_line, queue.name, self.now, at_once)))
+    def _first_candidates(self, queue: QueueState, at_once: int) -> list[Candidate] | None:
+        return list(map(Candidate._make, self._rows(self._sql.first_candidates, queue.name, self.now, at_once)))
 
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
@@ -296,18 +307,17 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
     ) -> Iterator[Candidate]:
         rarest, *others = self._rarest_first(tags)
         known = None if types is None else self._listed(types)
-        statement = self._sql.tagged_with_free_slots if queue.limits_keys else self._sql.tagged_claimable
-        limits = self._limits(queue) if queue.limits_keys else ()
         for priority in self._tagged_priorities(queue.name, rarest):
             last = (BEFORE_ALL, 0)
             while True:
                 at_once = max(wanted(), _LEAST_AT_ONCE)
-                values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, known, *limits)
-                found = [Candidate._make((*row, None, 0, 0)) for row in self._rows(statement, *values)]
+                values = (rarest, queue.name, priority, self.now, self._listed(others), *last, at_once, known)
+                rows = self._rows(self._sql.tagged_claimable, *values, *self._limits(queue))
+                found = [Candidate(*row) for row in rows]
                 yield from found
                 if len(found) < at_once:
                     break
-                last = (found[-1].place, found[-1].uid)
+                last = (found[-1].sort_key, found[-1].uid)
 
     # -- keys
 
@@ -321,16 +331,12 @@ class PostgresClaimQueries(PostgresReader, SQLClaimQueries):
             self._sql.note_released_slots, queue.name, self._listed(given_back), self._listed(given_back.values())
         )
 
-    def keys_waking(self, queue: QueueState) -> list[KeyState]:
+    def keys_with_ended_windows(self, queue: QueueState) -> list[KeyState]:
         first, last = self._waking.get(queue.name, (None, None))
         until = self.now if queue.rate_per_key is None else self.now + queue.rate_per_key.per_micros
         if first is None or last is None or (first > self.now and last <= until):
             return []
-        return super().keys_waking(queue)
-
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        """As they are stored: what was left since they were held is taken back by whoever holds them next."""
-        return SQLClaimQueries.key_states(self, queue, keys)
+        return super().keys_with_ended_windows(queue)
 
     def unblock(self, queue: str, free_slots: Mapping[str, int]) -> None:
         if free_slots and self._run(

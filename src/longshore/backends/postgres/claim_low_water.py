@@ -24,10 +24,10 @@ late. In a priority nobody was known to have, a job waits until the start is loo
 
 
 class LowWaterMark(NamedTuple):
-    """In one priority of a queue, the last job claimed, or the place before which nobody is left."""
+    """In one priority of a queue, the last job claimed, or the sort key before which no job is left."""
 
     priority: int
-    place: int
+    sort_key: int
     uid: int
 
 
@@ -78,5 +78,5 @@ class LowWaterMarks:
 
 
 def _places(claimed: Sequence[Row]) -> Iterator[LowWaterMark]:
-    """Where jobs stood, from rows of `claim_columns`."""
+    """Where jobs stood, from rows of `claimed_columns`."""
     return (LowWaterMark(*in_standing_order(row)) for row in claimed)

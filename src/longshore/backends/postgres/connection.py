@@ -1,4 +1,4 @@
-"""Connections to the server: how they are made, pooled and used, and how long an answer may take."""
+"""Connections to the server: how they are opened and used, and how long an answer may take."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Connection = psycopg.Connection[Any]
 
 
 class Server:
-    """Where the database is, and how to speak to it."""
+    """The database's address, and what this process knows about it."""
 
     def __init__(self, url: str, watchdog: Watchdog | None = None) -> None:
         self._watchdog = watchdog
         _refuse_unescaped(url)
         try:
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # its own words may repeat a password that stands in the wrong place
+        except psycopg.ProgrammingError:  # its message may contain a password at the wrong place of the URL
             raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
@@ -57,24 +57,24 @@ class Server:
         """A transaction id that this process committed. A crash never sets the server's counter back to it."""
 
     def connect(self) -> Connection:
-        """A new connection in autocommit mode; raises what `explain` knows words for."""
+        """Open a connection in autocommit mode; `explain` rewrites its errors."""
         with without_user():
             connection: Connection = psycopg.connect(self.conninfo, autocommit=True)
         self.settle(connection)
         return connection
 
     def settle(self, connection: Connection) -> None:
-        """What is to be done with every new connection; its line may be dead already."""
+        """Set up a new connection; the network may be dead already."""
         with self.watching(connection):
             settle_preparing(connection)
 
     def watching(self, connection: Connection) -> AbstractContextManager[None]:
-        """Within this an answer must come in time, if anybody watches."""
+        """Return a context in which an answer must come in time, if there is a watchdog."""
         return nullcontext() if self._watchdog is None else self._watchdog.watching(connection)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turns PostgreSQL's errors into one plain sentence that names the server."""
+        """Rewrite PostgreSQL's errors as one sentence that names the server."""
         try:
             yield
         except Exception as error:
@@ -84,7 +84,7 @@ class Server:
             raise told from error
 
     def explain(self, error: Exception) -> Exception:
-        """The sentence for one error; what is not PostgreSQL's comes back as it is."""
+        """Return the error as one sentence; errors that are not PostgreSQL's are returned unchanged."""
         if isinstance(error, LongshoreError) or not isinstance(error, psycopg.Error):
             return error
         what = _kind_of(error)
@@ -93,7 +93,7 @@ class Server:
 
 
 def is_busy(error: psycopg.Error) -> bool:
-    """Whether the server is there and would only have to be asked a little later."""
+    """Whether the server is up, but accepts no connection right now."""
     return issubclass(_kind_of(error), errors.TooManyConnections | errors.CannotConnectNow)
 
 
@@ -139,7 +139,7 @@ def without_user() -> Iterator[None]:
 
 
 def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
-    """A refusal to connect reaches us without its code: only the server's own words tell which it is."""
+    """Return the kind of an error. A refused connection has no error code, so its message decides."""
     if error.sqlstate is None:
         for words, kind in _REFUSALS:
             if re.search(words, str(error)):
@@ -152,10 +152,10 @@ def _in_one_line(error: psycopg.Error) -> str:
 
 
 def settle_preparing(connection: Connection) -> None:
-    """Statements are prepared only where the session is really ours.
+    """Prepare statements only if the session is ours.
 
-    A pooler may hand each transaction to another session, where a name may stand for somebody else's statement. It
-    also gives out process numbers of its own, which is how it is recognised.
+    A transaction pooler may use another session for each transaction, in which a name may mean another statement. It
+    also reports process ids of its own, by which it is recognised.
     """
     (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
     connection.prepare_threshold = 1 if backend == connection.info.backend_pid else None
@@ -178,10 +178,10 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
     (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
     (errors.CannotConnectNow, "is starting or stopping; try again in a moment"),
-    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; make free_slots and go on"),
+    (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; free some space, then try again"),
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
-    (errors.SerializationFailure, "met a conflict with somebody else's transaction; roll yours back and do it again"),
-    (errors.DeadlockDetected, "met a conflict with somebody else's transaction; roll yours back and do it again"),
+    (errors.SerializationFailure, "met a conflict with another transaction; roll back and try again"),
+    (errors.DeadlockDetected, "met a conflict with another transaction; roll back and try again"),
     (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
     (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
     (errors.SequenceGeneratorLimitExceeded, USED_UP),
@@ -190,7 +190,7 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
 
 
 class Watchdog:
-    """Cuts connections whose answer does not come: a network may swallow it and keep the line open for ever."""
+    """Close connections whose answer does not come: a broken network may keep them open for ever."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -201,7 +201,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, connection: Connection) -> Iterator[None]:
-        """Within this an answer must come in time."""
+        """Return a context in which an answer must come in time."""
         number = id(connection)
         with self._changed:
             self._waiting[number] = (monotonic() + self._seconds, connection)
@@ -215,7 +215,7 @@ class Watchdog:
                 self._waiting.pop(number, None)
 
     def close(self) -> None:
-        """Ends its thread."""
+        """End the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -234,7 +234,7 @@ class Watchdog:
 
 
 def _cut(connection: Connection) -> None:
-    """Ends the conversation under whoever waits for an answer; they meet an error, as if the line had broken."""
+    """Shut down the socket: the thread that waits for an answer gets an error."""
     with suppress(OSError, psycopg.Error):
         line = socket.socket(fileno=socket.dup(connection.fileno()))
         try:
@@ -244,33 +244,33 @@ def _cut(connection: Connection) -> None:
 
 
 class Session(Protocol):
-    """What a transaction needs of a connection."""
+    """What a transaction needs from a connection."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        """The rows a statement finds."""
+        """Return the rows of a statement."""
         ...
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> int:
-        """How many rows a statement changed."""
+        """Return the number of rows that a statement changed."""
         ...
 
     def many(self, statement: str, rows: Sequence[Row]) -> int:
-        """How many rows a statement changed in all, run once for each row of values."""
+        """Run a statement once for each row of values; return the number of rows it changed in all."""
         ...
 
     def copy(self, statement: str, rows: Iterable[Row]) -> None:
-        """Sends rows to a COPY."""
+        """Send rows to a COPY."""
         ...
 
 
 class OwnSession:
-    """On a connection of the pool, in autocommit mode: BEGIN and COMMIT are statements like others."""
+    """A session on a connection of the pool, in autocommit mode: BEGIN and COMMIT are statements like others."""
 
     def __init__(self, connection: Connection, watchdog: Watchdog) -> None:
         self.connection = connection
         self._watchdog = watchdog
         self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-        # one type for all integers, or each size would be prepared as a statement of its own
+        # one type for all integers; otherwise each size would be another prepared statement
         self._cursor.adapters.register_dumper(int, Int8Dumper)
         self._kept: dict[str, str] = {}
         self._numbers = itertools.count()
@@ -297,8 +297,8 @@ class OwnSession:
             for row in rows:
                 copy.write_row(row)
 
-    def called(self, statement: str, *values: str) -> str:
-        """A statement for `simply`, with few values: parsed and planned once, where the session is ours."""
+    def called(self, statement: str, *values: str | None) -> str:
+        """Return SQL for `simply` that runs a statement with few values: prepared once, if the session is ours."""
         given = [Literal(value).as_string(self.connection) for value in values]
         if self.connection.prepare_threshold is None:
             return re.sub(r"\$(\d)(?=::)", lambda place: given[int(place[1]) - 1], statement)
@@ -310,11 +310,11 @@ class OwnSession:
         return f"EXECUTE {name}({', '.join(given)})" if given else f"EXECUTE {name}"
 
     def forget(self) -> None:
-        """After a rollback: the driver takes back all that was prepared, whoever did it."""
+        """Forget the prepared statements: after a rollback the driver deallocates all of them."""
         self._kept.clear()
 
     def simply(self, statements: str) -> Iterator[Row]:
-        """Several statements without values in one message; the rows of the last, if it has any."""
+        """Run several statements without values in one message; return the rows of the last one."""
         with self._watchdog.watching(self.connection):
             cursor = self.connection.execute(statements)
         while cursor.nextset():

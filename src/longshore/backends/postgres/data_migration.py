@@ -1,18 +1,18 @@
-"""Copies data into a schema that stays locked until both sides agree, and out of one."""
+"""Copy data into a schema, which stays locked until both sides agree, and out of one."""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 
 from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, Settings, Source, signs_of
-from longshore.backends.postgres.connection import OwnSession, Server, Watchdog
-from longshore.backends.postgres.schema import prepare
+from longshore.backends.postgres.connection import OwnSession, Server
+from longshore.backends.postgres.schema import patient_sessions
 from longshore.backends.sql.rows import Row
 from longshore.backends.sql.statements import Statements
 from longshore.backends.sql.writes import SQLCopySide
@@ -20,27 +20,19 @@ from longshore.core.clock import Clock
 from longshore.core.errors import MoveRefused
 from longshore.core.times import to_micros
 
-_PATIENCE = 3600.0
-"""Seconds for one statement: a block of the largest payloads takes many minutes on a slow line."""
 _MOVED_XID = "3"
 
 
 @contextmanager
 def enter(server: Server, schema: str, sql: Statements) -> Iterator[SchemaTarget]:
-    """The schema, made if there is none; a connection of its own, closed when done with."""
-    watchdog = Watchdog(_PATIENCE)
-    try:
-        with server.explained():
-            prepare(server, schema, even_half_moved=True)
-            with server.connect() as connection:
-                connection.prepare_threshold = None  # a plan made while a table was empty would be kept as it fills
-                yield SchemaTarget(f"{server.name}, schema {schema}", OwnSession(connection, watchdog), sql)
-    finally:
-        watchdog.close()
+    """Provide the schema, created if needed, with its own connection, and close it at the end."""
+    with patient_sessions(server, schema, 1, create=True, allow_unfinished_copy=True) as (session,):
+        session.connection.prepare_threshold = None  # a plan for an empty table would stay in use as it fills
+        yield SchemaTarget(f"{server.name}, schema {schema}", session, sql)
 
 
 class SchemaTarget(SQLCopySide):
-    """A schema that is moved into. Every transaction makes sure that no later run has taken the move over."""
+    """A schema that data is copied into. Every transaction checks that no later run has taken over."""
 
     def __init__(self, name: str, session: OwnSession, sql: Statements) -> None:
         self.name = name
@@ -53,7 +45,7 @@ class SchemaTarget(SQLCopySide):
 
     @contextmanager
     def _transaction(self) -> Iterator[dict[str, Any] | None]:
-        """Gives what is known of a move into this schema."""
+        """Provide the stored state of a copy into this schema."""
         with self._session.connection.transaction():
             self._rows(self._sql.allow_copy)
             (known,) = self._one(self._sql.copy_state)
@@ -68,13 +60,13 @@ class SchemaTarget(SQLCopySide):
 
     def _note(self, **facts: Any) -> None:
         self._move = {**self._move, **facts}
-        self._session.run(self._sql.put_moving, (json.dumps(self._move),))
+        self._session.run(self._sql.put_copy_state, (json.dumps(self._move),))
 
     def begin(self, old: Source) -> Begun:
         with self._transaction() as known:
             if known is None:
                 self._session.connection.execute(self._sql.lock_schema)
-                if self._one(self._sql.any_belongings) == (True,):
+                if self._one(self._sql.any_rows) == (True,):
                     raise MoveRefused(
                         f"{self.name} has jobs, schedules or settings of its own; name an empty database, or another "
                         "schema with --schema"
@@ -91,7 +83,7 @@ class SchemaTarget(SQLCopySide):
                         f"{old.next_event - known['next_event']} events stay behind"
                     )
                 return Begun.FINISHED
-            # a run that is not really dead must not write beside this one
+            # an earlier run that still lives must not write beside this one
             self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
             return Begun.FRESH if known is None else Begun.RESUMED
 
@@ -100,7 +92,7 @@ class SchemaTarget(SQLCopySide):
             rows = ((_MOVED_XID, *row) for row in rows)
         bounds = (block.start, block.stop)
         with self._our_transaction():
-            # what a crash of the server takes away differs again, and is copied again; the last commit is a full one
+            # a crash may lose this block; then the digests differ and it is copied again. The last commit is durable
             self._session.run("SET LOCAL synchronous_commit = off")
             self._session.run(self._named("clear", table), bounds)
             self._session.copy(self._named("fill", table), rows)
@@ -111,7 +103,7 @@ class SchemaTarget(SQLCopySide):
     @contextmanager
     def finishing(self, settings: Settings) -> Iterator[None]:
         with self._our_transaction():
-            self._session.run(self._sql.learn_sizes)
+            self._session.run(self._sql.analyze_tables)
         with self._our_transaction():
             self._session.copy(self._sql.fill_queues, settings.queues)
             self._session.copy(self._sql.fill_concurrency_keys, settings.concurrency_keys)
@@ -119,7 +111,7 @@ class SchemaTarget(SQLCopySide):
             self._session.copy(self._sql.fill_api_tokens, settings.api_tokens)
             self._session.run(self._sql.fill_counts)
             self._session.run(self._sql.remember_queues, (settings.queue_names,))
-            self._rows(self._sql.go_on_from, settings.next_uid, settings.next_event)
+            self._rows(self._sql.set_sequences, settings.next_uid, settings.next_event)
             yield
             self._session.run(self._sql.unlock_schema)
             self._note(finished=True, next_event=settings.next_event)
@@ -128,18 +120,12 @@ class SchemaTarget(SQLCopySide):
 @contextmanager
 def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[SchemaSource]:
     """Opens a snapshot of the schema on two connections, and closes them at the end."""
-    watchdog = Watchdog(_PATIENCE)
-    try:
-        with server.explained(), ExitStack() as stack:
-            prepare(server, schema, create=False)
-            ours, glance = (OwnSession(stack.enter_context(server.connect()), watchdog) for _ in range(2))
-            yield SchemaSource(f"{server.name}, schema {schema}", ours, glance, sql, clock)
-    finally:
-        watchdog.close()
+    with patient_sessions(server, schema, 2) as (ours, glance):
+        yield SchemaSource(f"{server.name}, schema {schema}", ours, glance, sql, clock)
 
 
 class SchemaSource(SQLCopySide):
-    """The schema to move from: one transaction reads everything, and a second connection sees new events."""
+    """The schema to copy from: one transaction reads everything, and a second connection sees new events."""
 
     def __init__(
         self, name: str, session: OwnSession, glance: OwnSession, sql: Statements, clock: Clock | None
@@ -156,7 +142,7 @@ class SchemaSource(SQLCopySide):
     def _begin(self) -> None:
         self._session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         self._session.rows("SELECT set_config('statement_timeout', '0', true)")
-        self.log, self._next_uid, self.next_event, self._snapshot = self._one(self._sql.leaving)
+        self.log, self._next_uid, self.next_event, self._snapshot = self._one(self._sql.state_to_copy)
 
     def _rows(self, statement: str, *values: Any) -> list[Row]:
         return self._session.rows(statement, values)
@@ -174,7 +160,7 @@ class SchemaSource(SQLCopySide):
         return self._one(self._sql.digest_of_block_of_events, *self._bounds(table, block))
 
     def _bounds(self, table: str, block: range) -> tuple[Any, ...]:
-        """What the statements of a block take: its numbers, and for events the range of their transactions."""
+        """Return the parameters of a block: its numbers and, for events, the range of their transactions."""
         numbers = (block.start, block.stop)
         return numbers if table != "job_events" else (*numbers, *self._events.get(block.start // BLOCK, ("0", "0")))
 

@@ -1,4 +1,4 @@
-"""Exports a schema in parts: binary rows turned into Arrow columns by a driver made for it."""
+"""Export a schema in parts, as Arrow batches from the ADBC driver."""
 
 from __future__ import annotations
 
@@ -12,32 +12,23 @@ from psycopg.sql import Literal
 
 from longshore.backends.export import Part, Wanted
 from longshore.backends.port import LogEnds
-from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, hide_user
+from longshore.backends.postgres.connection import OwnSession, Server, hide_user
 from longshore.backends.postgres.reads import PostgresReader, find_horizon, place_of, position_of
-from longshore.backends.postgres.schema import prepare
+from longshore.backends.postgres.schema import patient_sessions
 from longshore.backends.sql.reads import SQLBulkReader, parts_by_uid
 from longshore.backends.sql.statements import Statements
 from longshore.core.errors import BackendUnavailable
 
-_PATIENCE = 3600.0
-"""Seconds for one statement: the log may be long."""
-
 
 @contextmanager
 def read(server: Server, schema: str, sql: Statements) -> Iterator[SchemaReader]:
-    """A reader on connections of its own, closed when done with."""
-    watchdog = Watchdog(_PATIENCE)
-    try:
-        with server.explained():
-            prepare(server, schema, create=False)
-            with server.connect() as connection:
-                yield SchemaReader(server, OwnSession(connection, watchdog), sql)
-    finally:
-        watchdog.close()
+    """Provide a reader with its own connections, and close them at the end."""
+    with patient_sessions(server, schema, 1) as (session,):
+        yield SchemaReader(server, session, sql)
 
 
 class SchemaReader(SQLBulkReader):
-    """A schema, read in bulk. Of the log, what stands before the oldest transaction that may still write to it."""
+    """Reads a schema in bulk; the log only up to the oldest transaction that may still write to it."""
 
     _expressions = {  # noqa: RUF012 - read only
         "events": {"xid": "xid::text::bigint", "number": "n"},
@@ -50,7 +41,7 @@ class SchemaReader(SQLBulkReader):
         self._sql = sql
 
     def log_ends(self) -> LogEnds:
-        # the horizon before all else: what is asked after it sees all that stands before it
+        # the horizon first: later statements see all events before it
         horizon = find_horizon(self._session, self._sql)
         return PostgresReader(self._session, self._sql, horizon=horizon).log_ends(None)
 

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Self
 
@@ -18,49 +19,48 @@ from longshore.backends.postgres.schema import check
 from longshore.core.errors import BackendUnavailable
 
 _NUDGED_EVERY = 1.0
-"""Seconds after which a pool that has given up on the server is asked to try it again."""
+"""Seconds after which a pool that gave up on the server tries it again."""
 _KEPT_AT_HAND = 300.0
-"""Seconds for which a connection is kept at hand; then the pool is asked whether it is too old, or one too many."""
+"""Seconds for which a connection stays in our list; then it goes back to the pool, which may close it."""
 
 
 class _OurConnection(psycopg.Connection[Any]):
-    """A connection that remembers whether it has served before, and since when it is at hand."""
+    """A connection with its session, whether it was used before, and since when it is in our list."""
 
     served = False
     checked = 0
-    """Which round of checks it has passed."""
+    """The last round of checks that it passed."""
     since = 0.0
     session: OwnSession | None = None
 
     @classmethod
     def connect(cls, *arguments: Any, **options: Any) -> Self:
-        """The pool logs why it failed."""
+        """Connect, and keep the user name out of errors: the pool logs them."""
         with without_user():
             return super().connect(*arguments, **options)
 
 
+@dataclass(slots=True)
 class Taken:
-    """A connection while somebody has it."""
+    """A connection that an operation uses."""
 
-    def __init__(self, connection: _OurConnection, watchdog: Watchdog) -> None:
-        if connection.session is None:
-            connection.session = OwnSession(connection, watchdog)
-        self.session = connection.session
-        self.reused = connection.served
-        self._connection = connection
+    session: OwnSession
+    reused: bool
+    """Whether it served before: then it may have died unnoticed."""
+    _connection: _OurConnection
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is of no use any more."""
+        """Whether the connection is closed."""
         return self._connection.closed
 
     def roll_back(self) -> None:
-        """Takes back whatever is under way; a connection that cannot do even that is given up."""
+        """Roll back the open transaction, or close the connection if that fails."""
         self._end("ROLLBACK")
         self.session.forget()
 
     def end_look(self) -> None:
-        """Ends what changed nothing. By a commit: after a rollback the driver forgets all that it has prepared."""
+        """End a read-only transaction by a commit: after a rollback the driver forgets its prepared statements."""
         self._end("COMMIT")
 
     def _end(self, command: str) -> None:
@@ -73,9 +73,9 @@ class Taken:
 
 
 class Pool:
-    """At most so many connections; whoever finds none waits.
+    """A limited number of connections; an operation waits if all are in use.
 
-    The one that was given back last is taken first: it has planned our statements, and what they read is at hand.
+    The connection that was returned last is used first: it has prepared our statements, and its caches are warm.
     """
 
     def __init__(self, server: Server, watchdog: Watchdog, schema: str, most: int) -> None:
@@ -85,7 +85,7 @@ class Pool:
         self._at_hand: list[_OurConnection] = []
         self._round = 0
         self._waiting = 0
-        """How many ask the pool itself: whatever is given back meanwhile goes there."""
+        """How many operations wait for the pool: a connection returned meanwhile goes to them."""
         self._lock = threading.Lock()
         self._connections = ConnectionPool(
             server.conninfo,
@@ -101,11 +101,11 @@ class Pool:
         )
 
     def open(self) -> None:
-        """Before the first use."""
+        """Open the pool before the first use."""
         self._connections.open()
 
     def close(self) -> None:
-        """Closes what is not in use; nobody may be using any."""
+        """Close all connections; none may be in use."""
         with self._lock:
             at_hand, self._at_hand = self._at_hand, []
         for connection in at_hand:
@@ -114,25 +114,36 @@ class Pool:
 
     @contextmanager
     def taken(self, until: float) -> Iterator[Taken]:
-        """A connection for a while; one that is lost meanwhile is not used again."""
-        connection = self._checked(until)
+        """Provide a connection; if it is lost, it is not used again."""
+        with self._lock:
+            connection = self._at_hand.pop() if self._at_hand else None
+        if (
+            connection is None
+            or connection.session is None
+            or not connection.served
+            or connection.checked != self._round
+        ):
+            connection, session = self._checked(connection, until)
+        else:
+            session = connection.session
         try:
-            yield Taken(connection, self._watchdog)
+            yield Taken(session, connection.served, connection)
             connection.served = True
         finally:
             self._give_back(connection)
 
     def check_all_again(self) -> None:
-        """Before its next use each connection is checked as if it were new."""
+        """Check each connection before its next use, as if it were new."""
         self._round += 1
 
-    def _checked(self, until: float) -> _OurConnection:
-        """One that works: what waited in the pool without ever being used may have died there."""
+    def _checked(self, connection: _OurConnection | None, until: float) -> tuple[_OurConnection, OwnSession]:
+        """Return a connection that works: one that waited in the pool unused may have died there."""
         while True:
-            connection = self._take(until)
+            connection = connection or self._take(until)
             now = self._round
+            session = connection.session = connection.session or OwnSession(connection, self._watchdog)
             if connection.served and connection.checked == now:
-                return connection
+                return connection, session
             try:
                 check(connection, self._server, self._schema)
                 connection.checked = now
@@ -141,8 +152,9 @@ class Pool:
                 self._give_back(connection)
                 if not died or monotonic() > until:
                     raise
+                connection = None
             else:
-                return connection
+                return connection, session
 
     def _give_back(self, connection: _OurConnection) -> None:
         too_long = monotonic() - _KEPT_AT_HAND
@@ -152,7 +164,7 @@ class Pool:
                 and connection.since > too_long
                 and connection.info.transaction_status is TransactionStatus.IDLE
             )
-            # those below are hardly ever used
+            # the first in the list is hardly ever used
             idle = self._at_hand.pop(0) if self._at_hand and self._at_hand[0].since <= too_long else None
             if keeps:
                 self._at_hand.append(connection)

@@ -1,13 +1,14 @@
-"""PostgreSQL's reader: lookups and searches."""
+"""PostgreSQL's reader: look-ups and searches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from longshore.backends.port import KeyState, LogEnds, Search
 from longshore.backends.postgres.connection import Session
-from longshore.backends.sql.reads import Seen, SQLReader
+from longshore.backends.sql.reads import Seen, SQLLookups, SQLReader
 from longshore.backends.sql.rows import Row, tombstone_of_row
 from longshore.backends.sql.statements import Statements
 from longshore.core.clock import Clock
@@ -19,13 +20,13 @@ _READ_AT_ONCE = 500
 
 
 def found(session: Session, sql: Statements, search: Search) -> Iterator[Row]:
-    """Rows that match all but `wanted.data`, read a page at a time."""
+    """Yield the rows that match all but `wanted.data`, a page at a time."""
     enough = max(search.limit, _READ_AT_ONCE) if search.wanted.data else search.limit
     order = f"ORDER BY uid {'ASC' if search.oldest_first else 'DESC'} LIMIT {enough:d}"
     while True:
         conditions = _Conditions()
         _add(conditions, search, sql)
-        rows = session.rows(f"{sql.jobs_where} {conditions.text} {order}", conditions.values)
+        rows = session.rows(f"{sql.all_jobs} WHERE {conditions.text} {order}", conditions.values)
         yield from rows
         if len(rows) < enough:
             return
@@ -33,14 +34,14 @@ def found(session: Session, sql: Statements, search: Search) -> Iterator[Row]:
 
 
 class _Conditions:
-    """Conditions and the values they are bound to, numbered as they come."""
+    """Conditions with their values, numbered in the order of addition."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._texts: list[str] = []
 
     def add(self, text: str, value: Any) -> None:
-        """One more; `{}` in its text stands for the value."""
+        """Add a condition; `{}` in its text stands for the value."""
         self.values.append(value)
         self._texts.append(text.replace("{}", f"${len(self.values)}"))
 
@@ -86,24 +87,24 @@ def _bytes(text: str) -> bytes:
 
 
 _QUESTIONS = 10
-"""How often the horizon is asked for if transactions end between two glances at them."""
+"""How often the horizon is read again if a transaction ends while it is read."""
 
 
 _N_BITS = 63
 
 
 def position_of(xid: int, n: int) -> int:
-    """A place in the log as one number: first the transaction, then the event within it."""
+    """Return a position in the log as one number: first the transaction, then the event within it."""
     return xid << _N_BITS | n
 
 
 def place_of(position: int) -> tuple[str, int]:
-    """The transaction and number of a position, as statements take them."""
+    """Return the transaction and number of a position, as parameters."""
     return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
 
 
 def array_text(values: Iterable[Any]) -> str:
-    """Numbers, flags, names or bytes as PostgreSQL writes an array: the driver takes ten times as long."""
+    """Return numbers, flags, names or bytes as the text of an array; the driver is ten times slower."""
     return "{" + ",".join([_ELEMENTS.get(type(value), _quoted)(value) for value in values]) + "}"
 
 
@@ -119,8 +120,51 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
 }
 
 
+@dataclass
+class PostgresQueries:
+    """Runs statements on a session; remembers whether any of them may have locked rows."""
+
+    _session: Session
+    _sql: Statements
+    _horizon: int | None = None
+    holds_rows: bool = False
+    """Whether it may have locked rows that others wait for."""
+
+    @property
+    def horizon(self) -> int:
+        """The transaction before which the log may be read; read once, so that all reads agree."""
+        if self._horizon is None:
+            self._horizon = find_horizon(self._session, self._sql)
+        return self._horizon
+
+    def rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        self.holds_rows = self.holds_rows or "UPDATE" in statement
+        return iter(self._session.rows(statement, values))
+
+    def one(self, statement: str, *values: Any) -> Row | None:
+        return next(self.rows(statement, *values), None)
+
+    def run(self, statement: str, *values: Any) -> int:
+        self.holds_rows = True
+        return self._session.run(statement, values)
+
+    def many(self, statement: str, rows: Iterable[Row]) -> None:
+        self._session.many(statement, list(rows))
+
+    listed = staticmethod(array_text)
+
+    def log_position(self, position: int) -> tuple[Any, ...]:
+        return place_of(position)
+
+    def log_range(self, after: int) -> tuple[Any, ...]:
+        return *place_of(after), str(self.horizon)
+
+    def positioned(self, row: Row) -> tuple[int, Row]:
+        return position_of(row[0], row[1]), row[2:]
+
+
 class PostgresReader(SQLReader):
-    """Everything that only looks, in one transaction."""
+    """All reads, in one transaction."""
 
     def __init__(
         self,
@@ -130,18 +174,10 @@ class PostgresReader(SQLReader):
         horizon: int | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(seen)
+        self._log = PostgresQueries(session, sql, horizon)
+        super().__init__(sql, self._log, seen)
         self._clock = clock
         self._session = session
-        self._sql = sql
-        self._found_horizon = horizon
-
-    @property
-    def _horizon(self) -> int:
-        """Up to which transaction the log may be read: found once, so that all of one look agrees."""
-        if self._found_horizon is None:
-            self._found_horizon = find_horizon(self._session, self._sql)
-        return self._found_horizon
 
     def time(self) -> int:
         if self._clock is not None:
@@ -149,29 +185,8 @@ class PostgresReader(SQLReader):
         ((now,),) = self._rows(self._sql.now)
         return int(now)
 
-    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        return iter(self._session.rows(statement, values))
-
-    def _listed(self, values: Iterable[Any]) -> str:
-        return array_text(values)
-
-    def _place(self, position: int) -> tuple[Any, ...]:
-        return place_of(position)
-
-    def _after(self, position: int) -> tuple[Any, ...]:
-        return *self._place(position), str(self._horizon)
-
-    def _positioned(self, row: Row) -> tuple[int, Row]:
-        return position_of(row[0], row[1]), row[2:]
-
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
-        known: dict[tuple[str, str], Record | Tombstone] = {}
-        for tombstone in map(tombstone_of_row, self._rows(self._sql.tombstones_behind_keys, *wanted, since)):
-            known[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
-        for record in self._records(self._rows(self._sql.jobs_behind_keys, *wanted)):
-            known[record.queue, record.idempotency_key or ""] = record
-        return known
+        return jobs_behind(self, self._sql, pairs, since)
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         states = super().key_states(queue, keys)
@@ -198,14 +213,27 @@ class PostgresReader(SQLReader):
         anywhere = position_of(*(self._one(self._sql.pruned_anywhere) or (0, 0)))
         pruned = None if queue is None else self._one(self._sql.pruned, queue)
         of_queue = 0 if pruned is None else position_of(*pruned[:2])
-        last = position_of(*(self._one(self._sql.last_event, str(self._horizon)) or (0, 0)))
+        last = position_of(*(self._one(self._sql.last_event, str(self._log.horizon)) or (0, 0)))
         pruned_through = anywhere if queue is None else of_queue
-        end, certain = position_of(next_xid, 0), position_of(self._horizon, 0)
+        end, certain = position_of(next_xid, 0), position_of(self._log.horizon, 0)
         return LogEnds(log, pruned_through, anywhere, max(last, anywhere), end, certain)
 
 
+def jobs_behind(
+    lookups: SQLLookups, sql: Statements, pairs: Sequence[tuple[str, str]], since: int
+) -> dict[tuple[str, str], Record | Tombstone]:
+    """The jobs behind (queue, idempotency key), or what is left of those removed after `since`."""
+    wanted = [lookups._listed(names) for names in zip(*pairs, strict=True)]
+    known: dict[tuple[str, str], Record | Tombstone] = {}
+    for tombstone in map(tombstone_of_row, lookups._rows(sql.tombstones_behind_keys, *wanted, since)):
+        known[tombstone.queue, tombstone.idempotency_key or ""] = tombstone
+    for record in lookups._records(lookups._rows(sql.jobs_behind_keys, *wanted)):
+        known[record.queue, record.idempotency_key or ""] = record
+    return known
+
+
 def find_horizon(session: Session, sql: Statements) -> int:
-    """Up to which transaction the log may be read. Outside of a transaction each question has a new snapshot."""
+    """Return the transaction before which the log may be read. Outside a transaction each read has a new snapshot."""
     for _ in range(_QUESTIONS):
         ((horizon, known),) = session.rows(sql.horizon)
         if known:

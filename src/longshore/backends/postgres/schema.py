@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from psycopg import sql
 
-from longshore.backends.postgres.connection import OLDEST_SERVER, Connection, Server
+from longshore.backends.postgres.connection import OLDEST_SERVER, Connection, OwnSession, Server, Watchdog
 from longshore.backends.postgres.locks import lock_number
-from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer
+from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer, refuse_other_lineage
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.validation import check_name
 
 MIGRATIONS = load_migrations("longshore.backends.postgres")
 
 _LONGEST = 63
+_PATIENCE = 3600.0
+"""Seconds for one statement of a copy or an export: a block of the largest payloads takes minutes, the log is long."""
 
 _HOME = """
     SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()),
@@ -25,22 +29,22 @@ _HOME = """
         CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
     FROM pg_control_system()
 """
-"""Identifies an incarnation of the store: server and database, jobs table, and the server's timeline."""
+"""What identifies the place of a store: server and database, jobs table, and the server's timeline."""
 
 _log = logging.getLogger("longshore.postgres")
 
 
 class Schema(NamedTuple):
-    """What a connection finds: the number of its last migration, and its event log."""
+    """The number of the last migration, and the name of the event log."""
 
     version: int
     log: str
 
 
 def check_schema(value: object) -> str:
-    """The name of a schema, if PostgreSQL can keep it as it is."""
+    """Return the name of a schema, if PostgreSQL stores it unchanged."""
     name = check_name("schema", value)
-    if len(name.encode()) > _LONGEST:  # it would cut the name without a word, and two schemas might become one
+    if len(name.encode()) > _LONGEST:  # PostgreSQL would cut the name, and two schemas might become one
         raise InvalidArgument("schema", f"must have at most {_LONGEST} bytes; it has {len(name.encode())}")
     if name.startswith("pg_"):
         raise InvalidArgument("schema", "must not begin with pg_: such names are PostgreSQL's own")
@@ -48,25 +52,23 @@ def check_schema(value: object) -> str:
 
 
 def quoted(schema: str) -> str:
-    """The schema's name as SQL writes it."""
+    """Return the schema's name as an SQL identifier."""
     return sql.Identifier(schema).as_string()
 
 
-def _beside_values(name: str) -> str:
-    """The quoted name in a statement whose values psycopg looks for by their percent signs."""
+def _escaped(name: str) -> str:
+    """Return the quoted name for a statement with values, in which psycopg gives percent signs a meaning."""
     return name.replace("%", "%%")
 
 
-def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved: bool = False) -> Schema:
-    """Makes the schema if there is none, and brings it up to date; two at once do no harm."""
+def prepare(server: Server, schema: str, *, create: bool = True, allow_unfinished_copy: bool = False) -> Schema:
+    """Create the schema if it does not exist, and migrate it; processes may do this at the same time."""
     with server.connect() as connection:
         if connection.info.server_version < OLDEST_SERVER:
             raise BackendUnavailable(
                 f"{server.name} runs PostgreSQL {connection.info.server_version // 10_000}; Longshore needs 13 or newer"
             )
-        with server.watching(connection):
-            version = _version(connection, schema)
-        refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
+        version = _checked_version(connection, server, schema, allow_unfinished_copy=allow_unfinished_copy)
         if version == 0 and not create:
             raise BackendUnavailable(
                 f"there is no schema {schema} of Longshore at {server.name}; look at the address, or make it with "
@@ -74,27 +76,33 @@ def prepare(server: Server, schema: str, *, create: bool = True, even_half_moved
             )
         for migration in MIGRATIONS[version:]:
             _apply(connection, schema, migration)
-        if not even_half_moved:
-            _refuse_half_moved(connection, server, schema)
-        return Schema(len(MIGRATIONS), _at_home(connection, server, schema))
+        return Schema(len(MIGRATIONS), _current_log(connection, server, schema))
+
+
+@contextmanager
+def patient_sessions(
+    server: Server, schema: str, count: int, *, create: bool = False, allow_unfinished_copy: bool = False
+) -> Iterator[list[OwnSession]]:
+    """Open the schema on connections of its own for statements that take long, and close them at the end."""
+    watchdog = Watchdog(_PATIENCE)
+    try:
+        with server.explained(), ExitStack() as stack:
+            prepare(server, schema, create=create, allow_unfinished_copy=allow_unfinished_copy)
+            yield [OwnSession(stack.enter_context(server.connect()), watchdog) for _ in range(count)]
+    finally:
+        watchdog.close()
 
 
 def check(connection: Connection, server: Server, schema: str) -> None:
-    """A new connection may find a schema that was upgraded meanwhile: an old process must not write to it.
-
-    Or a copy in the place of the database that was there, with a log that begins anew.
-    """
-    with server.watching(connection):
-        version = _version(connection, schema)
-    refuse_newer(version, MIGRATIONS, f"schema {schema} at {server.name}")
+    """Check the schema on a new connection: since the last one it may have been upgraded, or replaced by a copy."""
+    version = _checked_version(connection, server, schema)
     if version == 0:
         raise _incomplete(server, schema)
     if version < len(MIGRATIONS):
         raise BackendUnavailable(
             f"schema {schema} at {server.name} was replaced by a copy of an older release; run longshore migrate"
         )
-    _refuse_half_moved(connection, server, schema)
-    _at_home(connection, server, schema)
+    _current_log(connection, server, schema)
 
 
 def _incomplete(server: Server, schema: str) -> BackendUnavailable:
@@ -104,22 +112,31 @@ def _incomplete(server: Server, schema: str) -> BackendUnavailable:
     )
 
 
-def _refuse_half_moved(connection: Connection, server: Server, schema: str) -> None:
-    """Workers refuse to open a partly copied schema."""
+def _checked_version(
+    connection: Connection, server: Server, schema: str, *, allow_unfinished_copy: bool = False
+) -> int:
+    """Return the version of a schema that this code may open, or 0 if there is none."""
+    where = f"schema {schema} at {server.name}"
     with server.watching(connection):
-        (copy_state,) = connection.execute(f"SELECT copy_state FROM {quoted(schema)}.meta").fetchone() or (None,)
-    move = json.loads(copy_state or '{"finished": true}')
-    if not move.get("finished"):
+        version = _version(connection, schema)
+        # as JSON, because a schema of another lineage may lack columns
+        rows = connection.execute(f"SELECT to_json(meta) FROM {quoted(schema)}.meta").fetchall() if version else []
+    copy = {"finished": True}
+    for (meta,) in rows:
+        refuse_other_lineage(meta.get("lineage"), where)
+        copy = json.loads(meta["copy_state"]) if meta["copy_state"] else copy
+    refuse_newer(version, MIGRATIONS, where)
+    if not copy.get("finished") and not allow_unfinished_copy:
         raise BackendUnavailable(
-            f"the move from {move['from']} into schema {schema} at {server.name} was not finished; "
-            "run longshore migrate-data again, and it goes on"
+            f"the copy from {copy['from']} into {where} was not finished; run longshore migrate-data again to finish it"
         )
+    return version
 
 
 def _version(connection: Connection, schema: str) -> int:
-    """0 where there is nothing of ours.
+    """Return the number of the last migration, or 0 without any.
 
-    Asked of the catalog's tables: to_regclass may answer from what the session knew before it waited for the lock.
+    This reads the catalog's tables: to_regclass may answer from a cache that is older than the wait for the lock.
     """
     there = "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'migrations'"
     if connection.execute(there, (schema,)).fetchone() is None:
@@ -145,7 +162,7 @@ def _apply(connection: Connection, schema: str, migration: Migration) -> None:
         )
         connection.execute(migration.text.replace("{schema}", name))
         connection.execute(
-            f"INSERT INTO {_beside_values(name)}.migrations (number, name) VALUES (%s, %s)",
+            f"INSERT INTO {_escaped(name)}.migrations (number, name) VALUES (%s, %s)",
             (migration.number, migration.name),
         )
 
@@ -156,8 +173,8 @@ def _lock(connection: Connection, schema: str) -> None:
     )
 
 
-def _at_home(connection: Connection, server: Server, schema: str) -> str:
-    """The event log's name. A store that was restored, in another database or in place, gets a new log.
+def _current_log(connection: Connection, server: Server, schema: str) -> str:
+    """Return the event log's name. A store that was restored, in another database or in place, gets a new log.
 
     Transaction ids of two databases cannot be compared, so a restored store cannot continue its log. A copy of the
     server's files has the old identity; it is recognised by a transaction counter below what this process committed.
@@ -174,11 +191,11 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
         with connection.transaction():  # without a timeout: rewriting a long log takes time
             _lock(connection, schema)
             found_table, log, known, following = _found(connection, server, schema)
-            replaced = known not in (home, database, "")  # "" is new; an older release kept the database alone
+            replaced = known not in (home, "")  # "" is new
             set_back = log == server.log and following <= server.committed
             if replaced or set_back:
-                _begin_log(connection, name)
-            connection.execute(f"UPDATE {_beside_values(name)}.meta SET home = %s", (home,))
+                _start_log(connection, name)
+            connection.execute(f"UPDATE {_escaped(name)}.meta SET home = %s", (home,))
             _, log, _, _ = _found(connection, server, schema)
     if server.log not in (None, log):
         _log.error(
@@ -196,7 +213,7 @@ def _at_home(connection: Connection, server: Server, schema: str) -> str:
 
 
 def _found(connection: Connection, server: Server, schema: str) -> tuple[int, str, str, int]:
-    """The oid of the meta table, the log's name, the incarnation it was written in, and the next transaction id."""
+    """Return the oid of the meta table, the log's name, the store's place, and the next transaction id."""
     row = connection.execute(
         "SELECT tableoid::bigint, log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint "
         f"FROM {quoted(schema)}.meta"
@@ -207,7 +224,7 @@ def _found(connection: Connection, server: Server, schema: str) -> tuple[int, st
     return int(table), str(log), str(home), int(following)
 
 
-def _begin_log(connection: Connection, name: str) -> None:
+def _start_log(connection: Connection, name: str) -> None:
     for statement in (
         "UPDATE {}.meta SET log = left(gen_random_uuid()::text, 8), restored_at = clock_timestamp()",
         "UPDATE {}.job_events SET xid = '3'",

@@ -6,27 +6,31 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NoReturn
 
-from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, QueueState, Reader, keys_by_queue
+from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, keys_by_queue
 from longshore.backends.postgres.claim import PostgresClaimQueries
+from longshore.backends.postgres.connection import Session
 from longshore.backends.postgres.locks import BeginAnew, lock_number
-from longshore.backends.postgres.reads import position_of
+from longshore.backends.postgres.reads import jobs_behind, position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
-from longshore.backends.sql.rows import Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
-from longshore.backends.sql.writes import ChangedUnderneath
+from longshore.backends.sql.rows import Queries, Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
+from longshore.backends.sql.statements import Statements
+from longshore.backends.sql.writes import ChangedUnderneath, SQLStaging
+from longshore.core import transitions
 from longshore.core.actor import actor
 from longshore.core.errors import DuplicateJob
 from longshore.core.job_record import Record, Tombstone
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
-from longshore.core.transitions import Change, EventRow, belongings
+from longshore.core.transitions import Change, EventRow, belongings, may_be_accepted_in_bulk
 
 _WORTH_A_COPY = 50
 """So many rows are sent by COPY; fewer cost less as single statements."""
 _SAVED_FIELDS = (
-    "deps_left", "status", "run_at", "eligible_at", "place", "blocked", "executions", "retry_count", "crashes", "epoch",
-    "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
+    "deps_left", "status", "run_at", "eligible_at", "sort_key", "blocked", "executions", "retry_count", "crashes",
+    "epoch", "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
     "uid", "was_seq",
 )  # fmt: skip
@@ -42,38 +46,9 @@ class PostgresTransaction(PostgresClaimQueries):
     idempotency keys that it cannot see, and `look_elsewhere` looks at what is stored by now.
     """
 
-    def __init__(
-        self,
-        *given: Any,
-        careful: bool = False,
-        shares_locks: bool = True,
-        known_queues: frozenset[str] = frozenset(),
-        known_keys: Mapping[tuple[str, str], str] | None = None,
-        look_elsewhere: Callable[[Callable[[Reader], Any]], Any] | None = None,
-    ) -> None:
-        super().__init__(*given)
-        self.now = 0
-        self.news = False
-        self.queues: set[str] = set()
-        """The queues that have news."""
-        self.counted = 0
-        self.new_queues: set[str] = set()
-        """Queues whose names were stored, or found stored, and were not known to be."""
-        self._known_queues = known_queues
-        self._known_keys = known_keys or {}
-        self._look_elsewhere = look_elsewhere
-        self._careful = careful
-        self._shares_locks = shares_locks
-        self._held_schedules: set[str] = set()
-        self._sure: set[str] = set()
-        """Jobs that nobody ends before this transaction does: held, or stored by it."""
-
-    def _run(self, statement: str, *values: Any) -> int:
-        self._holds_rows = True
-        return self._session.run(statement, values)
-
-    def _many(self, statement: str, rows: Iterable[Row]) -> None:
-        self._session.many(statement, list(rows))
+    @property
+    def staging(self) -> PostgresStaging:
+        return PostgresStaging(self._sql, self._queries, self.now, self._session, self.came)
 
     def _pruned_through(self, row: Row) -> tuple[int, int]:
         return position_of(*row[:2]), position_of(*row[2:])
@@ -89,14 +64,14 @@ class PostgresTransaction(PostgresClaimQueries):
             else []
         )
         values = (self._listed(job_ids), self._listed(tagged))
-        concerned = list(self._rows(self._sql.all_concerned, *values))
+        concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
         queues = self.hold_queues(sorted({name for _, name, _ in concerned}))
         if any(queue.limited for queue in queues.values()):  # it may have waited for them, and others run by now
-            concerned = list(self._rows(self._sql.all_concerned, *values))
+            concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
         for running in (True, False):
             uids = [uid for uid, _, is_held in concerned if is_held is running]
             if uids:
-                self._rows(self._sql.hold_jobs, self._listed(uids))
+                self._rows(self._sql.lock_jobs, self._listed(uids))
 
     def leases_ended(self, limit: int) -> list[Record]:
         return self._records(self._rows(self._sql.leases_ended, self.now, limit))
@@ -107,52 +82,42 @@ class PostgresTransaction(PostgresClaimQueries):
         return super().jobs_beyond(keep, status, queue, limit)
 
     def new_uids(self, count: int) -> Sequence[int]:
-        return [uid for (uid,) in self._rows(self._sql.new_uids, count)]
+        return [uid for (uid,) in self._session.rows(self._sql.new_uids, (count,))]
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
         if not records:
             return
         if self._careful or len(records) < _WORTH_A_COPY:
-            self._insert_carefully(records)
+            # in the order of ids: two transactions that bring the same ids wait in turn, without a deadlock
+            rows = [inserted_row(record) for record in sorted(records, key=attrgetter("id"))]
+            if self._session.many(self._sql.insert_job, rows) != len(rows):
+                self._refuse_taken(records)
             self._run(self._sql.insert_added_events, self._listed(record.uid for record in records), self.now, actor())
         else:
             signed = actor()
             self._session.copy(self._sql.copy_jobs, map(inserted_row, records))
             self._session.copy(self._sql.copy_events, (_added_row(record, self.now, signed) for record in records))
-        self._insert_tags([row for record in records if record.tags for row in tag_rows(record)])
-        self._append(events)
-        self._came(Counter((record.queue, record.status) for record in records))
+        tags = [row for record in records if record.tags for row in tag_rows(record)]
+        if tags:
+            self._insert_tags(tags)
+        if events:
+            self._append(events)
+        self.came(Counter((record.queue, record.status) for record in records))
         self._sure.update(record.id for record in records)
 
-    def _came(self, counts: Mapping[tuple[str, JobStatus], int]) -> None:
+    def came(self, counts: Mapping[tuple[str, JobStatus], int]) -> None:
         """New jobs are counted and told of, and their queues remembered."""
         self._count((*key, jobs, 0) for key, jobs in counts.items())
         names = {queue for queue, _ in counts}
-        self._tell(names)
+        self.news = True
+        self.queues |= names
         fresh = names - self._known_queues - self.new_queues
         if fresh:
             self.new_queues |= fresh
             self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
 
-    def _lay_aside(self, rows: Sequence[Row]) -> None:
-        if len(rows) < _WORTH_A_COPY:
-            super()._lay_aside(rows)
-        else:
-            self._session.copy(self._sql.copy_staged_jobs, rows)
-
-    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
-        """Where they lie: hundreds of thousands need not travel to this process and back."""
-        found = self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now)
-        counts = {(queue, JobStatus.INITIAL_PENDING): jobs for queue, jobs in found}
-        if counts:
-            self._came(counts)
-        return sum(counts.values())
-
-    def _insert_carefully(self, records: Sequence[Record]) -> None:
-        """In the order of ids: two who bring the same ones wait for each other in turn, never in a circle."""
-        rows = [inserted_row(record) for record in sorted(records, key=lambda record: record.id)]
-        if self._session.many(self._sql.insert_job, rows) == len(rows):
-            return
+    def _refuse_taken(self, records: Sequence[Record]) -> NoReturn:
+        """Some rows were not inserted, because their ids or keys are in use."""
         taken = self.ids_taken([record.id for record in records], [record.uid for record in records])
         keys = [(r.queue, r.idempotency_key) for r in records if r.id in taken and r.idempotency_key is not None]
         if not taken or (keys and self.jobs_by_key(keys)):  # a key that was stored meanwhile answers for its job
@@ -165,10 +130,9 @@ class PostgresTransaction(PostgresClaimQueries):
         else:
             self._session.copy(self._sql.copy_tags, rows)
 
-    def complete_at_once(self, ended: Iterable[Completion], among: Iterable[str]) -> Ended | None:
-        completions = list(ended)
+    def complete(self, completions: Sequence[Completion], among: Sequence[str]) -> Ended:
         if not completions:
-            return None
+            return Ended([], Counter(), {})
         ids, epochs, tokens, results = zip(*completions, strict=True)
         arrays = (self._listed(ids), self._listed(epochs), self._listed(tokens), self._listed(results))
         values = (*arrays, self.now, self._listed(set(among)), self._listed(self._held))
@@ -182,11 +146,20 @@ class PostgresTransaction(PostgresClaimQueries):
             self._tell(queues)
         owners = Counter(owner for _, _, _, owner, _, _ in rows)
         self._up_to_date -= queues
-        keys = keys_by_queue((queue, key) for _, _, queue, _, key, _ in rows if queue not in self._held)
-        return Ended([job_id for _, job_id, *_ in rows], owners, keys)
+        keyed = [(queue, key) for _, _, queue, _, key, _ in rows if key is not None and queue not in self._held]
+        return Ended([job_id for _, job_id, *_ in rows], owners, keys_by_queue(keyed) if keyed else {})
 
-    def accept_at_once(self, _job_ids: Sequence[str]) -> bool:
-        return False  # to look at them and to save them are two statements in any case
+    def accept(self, job_ids: Sequence[str]) -> bool:
+        """Reads and saves: two statements, however many jobs there are."""
+        records = list(self.jobs_by_id(job_ids).values())
+        if len(records) < len(job_ids) or not all(may_be_accepted_in_bulk(record) for record in records):
+            return False
+        by_id = {record.id: Change(record, self.now) for record in records}
+        changes = [by_id[job_id] for job_id in job_ids]
+        for change in changes:
+            transitions.accept(change)
+        self.save(changes)
+        return True
 
     def save(self, changes: Sequence[Change]) -> None:
         rows = [dict(zip(_SAVED_FIELDS, _as_json(saved_row(change)), strict=True)) for change in changes]
@@ -245,13 +218,13 @@ class PostgresTransaction(PostgresClaimQueries):
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
         wanted = [self._listed(names) for names in zip(*pairs, strict=True)]
-        removed = self._rows(self._sql.removed_jobs_of_keys, *wanted, self.now - KEY_TTL)
-        known = {(queue, key): job_id for queue, key, job_id in removed}
+        removed = self._rows(self._sql.tombstones_behind_keys, *wanted, self.now - KEY_TTL)
+        known = {(queue, key): job_id for _, job_id, queue, _, _, key, _ in removed}
         known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
         return known | {pair: self._known_keys[pair] for pair in pairs if pair in self._known_keys}
 
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        found = super().jobs_behind(pairs, since)
+        found = jobs_behind(self, self._sql, pairs, since)
         unseen = [pair for pair in pairs if pair in self._known_keys and pair not in found]
         if unseen and self._look_elsewhere is not None:
             found |= self._look_elsewhere(lambda view: view.jobs_behind(unseen, since))
@@ -264,15 +237,14 @@ class PostgresTransaction(PostgresClaimQueries):
             found |= self._look_elsewhere(lambda view: view.jobs_seen(unseen))
         return found
 
-    def hold_queues(self, names: Sequence[str] | None, *, alone: bool = False) -> dict[str, QueueState]:
-        return super().hold_queues(names, alone=alone) if self._shares_locks else self.queue_states(names)
-
-    def held_statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        if self._shares_locks:
+    def statuses(self, job_ids: Sequence[str], *, lock: bool = False) -> dict[str, JobStatus]:
+        if lock and self._shares_locks:
             self._sure |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
-            return self.statuses(job_ids)
-        # what failed may concern many: the sweep sees to that, for here everybody would wait until the caller commits
-        return {job_id: status for job_id, status in self.statuses(job_ids).items() if status is JobStatus.COMPLETED}
+        found = super().statuses(job_ids)
+        if lock and not self._shares_locks:
+            # a failed dependency may stop many jobs, which would be locked until the caller commits: left to the sweep
+            return {job_id: status for job_id, status in found.items() if status is JobStatus.COMPLETED}
+        return found
 
     # -- dependencies
 
@@ -289,8 +261,9 @@ class PostgresTransaction(PostgresClaimQueries):
 
     # -- leases, events, schedules
 
-    def jobs_to_renew(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        found = map(record_of_row, self._rows(self._sql.jobs_to_renew, self._listed(job_ids)))
+    def jobs_by_id(self, job_ids: Sequence[str], *, renew: bool = False) -> dict[str, Record]:
+        statement = self._sql.jobs_to_renew if renew else self._sql.jobs_by_ids
+        found = map(record_of_row, self._rows(statement, self._listed(job_ids)))
         return {record.id: record for record in found}
 
     def write_leases(self, records: Sequence[Record]) -> None:
@@ -338,7 +311,7 @@ class PostgresTransaction(PostgresClaimQueries):
         self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
 
     def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
-        ((alone,),) = self._rows(self._sql.alone_at_this, self._locks.queues, lock_number(f"events of {queue}"))
+        ((alone,),) = self._rows(self._sql.try_lock, self._locks.queues, lock_number(f"events of {queue}"))
         return super().prune_events(queue, moment, limit, through) if alone else 0
 
 
@@ -353,3 +326,33 @@ def _added_row(record: Record, now: int, signed: str) -> Row:
 def _as_json(row: Row) -> Iterator[Any]:
     for place, value in enumerate(row):
         yield b64encode(value).decode() if place == _RESULT and value is not None else value
+
+
+class PostgresStaging(SQLStaging):
+    """Stages many jobs by COPY, and turns plain ones into jobs without reading them."""
+
+    def __init__(
+        self,
+        sql: Statements,
+        queries: Queries,
+        now: int,
+        session: Session,
+        came: Callable[[Mapping[tuple[str, JobStatus], int]], None],
+    ) -> None:
+        super().__init__(sql, queries, now)
+        self._session = session
+        self._came = came
+
+    def _lay_aside(self, rows: Sequence[Row]) -> None:
+        if len(rows) < _WORTH_A_COPY:
+            super()._lay_aside(rows)
+        else:
+            self._session.copy(self._sql.copy_staged_jobs, rows)
+
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:
+        """Where they lie: hundreds of thousands need not travel to this process and back."""
+        found = self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now)
+        counts = {(queue, JobStatus.INITIAL_PENDING): jobs for queue, jobs in found}
+        if counts:
+            self._came(counts)
+        return sum(counts.values())

@@ -5,31 +5,32 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 
-from longshore.backends.argument_checks import ClaimTerms
-from longshore.backends.base import ClaimFailed, Outcome, SettleReport
-from longshore.backends.operations.claim import Claim
-from longshore.backends.operations.settle import complete_first, settle_and_dequeue
-from longshore.backends.port import Reader
+from longshore.backends.port import Hold, Operation, Reader, Transaction
 from longshore.backends.postgres.claim_low_water import LowWaterMarks
 from longshore.backends.postgres.connection import OwnSession, Server, Session
-from longshore.backends.postgres.locks import BeginAnew, Hold, HoldFirst, LockSpaces, Wanted
+from longshore.backends.postgres.locks import BeginAnew, HoldFirst, LockSpaces, Wanted
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import PostgresReader, find_horizon
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.sql.reads import Seen
 from longshore.backends.sql.statements import Statements
+from longshore.core.actor import acting
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable, LongshoreError
+from longshore.core.errors import BackendUnavailable
 from longshore.core.times import to_micros
 
 R = TypeVar("R")
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
 _NUMBERED_EVERY = 1.0
@@ -84,26 +85,25 @@ class TransactionRunner:
 
     def perform(
         self,
-        verb: Callable[[PostgresTransaction], R],
+        operation: Operation[Transaction, ..., R],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = _NO_OPTIONS,
+        actor: str = "",
         abandoned: threading.Event | None = None,
-        holds: Sequence[str] | None = (),
-        *,
-        uses_slots: bool = True,
     ) -> R:
-        """Tries again where nothing was stored for certain: a conflict with others, or a connection found dead.
-
-        `holds` are the queues that the verb claims from, or None for all: they are held from the start; only shared
-        if it uses no free slot that their limits leave.
-        """
+        """Runs the operation, and tries again where nothing was stored for certain: after a conflict with others, or on
+        a connection found dead. Once `abandoned` is set, nothing is committed."""
+        holds = () if operation.locks is None else operation.locks(*args, **kwargs)
         until = monotonic() + self._wait_seconds
         careful = False
         first: Wanted = {}
         tries = 0
         while True:
             tries += 1
-            attempt = _Attempt(careful, abandoned, holds, uses_slots, first)
+            attempt = _Attempt(careful, holds, operation.uses_slots, first)
             try:
-                return self._attempt(verb, attempt, until)
+                with acting(actor) if actor else nullcontext():
+                    return self._attempt(operation.run, args, kwargs, attempt, until, abandoned)
             except errors.UniqueViolation:
                 careful = True  # a COPY met an id or key in use; the careful way tells which
                 if tries == MOST_TRIES:
@@ -126,17 +126,28 @@ class TransactionRunner:
                 if not (attempt.reused and attempt.lost) or monotonic() > until:
                     raise
 
-    def _attempt(self, verb: Callable[[PostgresTransaction], R], attempt: _Attempt, until: float) -> R:
+    def _attempt(
+        self,
+        run: Callable[..., R],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        attempt: _Attempt,
+        until: float,
+        abandoned: threading.Event | None,
+    ) -> R:
         with self._pool.taken(until) as taken:
             attempt.reused = taken.reused
             session = taken.session
-            self._forget_another_log()
+            if self._log != self._server.log:
+                self._forget_another_log()
             log = self._log
             try:
                 transaction = self._begin(session, attempt)
-                answer = verb(transaction)
-                number = self._number(session)
-                attempt.begin_to_commit()
+                answer = run(transaction, *args, **kwargs)
+                number = self._number(session) if monotonic() >= self._numbered_next else 0
+                if abandoned is not None and abandoned.is_set():
+                    raise asyncio.CancelledError
+                attempt.committing = True  # from here on only the answer tells whether it was stored
                 session.run("COMMIT")
             except BaseException:
                 taken.roll_back()
@@ -149,12 +160,10 @@ class TransactionRunner:
         return answer
 
     def _number(self, session: OwnSession) -> int:
-        """The transaction id, queried once a second; 0 if there is none or it was not queried.
+        """The transaction id, or 0 if there is none; queried once a second.
 
         Restoring a dump in place closes no connection, so the event log is compared, too.
         """
-        if monotonic() < self._numbered_next:
-            return 0
         self._numbered_next = monotonic() + _NUMBERED_EVERY
         server = self._server
         ((number, same_log),) = session.rows(self._sql.same_log, (server.log, server.table)) or ((0, False),)
@@ -166,8 +175,6 @@ class TransactionRunner:
 
     def _forget_another_log(self) -> None:
         """What was read from the store before an older copy replaced it is no longer true."""
-        if self._log == self._server.log:
-            return
         self._log = self._server.log
         self._marks = LowWaterMarks()
         self._limited = set()
@@ -199,29 +206,31 @@ class TransactionRunner:
             transaction.holds_all = found <= names.keys()
         return transaction
 
-    def explain(self, error: Exception) -> Exception:
-        """The error in one plain sentence that names the server."""
-        return self._server.explain(error)
-
     def any_limited(self, queues: Sequence[str] | None) -> bool:
         """Whether claims from these queues, or from all, wait for each other, as far as this process knows."""
         return bool(self._limited) if queues is None else not self._limited.isdisjoint(queues)
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
         """A transaction with all that this process remembers of the store."""
-        return PostgresTransaction(session, self._sql, self._schema, self._marks, self._limited, **how)
+        token_prefix = f"{self._server.log}-"
+        return PostgresTransaction(
+            session, self._sql, self._locks, self._marks, self._limited, token_prefix=token_prefix, **how
+        )
 
-    def look(self, look: Callable[[Reader], R], *, follows: bool) -> R:
-        """On one snapshot. Whoever follows the log reads no further than what is certain before that is taken."""
+    def look(
+        self, operation: Operation[Reader, ..., R], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = _NO_OPTIONS
+    ) -> R:
+        """Runs a read on one snapshot. What follows the log reads no further than was certain before the snapshot."""
         until = monotonic() + self._wait_seconds
         while True:
             stale = False
             try:
                 with self._pool.taken(until) as taken:
                     try:
-                        horizon = find_horizon(taken.session, self._sql) if follows else None
+                        horizon = find_horizon(taken.session, self._sql) if operation.follows_log else None
                         taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        answer = look(PostgresReader(taken.session, self._sql, self._seen, horizon, self._clock))
+                        view = PostgresReader(taken.session, self._sql, self._seen, horizon, self._clock)
+                        answer = operation.run(view, *args, **kwargs)
                     except BaseException:
                         taken.roll_back()
                         stale = taken.reused and taken.lost
@@ -233,67 +242,24 @@ class TransactionRunner:
                     raise
 
 
+@dataclass(slots=True)
 class _Attempt:
     """How far one try of a transaction has come."""
 
-    def __init__(
-        self,
-        careful: bool,
-        abandoned: threading.Event | None,
-        holds: Sequence[str] | None,
-        uses_slots: bool,
-        first: Wanted,
-    ) -> None:
-        self.careful = careful
-        self.holds = holds
-        self.uses_slots = uses_slots
-        self.first = first
-        """Queues that an earlier try came to need when it was too late to wait for them."""
-        self._abandoned = abandoned
-        self.reused = False
-        """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
-        self.lost = False
-        """Whether its connection broke, rather than the server refusing something on it."""
-        self.committing = False
-
-    def begin_to_commit(self) -> None:
-        """From here on nobody can tell whether it was stored, unless the answer comes. Raises if nobody waits."""
-        if self._abandoned is not None and self._abandoned.is_set():
-            raise asyncio.CancelledError
-        self.committing = True
+    careful: bool
+    holds: Sequence[str] | None
+    """The queues that the operation claims from, or None for all. They are locked from the start."""
+    uses_slots: bool
+    """Whether it uses free slots of those queues; otherwise it shares their locks."""
+    first: Wanted
+    """Queues that an earlier try came to need when it was too late to wait for them."""
+    reused: bool = False
+    """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
+    lost: bool = False
+    """Whether its connection broke, rather than the server refusing something on it."""
+    committing: bool = False
 
 
 def _in_milliseconds(micros: int) -> int:
     """As PostgreSQL takes it: not 0, which means never, and not more than it can count."""
     return min(max(micros // 1_000, 1), 2**31 - 1)
-
-
-def take_turn(
-    runner: TransactionRunner,
-    outcomes: Sequence[Outcome],
-    terms: ClaimTerms,
-    named: Callable[[], ClaimTerms],
-    abandoned: threading.Event,
-) -> tuple[SettleReport, Claim]:
-    """In one transaction, or in two where there are limits: then others claim while this one settles.
-
-    `named` returns the terms with the event log's name in the token; it is called once there is a connection.
-    """
-    queues = terms.queues if terms.limit else ()
-    report, left = SettleReport(), outcomes
-    if any(outcome.verb == "complete" for outcome in outcomes) and runner.any_limited(queues):
-        report, left = runner.perform(
-            lambda tx: complete_first(tx, outcomes, terms), abandoned, queues, uses_slots=False
-        )
-    try:
-        rest, claim = runner.perform(lambda tx: settle_and_dequeue(tx, left, named()), abandoned, queues)
-    except (psycopg.Error, LongshoreError) as error:
-        if not report.settled:
-            raise
-        raise ClaimFailed(report, runner.explain(error)) from error
-    return _both(report, rest) if report.settled else rest, claim
-
-
-def _both(first: SettleReport, then: SettleReport) -> SettleReport:
-    freed = {owner: first.freed.get(owner, 0) + then.freed.get(owner, 0) for owner in first.freed | then.freed}
-    return SettleReport(first.settled | then.settled, first.refused | then.refused, freed)

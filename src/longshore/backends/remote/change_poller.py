@@ -16,18 +16,18 @@ from longshore.core.errors import LongshoreError
 _PATIENCE = 20.0
 """Seconds one request waits for a change: proxies cut a silent connection after 60."""
 _LINGERS = 60.0
-"""Seconds it goes on when nobody waits, so that whoever comes back soon has missed nothing."""
+"""Seconds it continues without a waiter, so that a caller that returns soon misses nothing."""
 _FIRST_PAUSE, _PAUSE = 0.05, 1.0
 _MOST_SERVERS = 100
-"""How many servers are remembered, which behind one address may be many, and after each restart others."""
+"""Servers whose last mark is remembered. One address may have several, and each restart adds one."""
 _MARK = answered(str, {"type": "string"})
 
 
 class ChangePoller:
     """Notifies waiting callers when the server reports a change. `listen` and what it starts run on the caller's loop.
 
-    A mark means something to the server that told it, and to no other: one that is asked with another's mark answers
-    at once. So each one's last mark is remembered, and where answers come from now this one and now that, it pauses.
+    A mark is valid for the server that sent it; another server answers a request with it at once. The poller remembers
+    the last mark of each server, and pauses where several servers answer in turn.
     """
 
     def __init__(self, caller: Caller, signal: ChangeSignal) -> None:
@@ -42,16 +42,16 @@ class ChangePoller:
 
     @property
     def listening(self) -> bool:
-        """Whether every change from now on will be heard."""
+        """Whether it will notice every change from now on."""
         return self._work is not None and not self._work.done() and bool(self._mark)
 
     def saw(self, mark: str) -> None:
-        """What an answer told; the first one counts, for whoever waits later must not miss what came after it."""
+        """Keeps the mark of the first answer: a later waiter must not miss what changed after it."""
         if not self._first_seen:
             self._first_seen = mark
 
     def still_wanted(self) -> None:
-        """Somebody waits."""
+        """Notes that a caller waits."""
         self._wanted_at = monotonic()
 
     def begin(self, *, sure: bool) -> Future[None]:
@@ -62,10 +62,10 @@ class ChangePoller:
         if self.listening:
             return
         if self._beginning is None or self._beginning.done():
-            self._beginning = asyncio.ensure_future(self._find_the_mark(sure))
+            self._beginning = asyncio.ensure_future(self._first_mark(sure))
         await asyncio.shield(self._beginning)
 
-    async def _find_the_mark(self, sure: bool) -> None:
+    async def _first_mark(self, sure: bool) -> None:
         before = self._mark or self._first_seen
         self._mark = await self._ask("", 0)
         self._is_news(self._mark)
@@ -75,11 +75,11 @@ class ChangePoller:
 
     async def _listen(self) -> None:
         pause = _FIRST_PAUSE
-        while self._signal.awaited or monotonic() - self._wanted_at < _LINGERS:
+        while self._signal.waiting or monotonic() - self._wanted_at < _LINGERS:
             sent = self._mark
             try:
                 self._mark = await self._ask(sent, _PATIENCE)
-            except LongshoreError:  # whoever waits had better look: the server may be back, and much may have changed
+            except LongshoreError:  # callers must look: the store may have changed meanwhile
                 self._signal.notify()
                 await asyncio.sleep(_PAUSE)
                 continue
@@ -92,7 +92,7 @@ class ChangePoller:
                 pause = min(2 * pause, _PAUSE)
 
     def _is_news(self, mark: str) -> bool:
-        """Whether this is not the last mark that its server told."""
+        """Whether its server sent another mark before."""
         if len(self._last_marks) >= _MOST_SERVERS:
             self._last_marks.clear()
         before, self._last_marks[_server_of(mark)] = self._last_marks.get(_server_of(mark)), mark

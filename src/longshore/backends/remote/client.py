@@ -25,25 +25,24 @@ _LONGEST_HEAD = 64 * 1024
 _LARGEST_ANSWER = 512 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
 _KEPT_ALIVE = 20.0
-"""Seconds an idle connection is kept: less than a server waits, so that ours is the side that lets go."""
+"""Seconds an idle connection is kept: less than a server waits, so that the client closes it first."""
 _TLS_ALERT = b"\x15\x03"
 _WHOM_TO_TRUST = (
-    "if it has a certificate of its own, name the file with it, or with that of its authority: "
-    "connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
+    "for a private certificate or authority, give its file: connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
 )
 
 
 class NotSent(Exception):
-    """No connection came about: the request has reached nobody."""
+    """There was no connection: no server has received the request."""
 
 
 class Lost(Exception):
-    """The connection broke before the whole answer was there: what became of the request is not known."""
+    """The connection broke before the answer was complete: whether the request was carried out is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back; header names in small letters."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -51,11 +50,11 @@ class Response:
 
 
 class Connections:
-    """Up to so many to one server; used on one event loop."""
+    """A pool of connections to one server, used on one event loop."""
 
     def __init__(self, address: str, headers: Mapping[str, str], tls: ssl.SSLContext | None, most: int) -> None:
         parts = urlsplit(address)
-        assert parts.hostname is not None  # whoever opens it has looked
+        assert parts.hostname is not None  # connect() has checked it
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = tls
@@ -68,7 +67,7 @@ class Connections:
     async def post(
         self, path: str, headers: Mapping[str, str], body: bytes, *, connect_within: float, answer_within: float
     ) -> Response:
-        """The answer; NotSent or Lost if there was none."""
+        """Returns the response; raises NotSent or Lost if there was none."""
         more = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
         head = f"POST {self._base}{path} HTTP/1.1\r\n{self._head}{more}\r\nContent-Length: {len(body)}\r\n\r\n"
         async with self._slots:
@@ -104,12 +103,12 @@ class Connections:
             raise NotSent(f"no connection within {within:g} seconds") from None
         except ssl.SSLCertVerificationError as error:
             raise NotSent(f"{error}; {_WHOM_TO_TRUST}") from None
-        except OSError as error:  # of which an SSLError is one
+        except OSError as error:  # SSLError is an OSError
             raise NotSent(str(error)) from None
         return _Connection(reader, writer)
 
     def _cut_off(self, came: bytes) -> str:
-        """What is said of an answer that ended too soon. A server that expects TLS says nothing, or that it does."""
+        """Describes an answer that ended too soon. A server that expects TLS sends nothing, or an alert."""
         if self._tls is None and (not came or came.startswith(_TLS_ALERT)):
             return (
                 "the connection was closed without an answer: it may speak TLS; then its address begins with https://"
@@ -117,7 +116,7 @@ class Connections:
         return "the connection was closed before the answer was complete"
 
     def close(self) -> None:
-        """Lets the idle ones go."""
+        """Closes the idle connections."""
         for connection, _ in self._idle:
             connection.abort()
         self._idle.clear()
@@ -137,7 +136,7 @@ class _Connection:
         self._writer.write(request)
         await self._writer.drain()
         status, headers = 100, dict[str, str]()
-        while 100 <= status < 200:  # what only says that more is to come
+        while 100 <= status < 200:  # an interim response
             status, headers = _read_head(await self._reader.readuntil(b"\r\n\r\n"))
         self._ends = headers.get("connection", "").lower() == "close"
         return Response(status, headers, await self._body(status, headers))
@@ -167,7 +166,7 @@ class _Connection:
             whole += piece[:-2]
 
     def abort(self) -> None:
-        """At once: nobody waits for the other side to agree."""
+        """Closes it at once, without waiting for the other side."""
         with suppress(Exception):
             self._writer.transport.abort()
 
@@ -192,30 +191,30 @@ R = TypeVar("R")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _CLOSED_WITHIN = 5.0
 _LAST_WORDS = 2.0
-"""Seconds that requests under way have to be answered when it is closed."""
+"""Seconds that open requests have to be answered when the client is closed."""
 _AGE = REMEMBERED - 20
-"""Seconds after which a request is not repeated any more: its key may be forgotten when it arrives."""
+"""Seconds after which a request is not repeated: the server may have forgotten its key."""
 _ALONE_AFTER = 60.0
-"""Seconds without an answer of another after which a server counts as the only one at its address."""
+"""Seconds without an answer of another server after which one counts as the only one at its address."""
 _UNKNOWN = "unknown"
-"""No server's name: what a repetition says that was first sent to whoever would take it."""
+"""Sent instead of a server's name with a repeated request that was first sent to any server."""
 
 
 class AnswerLost(LongshoreError):
-    """The request may have been carried out, and nobody can tell any more: its server is gone."""
+    """The request may have been carried out, and its server is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where it is, and how to speak to it. The token is shown to nobody else."""
+    """The address of a server and how to reach it. `repr` does not show the token."""
 
     address: str
     token: str | None
     ca_file: str | None
     wait_seconds: float
-    """How long a request is repeated before the server counts as unavailable."""
+    """Seconds for which a request is repeated before the server counts as unavailable."""
     answer_seconds: float
-    """How long one answer may take."""
+    """Seconds that one answer may take."""
     connections: int
 
     def __repr__(self) -> str:
@@ -224,16 +223,16 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An answer of the server."""
 
     body: bytes
     mark: str
     durable: bool
-    """Whether the store says that it outlives its server."""
+    """Whether the store survives its server."""
 
 
 class Caller:
-    """Sends requests for any thread and loop. It begins with the first, and ends once."""
+    """Sends requests for any thread and event loop, on a thread of its own that starts with the first one."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -242,20 +241,20 @@ class Caller:
         self._thread: threading.Thread | None = None
         self._connections: Connections | None = None
         self._known = ""
-        """The server that answered last: which of many, or which life of one."""
+        """The name of the server that answered last; each start of a server has its own."""
         self._another_answered = -_ALONE_AFTER
         self._closed = False
         self._asking: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
-        """Where its server is."""
+        """The address of its server."""
         return self._server.address
 
     # -- its thread
 
     def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Starts the work on its loop; the future tells its outcome to any thread."""
+        """Starts the work on its loop; any thread may wait for the future."""
         with self._lock:
             if self._closed:
                 work.close()
@@ -277,7 +276,7 @@ class Caller:
             loop.close()
 
     def close(self) -> None:
-        """Lets what is under way be answered, breaks off the rest, and waits for its thread."""
+        """Waits a moment for open requests, cancels the rest, and joins its thread."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
@@ -286,7 +285,7 @@ class Caller:
             thread.join(_CLOSED_WITHIN)
 
     async def _wind_down(self) -> None:
-        """Whatever was handed in may be answered; whoever only listens is not waited for."""
+        """Waits for open requests; long polls are not waited for."""
         if self._asking:
             await asyncio.wait(set(self._asking), timeout=_LAST_WORDS)
         asyncio.get_running_loop().stop()
@@ -294,7 +293,7 @@ class Caller:
     # -- on its loop
 
     async def ask(self, path: str, body: bytes, *, repeatable: bool) -> Answer:
-        """The answer, waited for even by whoever closes."""
+        """Returns the answer; `close` waits for it."""
         task = asyncio.current_task()
         assert task is not None  # it runs on a loop
         self._asking.add(task)
@@ -304,11 +303,11 @@ class Caller:
             self._asking.discard(task)
 
     async def ask_patiently(self, path: str, body: bytes, *, repeatable: bool, patience: float = 0.0) -> Answer:
-        """The answer, or the error that it tells of; repeated while nothing answers, up to `wait_seconds`.
+        """Returns the answer, or raises its error; repeats the request while no server answers, up to `wait_seconds`.
 
-        What may not be done twice goes under a key of its own, and says each time which server it is for: that one
-        knows the key. Another one does nothing and says so: then it is sent to whoever takes it, unless it may have
-        been carried out already; then AnswerLost is raised.
+        A request that may not be done twice has a key, and names the server it is meant for, which knows the key.
+        Another server refuses it. Then it is sent to any server, unless it may have been carried out already: then
+        AnswerLost is raised.
         """
         headers = {} if repeatable else {KEY: new_id(), **self._meant_for()}
         if actor() and self._server.token is None:
@@ -327,10 +326,10 @@ class Caller:
             else:
                 mark = response.headers.get(MARK.lower(), "")
                 self._heard_from(mark.partition(".")[0])
-                if response.status < 300 and mark:  # without one it is the answer of something else
+                if response.status < 300 and mark:  # without a mark it is not a Longshore server
                     return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
                 if not doubtful and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
-                    continue  # a balancer handed it to another server, or it is another life: nobody has done it yet
+                    continue  # it reached another server, or a restarted one: it was not carried out
                 trouble, wait = _refusal(self._server.address, response, pause)
                 lost = response.status in (502, 504)
             if lost and not repeatable:
@@ -347,7 +346,7 @@ class Caller:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _meant_for(self) -> dict[str, str]:
-        """Names the server that answered last; none where several share an address, as each second one would refuse."""
+        """Names the server that answered last; none if several share the address, because others would refuse."""
         if not self._known or monotonic() - self._another_answered < _ALONE_AFTER:
             return {}
         return {SENT_TO: self._known}
@@ -399,7 +398,7 @@ async def _ended(connections: Connections | None) -> None:
 
 
 def _refusal(address: str, response: Response, pause: float) -> tuple[str, float]:
-    """Raises what the answer tells of; of one that may be another in a moment, its words and when to try again."""
+    """Raises the error of a final answer; for a temporary one returns its text and when to try again."""
     status = response.status
     problem = _problem(response.body)
     name = _name(problem)
@@ -423,7 +422,7 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
 
 @contextmanager
 def understood(address: str) -> Iterator[None]:
-    """Inside an answer is read; one that no server of ours gives is told as such."""
+    """Reads an answer inside: one that is not from a Longshore server raises BackendUnavailable."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

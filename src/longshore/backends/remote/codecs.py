@@ -1,11 +1,11 @@
-"""How values and errors cross the wire: written and checked on one side, read on the other; and their JSON schemas."""
+"""Values and errors as JSON: checked and written by one side, read by the other; and their JSON schemas."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -37,17 +37,16 @@ Json = Any
 Schema = Mapping[str, Any]
 
 _TEXT_UP_TO = 64 * 1024
-"""Bytes that are sent as text if they are text; more of them as base64, which is a third longer and never more."""
+"""Up to so many bytes are sent as text if they are text; more are sent as base64, which is a third longer."""
 MOST_LISTED = MOST_NAMES
-"""What a list in a request holds at most, so that no transaction keeps others waiting for long: a chord of 10,000 calls
-goes in whole."""
+"""The longest list in a request, so that one transaction does not delay others: a chord of 10,000 calls fits."""
 _DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
-    """One kind of value. `write` takes what a caller gave and refuses it in the words of every store; `read` takes what
-    came, and leaves to the store to refuse what it can refuse itself."""
+    """One kind of value. `write` checks the caller's value with the errors of every store. `read` checks only what the
+    store does not check itself."""
 
     write: Callable[[str, Any], Json]
     read: Callable[[str, Json], T]
@@ -55,17 +54,22 @@ class Form(Generic[T]):
 
 
 def as_it_is(_: str, value: Any) -> Any:
-    """What is the same on both sides."""
+    """Returns the value unchanged."""
     return value
 
 
 def checked(check: Callable[[str, Any], Json], schema: Schema) -> Form[Any]:
-    """A plain value, which the caller's side checks and the store checks again."""
+    """A plain value, which the client checks and the store checks again."""
     return Form(check, as_it_is, schema)
 
 
+def plain(schema: Schema) -> Form[Any]:
+    """A value that JSON has, which neither side checks here."""
+    return Form(as_it_is, as_it_is, schema)
+
+
 def answered(kind: type[T], schema: Schema) -> Form[T]:
-    """A plain value in an answer, which is of this very kind or no answer of ours."""
+    """A plain value in an answer, which must have exactly this type."""
 
     def read(name: str, value: Json) -> T:
         if type(value) is not kind:  # True would pass for a number
@@ -76,7 +80,7 @@ def answered(kind: type[T], schema: Schema) -> Form[T]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """The same, or null."""
+    """The same form, or null."""
     return Form(
         lambda name, value: None if value is None else form.write(name, value),
         lambda name, value: None if value is None else form.read(name, value),
@@ -85,7 +89,7 @@ def optional(form: Form[T]) -> Form[T | None]:
 
 
 def list_of(form: Form[T]) -> Form[list[T]]:
-    """Many of them, as an answer."""
+    """A list of such values, in an answer."""
     return Form(
         lambda name, values: [form.write(name, value) for value in values],
         lambda name, values: [form.read(name, value) for value in a_list(name, values)],
@@ -93,25 +97,34 @@ def list_of(form: Form[T]) -> Form[list[T]]:
     )
 
 
-# -- what JSON may be in a place
+def map_of(form: Form[T]) -> Form[dict[str, T]]:
+    """Such values by name, in an answer."""
+    return Form(
+        lambda name, values: {key: form.write(name, value) for key, value in values.items()},
+        lambda name, values: {key: form.read(name, value) for key, value in values.items()},
+        {"type": "object", "additionalProperties": form.schema},
+    )
+
+
+# -- shapes
 
 
 def an_object(name: str, value: Json) -> dict[str, Any]:
-    """The object that must stand here."""
+    """Returns the value if it is an object."""
     if not isinstance(value, dict):
         raise InvalidArgument(name, f"must be an object, not {_kind(value)}")
     return value
 
 
 def a_list(name: str, value: Json) -> list[Any]:
-    """The list that must stand here."""
+    """Returns the value if it is a list."""
     if not isinstance(value, list):
         raise InvalidArgument(name, f"must be a list, not {_kind(value)}")
     return value
 
 
 def not_too_many(name: str, value: Json) -> Json:
-    """A list, or whatever else stands here, unless one request would do too much with it."""
+    """Returns the value unless it is a list or object with too many items for one request."""
     if isinstance(value, list | dict) and len(value) > MOST_LISTED:
         raise InvalidArgument(
             name, f"must be at most {MOST_LISTED:,} in one request, not {len(value):,}; send several requests"
@@ -120,11 +133,29 @@ def not_too_many(name: str, value: Json) -> Json:
 
 
 def only(name: str, told: dict[str, Any], known: Mapping[str, object]) -> None:
-    """Refuses what nobody would read: a misspelt field must not be lost without a word."""
+    """Refuses unknown fields, so that a misspelt one is noticed."""
     for key in told:
         if key not in known:
             place = f"{name}.{key}" if name else key
             raise InvalidArgument(place, f"is no field here; there are {', '.join(known)}")
+
+
+def fields_in(name: str, value: Json, known: Mapping[str, object], needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the fields of an object that a client sent; refuses unknown fields, and missing ones of `needed`."""
+    told = an_object(name, value)
+    only(name, told, known)
+    for field_name in needed:
+        if field_name not in told:
+            raise InvalidArgument(f"{name}.{field_name}", "is missing")
+    return told
+
+
+def read_fields(name: str, value: Json, forms: Mapping[str, Form[Any]], needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads the fields of an object that a client sent, each by its form; null stays null."""
+    return {
+        field_name: None if given is None else forms[field_name].read(f"{name}.{field_name}", given)
+        for field_name, given in fields_in(name, value, forms, needed).items()
+    }
 
 
 def _kind(value: Json) -> str:
@@ -158,7 +189,7 @@ ERROR = checked(lambda _, value: argument_checks.error_text(value), TEXT.schema)
 REASON_TO_FAIL = checked(
     lambda _, value: argument_checks.error_text(value, required=True), {"type": "string", "minLength": 1}
 )
-ANY_TEXT = checked(as_it_is, {"type": "string"})
+ANY_TEXT = plain({"type": "string"})
 STATUS: Form[JobStatus] = Form(
     lambda name, value: check_status(name, value).value,
     lambda name, value: check_status(name, value),
@@ -178,7 +209,7 @@ PROGRESS = checked(lambda _, value: _note("progress", value), {"description": "A
 
 
 def _told(micros: int) -> float | int | str:
-    """Seconds; as text where a number of JSON would not be exact to the microsecond."""
+    """Seconds; as text where a JSON number is not exact to the microsecond."""
     if micros % SECOND == 0:
         return micros // SECOND
     seconds = micros / SECOND
@@ -186,12 +217,12 @@ def _told(micros: int) -> float | int | str:
 
 
 def write_span(span: timedelta) -> float | int | str:
-    """A duration as the store keeps it."""
+    """Writes a stored duration."""
     return _told(span // timedelta(microseconds=1))
 
 
 def read_span(name: str, value: Json) -> Any:
-    """A duration; a number is left as it is, for the store to judge."""
+    """Reads a duration; a number is left to the store to check."""
     if isinstance(value, str):
         if not _DECIMAL.fullmatch(value):
             raise InvalidArgument(name, f"must be a number of seconds, not {value[:40]!r}")
@@ -202,7 +233,7 @@ def read_span(name: str, value: Json) -> Any:
 
 
 def stored_span(value: Json) -> timedelta:
-    """A duration of which the other side is sure."""
+    """Reads a duration that the server wrote."""
     return read_span("", value) if isinstance(value, str) else timedelta(microseconds=round(value * SECOND))
 
 
@@ -212,17 +243,17 @@ WAIT: Form[Any] = Form(lambda name, value: _told(check_duration(name, value, pos
 
 
 def write_time(moment: datetime) -> str:
-    """A time of the store's, in UTC."""
+    """Writes a stored time, in UTC."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def stored_time(value: Json) -> datetime | None:
-    """A time of which the other side is sure, where there is one."""
+    """Reads a time that the server wrote, or null."""
     return None if value is None else datetime.fromisoformat(value)
 
 
 def read_time(name: str, value: Json) -> datetime:
-    """A time that somebody sent."""
+    """Reads a time that a client sent."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -235,14 +266,14 @@ def read_time(name: str, value: Json) -> datetime:
 
 
 def write_moment(name: str, value: Any) -> Json:
-    """A time as such, and a duration as such: the store adds it to its own clock."""
+    """Writes a time or a duration; the store adds a duration to its own clock."""
     if isinstance(value, datetime):
         return write_time(from_micros(check_datetime(name, value)))
     return _told(check_duration(name, value, positive=False))
 
 
 def read_moment(name: str, value: Json) -> Any:
-    """As it was given."""
+    """Reads a time or a duration."""
     return (
         read_time(name, value) if isinstance(value, str) and not _DECIMAL.fullmatch(value) else read_span(name, value)
     )
@@ -265,7 +296,7 @@ MOMENT: Form[Any] = Form(
 
 
 def write_bytes(value: bytes) -> Json:
-    """Text where the bytes are text and not too many, else base64."""
+    """Writes bytes as text if they are text and not too long, else as base64."""
     if len(value) <= _TEXT_UP_TO:
         try:
             return value.decode()
@@ -275,7 +306,7 @@ def write_bytes(value: bytes) -> Json:
 
 
 def read_bytes(name: str, value: Json) -> bytes:
-    """The very bytes."""
+    """Reads bytes exactly."""
     try:
         if isinstance(value, str):
             return value.encode()
@@ -302,14 +333,14 @@ BYTES: Form[bytes] = Form(lambda _, value: write_bytes(value), read_bytes, _BYTE
 
 
 def write_checkpoint(value: Any) -> Json:
-    """JSON as it is, and bytes as base64; JSON that looks like either of these is put into {"json": …}."""
+    """Writes JSON as it is, and bytes as base64. JSON that looks like one of the wrappers goes into {"json": …}."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode("ascii")}
     return {"json": value} if isinstance(value, dict) and value.keys() in ({"base64"}, {"json"}) else value
 
 
 def read_checkpoint(name: str, value: Json) -> Any:
-    """What was written."""
+    """Reads a checkpoint."""
     if isinstance(value, dict):
         if value.keys() == {"base64"}:
             return read_bytes(name, value)
@@ -345,20 +376,20 @@ KNOWN: Mapping[str, type[LongshoreError]] = {
     "unauthenticated": errors.Unauthenticated,
     "forbidden": errors.Forbidden,
 }
-"""The errors that are the same on both sides, by the name in a problem's type."""
+"""The errors that a client raises like a store, by the name in the type of a problem."""
 
 _NAMES = {kind: name for name, kind in KNOWN.items()}
 _CARRIED = ("field", "problem", "job_id", "job_ids", "schedule_id", "token_id", "reason")
 
 
 def told_of(error: LongshoreError) -> dict[str, Any]:
-    """The error as a problem within an answer."""
+    """Writes the error as a problem inside an answer."""
     name = next((_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), "internal")
     return {"type": f"{PREFIX}{name}", "detail": str(error), **carried(error)}
 
 
 def carried(error: LongshoreError) -> dict[str, Any]:
-    """What an error carries besides its words."""
+    """The attributes of an error besides its message."""
     told: dict[str, Any] = {name: value for name in _CARRIED if (value := getattr(error, name, None)) is not None}
     if isinstance(error, errors.InvalidTransition):
         told |= {"status_of_job": str(error.status), "target": str(error.target)}
@@ -366,7 +397,7 @@ def carried(error: LongshoreError) -> dict[str, Any]:
 
 
 def error_in(problem: Mapping[str, Any]) -> LongshoreError:
-    """The error that a problem tells of: its class, its words and what it carries."""
+    """Reads the error of a problem: its class, message and attributes."""
     kind = KNOWN.get(str(problem.get("type", "")).removeprefix(PREFIX), errors.BackendUnavailable)
     words = str(problem.get("detail", ""))
     error = kind.__new__(kind, words)

@@ -1,19 +1,20 @@
-"""The wire protocol as one table: every verb of the contract with its address, its scope and its forms.
+"""The wire protocol as one table: every operation of the contract with its address, its token scope and its answer.
 
-The client, the server's routes and the API's document read this table, so that none of them can say anything else.
+`RemoteBackend`, the server's routes and the OpenAPI document are made from this table. To add an operation: declare it
+in `backends/base.py` and add a row here. An argument whose name is not in `_ARGUMENTS` needs its form there. A rule
+for callers whose token is bound to some queues goes to `server/queue_scoping.py`.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from longshore.backends import argument_checks
 from longshore.backends.base import Backend
-from longshore.backends.remote import records
 from longshore.backends.remote.codecs import (
     ACTOR,
     ANY_TEXT,
@@ -44,62 +45,72 @@ from longshore.backends.remote.codecs import (
     list_of,
     optional,
 )
+from longshore.backends.remote.records import jobs as job_records
+from longshore.backends.remote.records import store as store_records
 from longshore.core.limits import check_limit
 from longshore.core.validation import LONGEST_NAME, check_name
-
-T = TypeVar("T")
 
 ScopeName = Literal["read", "submit", "work", "admin"]
 
 MARK = "Longshore-Mark"
-"""The header of every answer: which server this is, and how often its store has changed, as `server.changes`."""
+"""The header of every answer: `server.changes`, the name of the server and how often its store has changed."""
 KEY = "Idempotency-Key"
-"""The header of every request that changes something: one that comes again is answered as the first was."""
+"""The header of a request that may not be done twice: a repeated one gets the first answer."""
 SENT_TO = "Longshore-Sent-To"
-"""The header of a request that one server may have carried out, or is meant for: another one does not do it."""
+"""The header that names the server a request is meant for: another server refuses it."""
 ACTOR_SAID = "Longshore-Actor"
-"""The header of a request without a token: on whose behalf it is sent, percent-encoded. A token says it by itself."""
+"""The header of a request without a token that names its actor, percent-encoded. A token has a name itself."""
 FORGETFUL = "Longshore-Forgetful"
-"""The header of every answer of a server whose store does not outlive it."""
+"""The header of every answer of a server whose store is lost when it stops."""
 ANSWER_LOST = "answer-lost"
-"""The problem of a request whose answer nobody remembers."""
+"""The problem type of a repeated request whose first answer is lost."""
 
 REMEMBERED = 120.0
-"""Seconds for which a server remembers a key: whoever repeats a request does so within them."""
+"""Seconds for which a server remembers a key; a client repeats a request only within them."""
 
 CHANGES = "/v1/store/changes"
-"""Where the next change is waited for."""
+"""The path of the long poll for changes."""
 MOST_AT_ONCE = 1_000
-"""What one request claims, lists or does at most; whoever asks for more is given so much."""
+"""The highest limit of one request; a higher one is lowered to it."""
 
 _NOTHING: Form[None] = Form(as_it_is, lambda _name, _told: None)
 
 
 @dataclass(frozen=True, slots=True)
-class Verb(Generic[T]):
-    """One verb. `answer` is the field of the answer that holds what it returns; "" if the answer is that itself."""
+class RemoteOperation:
+    """One operation as it crosses the wire: a POST with its arguments by name."""
 
     name: str
+    method: Callable[..., Any]
+    """Its declaration in the contract."""
     scope: ScopeName
-    returns: Form[T]
+    returns: Form[Any]
     answer: str
+    """The field of the answer that holds what it returns; "" if the answer is that itself."""
     takes: Mapping[str, Form[Any]]
+    needed: list[str]
+    """The arguments that every request must have."""
     path: str
-    operation: str
+    operation_id: str
     repeatable: bool
-    """Whether doing it twice is as good as once, so that it may be repeated whoever answers."""
-    needed: tuple[str, ...]
-    """What must be said."""
+    """Whether doing it twice has the effect of doing it once, so that any server may be sent it again."""
     note_of: str
-    """Of what a worker may write as often as it likes, the argument that names what it is about; else nothing."""
+    """For an operation that a worker may call at any rate: the argument that names its subject; else empty."""
+    in_pieces: bool
+    """Whether the client divides a `limit` above `MOST_AT_ONCE` between several requests."""
+
+    @property
+    def description(self) -> str:
+        """What it does, in the words of the contract."""
+        return inspect.getdoc(self.method) or self.name
 
     @property
     def bounded(self) -> bool:
-        """Whether one request does or tells no more than `MOST_AT_ONCE`, whatever limit it asks for."""
+        """Whether the server does at most `MOST_AT_ONCE` for one request, even if its limit is higher."""
         return "limit" in self.takes
 
     @property
-    def looks(self) -> bool:
+    def reads(self) -> bool:
         """Whether it changes nothing."""
         return self.scope == "read"
 
@@ -109,25 +120,10 @@ class Verb(Generic[T]):
         return self.returns is _NOTHING
 
     @property
-    def summary(self) -> str:
-        """What it does, in the words of the contract."""
-        return (inspect.getdoc(getattr(Backend, self.name)) or self.name).partition("\n")[0]
-
-    @property
-    def description(self) -> str:
-        """The same at length."""
-        return inspect.getdoc(getattr(Backend, self.name)) or self.name
-
-    @property
     def body(self) -> Schema:
         """The schema of a request."""
         properties = {name: form.schema for name, form in self.takes.items()}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(self.needed),
-            "additionalProperties": False,
-        }
+        return {"type": "object", "properties": properties, "required": self.needed, "additionalProperties": False}
 
     @property
     def answers(self) -> Schema:
@@ -135,31 +131,6 @@ class Verb(Generic[T]):
         if not self.answer:
             return self.returns.schema
         return {"type": "object", "properties": {self.answer: self.returns.schema}, "required": [self.answer]}
-
-
-VERBS: dict[str, Verb[Any]] = {}
-"""All of them, by name."""
-
-
-def _verb(
-    name: str,
-    scope: ScopeName,
-    returns: Form[T],
-    answer: str = "",
-    *,
-    at: str = "",
-    operation: str = "",
-    repeatable: bool | None = None,
-    note_of: str = "",
-    **takes: Form[Any],
-) -> Verb[T]:
-    again = scope == "read" if repeatable is None else repeatable
-    path = f"/v1/work/{at}" if at else f"/v1/store/{name}"
-    parameters = inspect.signature(getattr(Backend, name)).parameters
-    needed = tuple(each for each in takes if parameters[each].default is inspect.Parameter.empty)
-    verb = Verb(name, scope, returns, answer, takes, path, operation or f"store_{name}", again, needed, note_of)
-    VERBS[name] = verb
-    return verb
 
 
 def _no_queue_or_one(name: str, value: object) -> str:
@@ -171,20 +142,88 @@ def _detail(_: str, value: object) -> Any:
     return None if text is None else json.loads(text)
 
 
-_QUEUE = optional(NAME)
-_QUEUES = optional(NAMES)
-_TYPES = optional(NAMES)
-_LIMIT_ON_RUNNING: Form[int | None] = checked(
-    check_limit, {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}
-)
-_RETENTION = optional(WAIT)
+_LIMIT_OR_NONE = checked(check_limit, {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
 _CURSOR = optional(ANY_TEXT)
-_LEASE = records.LEASE
+_ARGUMENTS: dict[str, Form[Any]] = {
+    **dict.fromkeys(("assignee_id", "job_id", "schedule_id", "worker_id"), NAME),
+    **dict.fromkeys(("held", "keep_pause", "oldest_first", "reset", "same_only", "was_executing"), FLAG),
+    **dict.fromkeys(("queues", "types"), optional(NAMES)),
+    **dict.fromkeys(("retry_at", "run_at"), optional(MOMENT)),
+    **dict.fromkeys(("message", "reason"), TEXT),
+    **dict.fromkeys(("duration", "ttl"), SPAN),
+    **dict.fromkeys(("running", "per_key"), _LIMIT_OR_NONE),
+    **dict.fromkeys(("rate", "rate_per_key"), store_records.RATE),
+    **dict.fromkeys(("finished", "dead", "events"), optional(WAIT)),
+    **dict.fromkeys(("after", "cursor"), _CURSOR),
+    "job": job_records.NEW_JOB,
+    "jobs": job_records.NEW_JOBS,
+    "job_ids": NAMES,
+    "tags": TAGS,
+    "queue": optional(NAME),
+    "filter": job_records.FILTER,
+    "due": optional(FLAG),
+    "limit": LIMIT,
+    "timeout": WAIT,
+    "lease": job_records.LEASE,
+    "leases": job_records.LEASES,
+    "outcomes": job_records.OUTCOMES,
+    "status": STATUS,
+    "result": RESULT,
+    "error": ERROR,
+    "value": PROGRESS,
+    "data": CHECKPOINT,
+    "level": LEVEL,
+    "actor": ACTOR,
+    "schedule": store_records.NEW_SCHEDULE,
+    "worker": store_records.WORKER,
+    "event": WORKER_EVENT,
+    "detail": checked(_detail, {"anyOf": [{"type": "object"}, {"type": "null"}]}),
+}
+"""The form of each argument by its name. A row names a form of its own where an operation differs."""
+
+OPERATIONS: dict[str, RemoteOperation] = {}
+"""The table, by the names of the operations."""
+
+
+def _add(
+    method: Callable[..., Any],
+    scope: ScopeName,
+    returns: Form[Any],
+    answer: str = "",
+    *,
+    at: str = "",
+    operation_id: str = "",
+    repeatable: bool | None = None,
+    note_of: str = "",
+    in_pieces: bool = False,
+    **forms: Form[Any],
+) -> RemoteOperation:
+    """Adds a row. `at` is an address under `/v1/work`, for what workers in other languages call."""
+    name = method.__name__
+    _, *parameters = inspect.signature(method).parameters.values()
+    sent = [each for each in parameters if each.name != "connection"]
+    takes = {each.name: forms.get(each.name) or _ARGUMENTS[each.name] for each in sent}
+    OPERATIONS[name] = operation = RemoteOperation(
+        name,
+        method,
+        scope,
+        returns,
+        answer,
+        takes,
+        [each.name for each in sent if each.default is inspect.Parameter.empty],
+        f"/v1/work/{at}" if at else f"/v1/store/{name}",
+        operation_id or f"store_{name}",
+        scope == "read" if repeatable is None else repeatable,
+        note_of,
+        in_pieces,
+    )
+    return operation
+
+
 _ID = answered(str, {"type": "string"})
 _IDS = list_of(_ID)
 _NUMBER = answered(int, {"type": "integer"})
 _YES_OR_NO = answered(bool, {"type": "boolean"})
-_FREED = records.FREED
 _PAIR: Form[tuple[list[str], list[str]]] = Form(
     lambda _, pair: {"cancelled": pair[0], "unknown": pair[1]},
     lambda _, told: (_IDS.read("cancelled", told["cancelled"]), _IDS.read("unknown", told["unknown"])),
@@ -194,221 +233,143 @@ _PAIR: Form[tuple[list[str], list[str]]] = Form(
         "required": ["cancelled", "unknown"],
     },
 )
-
-# -- a job comes in
-
-ENQUEUE_JOB = _verb("enqueue_job", "submit", _ID, "id", job=records.NEW_JOB)
-ENQUEUE_JOBS = _verb("enqueue_jobs", "submit", _IDS, "ids", jobs=records.NEW_JOBS)
-ENQUEUE_NEW_JOBS = _verb("enqueue_new_jobs", "submit", _IDS, "ids", jobs=records.NEW_JOBS)
-ADD_JOBS = _verb("add_jobs", "submit", records.JOBS, "jobs", repeatable=True, jobs=records.NEW_JOBS, same_only=FLAG)
-ACCEPT_JOBS = _verb("accept_jobs", "submit", _NOTHING, job_ids=NAMES)
-
-# -- a worker takes it and keeps it; a claim whose answer was lost comes back with its lease
-
+_FREED = job_records.FREED
+_JOB, _JOBS = job_records.JOB, job_records.JOBS
+_SCHEDULE = store_records.SCHEDULE
 _FOR_HOW_LONG = optional(SPAN)
-DEQUEUE_JOBS = _verb(
-    "dequeue_jobs",
+
+# -- enqueue
+
+_add(Backend.enqueue_job, "submit", _ID, "id")
+_add(Backend.enqueue_jobs, "submit", _IDS, "ids")
+_add(Backend.enqueue_new_jobs, "submit", _IDS, "ids")
+_add(Backend.add_jobs, "submit", _JOBS, "jobs", repeatable=True)
+_add(Backend.accept_jobs, "submit", _NOTHING)
+
+# -- claim and renew; a claim whose answer was lost comes back with its lease
+
+DEQUEUE_JOBS = _add(
+    Backend.dequeue_jobs,
     "work",
-    records.JOBS,
+    _JOBS,
     "jobs",
     at="claim",
-    operation="claim_jobs",
-    assignee_id=NAME,
-    tags=TAGS,
-    limit=LIMIT,
-    queues=_QUEUES,
+    operation_id="claim_jobs",
+    in_pieces=True,
     lease=_FOR_HOW_LONG,
-    types=_TYPES,
 )
-EXTEND_LEASES = _verb(
-    "extend_leases",
+_add(
+    Backend.extend_leases,
     "work",
-    records.LEASES,
+    job_records.LEASES,
     "leases",
     at="renew",
-    operation="renew_leases",
+    operation_id="renew_leases",
     repeatable=True,
-    leases=records.LEASES,
-    duration=SPAN,
 )
-RELEASE_LEASE = _verb(
-    "release_lease", "work", _FREED, "freed", job_id=NAME, lease=records.HELD, run_at=optional(MOMENT), reason=TEXT
-)
-SET_PROGRESS = _verb(
-    "set_progress",
+_add(Backend.release_lease, "work", _FREED, "freed", lease=job_records.HELD)
+_add(
+    Backend.set_progress,
     "work",
     _NOTHING,
     at="progress",
-    operation="report_progress",
+    operation_id="report_progress",
     note_of="job_id",
     repeatable=True,
-    job_id=NAME,
-    value=PROGRESS,
-    lease=_LEASE,
 )
-APPEND_LOG = _verb(
-    "append_log",
-    "work",
-    _NOTHING,
-    at="log",
-    operation="write_log",
-    note_of="job_id",
-    job_id=NAME,
-    message=TEXT,
-    level=LEVEL,
-    lease=_LEASE,
-)
-SAVE_CHECKPOINT = _verb(
-    "save_checkpoint",
+_add(Backend.append_log, "work", _NOTHING, at="log", operation_id="write_log", note_of="job_id")
+_add(
+    Backend.save_checkpoint,
     "work",
     _NOTHING,
     at="checkpoint",
-    operation="save_checkpoint",
+    operation_id="save_checkpoint",
     note_of="job_id",
     repeatable=True,
-    job_id=NAME,
-    data=CHECKPOINT,
-    lease=_LEASE,
 )
 
-# -- it ends
+# -- settle
 
-COMPLETE_JOB = _verb("complete_job", "work", _FREED, "freed", job_id=NAME, result=RESULT, lease=_LEASE)
-FAIL_JOB = _verb(
-    "fail_job", "work", _FREED, "freed", job_id=NAME, error=REASON_TO_FAIL, retry_at=optional(MOMENT), lease=_LEASE
-)
-BURY_JOB = _verb("bury_job", "work", _FREED, "freed", job_id=NAME, error=ERROR, lease=_LEASE)
-STOP_JOB = _verb("stop_job", "work", _FREED, "freed", job_id=NAME, error=ERROR, lease=_LEASE)
-STOP_JOB_WITH_RETRY = _verb("stop_job_with_retry", "work", _FREED, "freed", job_id=NAME, error=ERROR, lease=_LEASE)
-MARK_JOB_UNKNOWN_STOPPED = _verb(
-    "mark_job_unknown_stopped", "work", _FREED, "freed", job_id=NAME, error=ERROR, lease=_LEASE
-)
-UPDATE_JOB_STATUS = _verb(
-    "update_job_status", "admin", _FREED, "freed", job_id=NAME, status=STATUS, result=RESULT, error=ERROR
-)
-SETTLE_JOBS = _verb(
-    "settle_jobs", "work", records.REPORT, at="settle", operation="settle_jobs", outcomes=records.OUTCOMES
-)
-SETTLE_AND_DEQUEUE = _verb(
-    "settle_and_dequeue",
+_add(Backend.complete_job, "work", _FREED, "freed")
+_add(Backend.fail_job, "work", _FREED, "freed", error=REASON_TO_FAIL)
+_add(Backend.bury_job, "work", _FREED, "freed")
+_add(Backend.stop_job, "work", _FREED, "freed")
+_add(Backend.stop_job_with_retry, "work", _FREED, "freed")
+_add(Backend.mark_job_unknown_stopped, "work", _FREED, "freed")
+_add(Backend.update_job_status, "admin", _FREED, "freed")
+_add(Backend.settle_jobs, "work", job_records.REPORT, at="settle", operation_id="settle_jobs")
+SETTLE_AND_DEQUEUE = _add(
+    Backend.settle_and_dequeue,
     "work",
-    records.TURN,
+    job_records.TURN,
     at="settle-and-claim",
-    operation="settle_and_claim",
-    outcomes=records.OUTCOMES,
-    assignee_id=NAME,
-    tags=TAGS,
-    limit=COUNT,
-    queues=_QUEUES,
+    operation_id="settle_and_claim",
     lease=_FOR_HOW_LONG,
-    types=_TYPES,
+    limit=COUNT,
 )
 
-# -- somebody calls it off, or its worker vanishes
+# -- cancel and recover
 
-CANCEL_JOBS = _verb("cancel_jobs", "submit", _PAIR, tags=TAGS, job_ids=NAMES, queue=_QUEUE, held=FLAG)
-ACKNOWLEDGE_CANCELLATION = _verb(
-    "acknowledge_cancellation", "work", _NOTHING, job_id=NAME, was_executing=FLAG, lease=_LEASE
-)
-MARK_WORKER_UNRESPONSIVE = _verb("mark_worker_unresponsive", "admin", _NOTHING, assignee_id=NAME)
-RECLAIM_EXPIRED_LEASES = _verb("reclaim_expired_leases", "work", records.JOBS, "jobs", repeatable=True, limit=LIMIT)
-TIME_OUT_CANCELLATIONS = _verb(
-    "time_out_cancellations", "admin", records.JOBS, "jobs", repeatable=True, timeout=WAIT, limit=LIMIT
-)
-RESET_RUNNING_JOBS = _verb("reset_running_jobs", "admin", _NOTHING, queue=_QUEUE)
+_add(Backend.cancel_jobs, "submit", _PAIR)
+_add(Backend.acknowledge_cancellation, "work", _NOTHING)
+_add(Backend.mark_worker_unresponsive, "admin", _NOTHING)
+_add(Backend.reclaim_expired_leases, "work", _JOBS, "jobs", repeatable=True, in_pieces=True)
+_add(Backend.time_out_cancellations, "admin", _JOBS, "jobs", repeatable=True, in_pieces=True)
+_add(Backend.reset_running_jobs, "admin", _NOTHING)
 
-# -- somebody looks
+# -- read
 
-NOW = _verb("now", "read", TIME, "now")
-GET_JOB = _verb("get_job", "read", records.JOB, job_id=NAME)
-FACTS_ABOUT = _verb("facts_about", "read", records.FACTS, job_id=NAME)
-LIST_JOBS = _verb(
-    "list_jobs",
-    "read",
-    records.PAGE,
-    filter=records.FILTER,
-    limit=LIMIT,
-    cursor=_CURSOR,
-    oldest_first=FLAG,
-    due=optional(FLAG),
-)
-GET_JOB_STATS = _verb("get_job_stats", "read", records.STATS, tags=TAGS, queue=_QUEUE)
-COUNT_JOBS = _verb("count_jobs", "read", records.COUNTS, "counts", queue=_QUEUE)
-COUNT_DELAYED = _verb("count_delayed", "read", _NUMBER, "count", queue=_QUEUE)
-NEXT_DUE = _verb("next_due", "read", optional(TIME), "at", queues=_QUEUES, after=optional(TIME))
-READ_LOGS = _verb("read_logs", "read", records.LOGS, "lines", job_id=NAME, after=COUNT)
-READ_EVENTS = _verb(
-    "read_events", "read", records.STRETCH, after=_CURSOR, limit=LIMIT, queue=_QUEUE, job_id=optional(NAME)
-)
-END_OF_EVENTS = _verb("end_of_events", "read", _ID, "cursor")
-WAIT_FOR_CHANGE = _verb("wait_for_change", "read", _YES_OR_NO, "changed", timeout=WAIT, after=_CURSOR)
+_add(Backend.now, "read", TIME, "now")
+_add(Backend.get_job, "read", _JOB)
+_add(Backend.facts_about, "read", store_records.FACTS)
+LIST_JOBS = _add(Backend.list_jobs, "read", job_records.PAGE)
+_add(Backend.get_job_stats, "read", store_records.STATS)
+_add(Backend.count_jobs, "read", store_records.COUNTS, "counts")
+_add(Backend.count_delayed, "read", _NUMBER, "count")
+_add(Backend.next_due, "read", optional(TIME), "at", after=optional(TIME))
+_add(Backend.read_logs, "read", store_records.LOGS, "lines", after=COUNT)
+_add(Backend.read_events, "read", store_records.STRETCH, job_id=optional(NAME))
+_add(Backend.end_of_events, "read", _ID, "cursor")
+_add(Backend.wait_for_change, "read", _YES_OR_NO, "changed")
 
-# -- an operator acts
+# -- operate
 
-RETRY_JOB = _verb("retry_job", "admin", _NOTHING, job_id=NAME, reset=FLAG, actor=ACTOR)
-PROMOTE_JOB = _verb("promote_job", "admin", _NOTHING, job_id=NAME)
-DELETE_JOBS = _verb("delete_jobs", "admin", _NOTHING, repeatable=True, tags=TAGS, job_ids=NAMES, queue=_QUEUE)
-PAUSE_QUEUE = _verb("pause_queue", "admin", _NOTHING, repeatable=True, queue=NAME)
-RESUME_QUEUE = _verb("resume_queue", "admin", _NOTHING, repeatable=True, queue=NAME)
-SET_LIMITS = _verb(
-    "set_limits",
-    "admin",
-    _NOTHING,
-    repeatable=True,
-    queue=NAME,
-    running=_LIMIT_ON_RUNNING,
-    per_key=_LIMIT_ON_RUNNING,
-    rate=records.RATE,
-    rate_per_key=records.RATE,
-)
-LIST_QUEUES = _verb("list_queues", "read", records.QUEUES, "queues")
+_add(Backend.retry_job, "admin", _NOTHING)
+_add(Backend.promote_job, "admin", _NOTHING)
+_add(Backend.delete_jobs, "admin", _NOTHING, repeatable=True)
+_add(Backend.pause_queue, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.resume_queue, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.set_limits, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.list_queues, "read", store_records.QUEUES, "queues")
 
-# -- time passes
+# -- schedules, retention and workers
 
-_SCHEDULE = records.SCHEDULE
-PUT_SCHEDULE = _verb(
-    "put_schedule", "admin", _SCHEDULE, repeatable=True, schedule=records.NEW_SCHEDULE, keep_pause=FLAG
-)
-GET_SCHEDULES = _verb("get_schedules", "read", records.SCHEDULES, "schedules")
-GET_SCHEDULE = _verb("get_schedule", "read", _SCHEDULE, schedule_id=NAME)
-PAUSE_SCHEDULE = _verb("pause_schedule", "admin", _SCHEDULE, repeatable=True, schedule_id=NAME)
-RESUME_SCHEDULE = _verb("resume_schedule", "admin", _SCHEDULE, repeatable=True, schedule_id=NAME)
-RUN_SCHEDULE = _verb("run_schedule", "admin", records.JOB, schedule_id=NAME)
-REMOVE_SCHEDULE = _verb("remove_schedule", "admin", _YES_OR_NO, "removed", schedule_id=NAME)
-NEXT_FIRING = _verb("next_firing", "read", optional(TIME), "at")
-FIRE_DUE_SCHEDULES = _verb("fire_due_schedules", "admin", records.JOBS, "jobs", repeatable=True, limit=LIMIT)
-ANNOUNCE_DUE_JOBS = _verb("announce_due_jobs", "admin", _IDS, "ids", repeatable=True, limit=LIMIT)
-CLEANUP_EXPIRED_JOBS = _verb(
-    "cleanup_expired_jobs", "admin", _NUMBER, "removed", repeatable=True, ttl=SPAN, queue=_QUEUE
-)
-SET_RETENTION = _verb(
-    "set_retention",
-    "admin",
-    _NOTHING,
-    repeatable=True,
-    queue=NAME,
-    finished=_RETENTION,
-    dead=_RETENTION,
-    events=_RETENTION,
-)
-APPLY_RETENTION = _verb("apply_retention", "admin", _NUMBER, "removed", repeatable=True, limit=LIMIT)
-HEARTBEAT_WORKER = _verb(
-    "heartbeat_worker",
+_add(Backend.put_schedule, "admin", _SCHEDULE, repeatable=True)
+_add(Backend.get_schedules, "read", store_records.SCHEDULES, "schedules")
+_add(Backend.get_schedule, "read", _SCHEDULE)
+_add(Backend.pause_schedule, "admin", _SCHEDULE, repeatable=True)
+_add(Backend.resume_schedule, "admin", _SCHEDULE, repeatable=True)
+_add(Backend.run_schedule, "admin", _JOB)
+_add(Backend.remove_schedule, "admin", _YES_OR_NO, "removed")
+_add(Backend.next_firing, "read", optional(TIME), "at")
+_add(Backend.fire_due_schedules, "admin", _JOBS, "jobs", repeatable=True)
+_add(Backend.announce_due_jobs, "admin", _IDS, "ids", repeatable=True, in_pieces=True)
+_add(Backend.cleanup_expired_jobs, "admin", _NUMBER, "removed", repeatable=True)
+_add(Backend.set_retention, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.apply_retention, "admin", _NUMBER, "removed", repeatable=True)
+_add(
+    Backend.heartbeat_worker,
     "work",
     _NOTHING,
     at="heartbeat",
-    operation="tell_of_worker",
+    operation_id="tell_of_worker",
     repeatable=True,
-    worker=records.WORKER,
 )
-LIST_WORKERS = _verb("list_workers", "read", records.WORKERS, "workers")
-RECORD_WORKER_EVENT = _verb(
-    "record_worker_event",
+_add(Backend.list_workers, "read", store_records.WORKERS, "workers")
+_add(
+    Backend.record_worker_event,
     "work",
     _NOTHING,
     note_of="worker_id",
-    event=WORKER_EVENT,
-    worker_id=NAME,
     queue=checked(_no_queue_or_one, {"type": "string", "maxLength": LONGEST_NAME}),
-    detail=checked(_detail, {"anyOf": [{"type": "object"}, {"type": "null"}]}),
 )

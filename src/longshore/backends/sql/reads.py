@@ -9,23 +9,23 @@ from typing import Any
 
 from longshore.backends.base import WorkerInfo
 from longshore.backends.export import Condition, Part, Wanted
-from longshore.backends.port import Edge, KeyState, LogEnds, QueueState, Search, Tally
+from longshore.backends.port import Edge, Hold, KeyState, LogEnds, QueueState, Search, Tally
 from longshore.backends.rows import schedule_of, worker_of
-from longshore.backends.sql.rows import STATUS, Row, event_of_row, key_of_row, queue_of_row, record_of_row
+from longshore.backends.sql.rows import STATUS, Queries, Row, event_of_row, key_of_row, queue_of_row, record_of_row
 from longshore.backends.sql.statements import Statements
-from longshore.backends.sql.token_queries import SQLTokenReader
+from longshore.backends.sql.token_queries import SQLTokens
 from longshore.core.clock import ClockStep
 from longshore.core.explain import Holder
 from longshore.core.filters import matches_data
 from longshore.core.job import LogEntry
-from longshore.core.job_record import Record, Tombstone
+from longshore.core.job_record import Record
 from longshore.core.schedule import Schedule
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros, optional_moment
 from longshore.core.transitions import EventRow
 
 BEFORE_ALL = -(2**63)
-"""Before every priority and every place there is."""
+"""Before every priority and every sort key."""
 _FOLLOWERS_REMEMBERED = 1_000
 _PAYLOAD = 4
 """Where `job_columns` has it."""
@@ -34,52 +34,17 @@ Seen = dict[tuple[str, int], int]
 """For followers of one queue, by queue and position: up to where the log has nothing more for them."""
 
 
-class SQLReader(SQLTokenReader, ABC):
-    """Everything that only looks, on one connection.
+class SQLLookups:
+    """What both a reader and a write transaction look up."""
 
-    `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.
-    """
-
-    _sql: Statements
-
-    def __init__(self, seen: Seen | None = None) -> None:
-        self._seen: Seen = {} if seen is None else seen
-
-    @abstractmethod
-    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        """The rows a statement finds."""
-
-    @abstractmethod
-    def _listed(self, values: Iterable[Any]) -> Any:
-        """Many values as one parameter."""
-
-    @abstractmethod
-    def _place(self, position: int) -> tuple[int, ...]:
-        """A position in the log as parameters."""
-
-    def _after(self, position: int) -> tuple[Any, ...]:
-        """What limits a reading of the log from this position on, as parameters."""
-        return self._place(position)
-
-    @abstractmethod
-    def _positioned(self, row: Row) -> tuple[int, Row]:
-        """A row of `event_columns` as its position and the rest."""
-
-    @abstractmethod
-    def _found(self, search: Search) -> Iterator[Row]:
-        """Rows that match all but `wanted.data`, in the order asked for, read as they are asked for."""
-
-    @abstractmethod
-    def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
-        """Jobs in line whose time is still to come."""
-
-    @abstractmethod
-    def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
-        """The first time after this one that comes for a job in line, LIFO jobs left out."""
-
-    @abstractmethod
-    def log_ends(self, queue: str | None) -> LogEnds:
-        """Where the event log stands."""
+    def __init__(self, sql: Statements, queries: Queries) -> None:
+        self._sql = sql
+        self._queries = queries
+        self._rows = queries.rows
+        self._one = queries.one
+        self._run = queries.run
+        self._many = queries.many
+        self._listed = queries.listed
 
     def _priorities(self, queue: str, after: int = BEFORE_ALL) -> Iterator[int]:
         """The priorities that anybody in line has, one index seek each."""
@@ -87,9 +52,6 @@ class SQLReader(SQLTokenReader, ABC):
         while priority is not None:
             yield priority[0]
             priority = self._one(self._sql.next_priority, queue, priority[0])
-
-    def _one(self, statement: str, *values: Any) -> Row | None:
-        return next(iter(self._rows(statement, *values)), None)
 
     def _records(self, rows: Iterable[Row]) -> list[Record]:
         records = [record_of_row(row) for row in rows]
@@ -100,11 +62,6 @@ class SQLReader(SQLTokenReader, ABC):
                 record.depends_on = names.get(record.uid, ())
         return records
 
-    def _whole(self, record: Record) -> Record:
-        if record.deps_total:
-            record.depends_on = self._dependencies_of([record.uid]).get(record.uid, ())
-        return record
-
     def _dependencies_of(self, uids: Sequence[int]) -> dict[int, tuple[str, ...]]:
         """What jobs depend on, as their callers listed it."""
         names: dict[int, list[str]] = defaultdict(list)
@@ -112,32 +69,88 @@ class SQLReader(SQLTokenReader, ABC):
             names[uid].append(name)
         return {uid: tuple(listed) for uid, listed in names.items()}
 
-    # -- jobs
+    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
+        rows = self._rows(self._sql.jobs_seen, self._listed(job_ids))
+        return {record.id: record for record in self._records(rows)}
+
+    def counts_by_queue(self) -> dict[str, dict[JobStatus, int]]:
+        counts: dict[str, dict[JobStatus, int]] = {}
+        for queue, status, jobs in self._rows(self._sql.counts):
+            counts.setdefault(queue, {})[STATUS[status]] = int(jobs)
+        return counts
+
+    def queue_states(self, names: Sequence[str] | None, _hold: Hold = Hold.SHARED) -> dict[str, QueueState]:
+        if names is None:
+            kept = {row[0]: queue_of_row(row) for row in self._rows(self._sql.queues)}
+            counts = self._rows(self._sql.counts)
+        else:
+            rows = [row for name in names for row in self._rows(self._sql.queue, name)]
+            known = {row[0]: queue_of_row(row) for row in rows}
+            kept = {name: known.get(name) or QueueState(name) for name in names}
+            counts = ((name, *row) for name in names for row in self._rows(self._sql.counts_of, name))
+        for name, status, jobs in counts:
+            state = kept.get(name) or kept.setdefault(name, QueueState(name))
+            if status in HOLDS_CAPACITY:
+                state.running_count += int(jobs)
+            elif status in ELIGIBLE:
+                state.eligible += int(jobs)
+        return kept
+
+    def queues_ever_seen(self) -> list[str]:
+        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
+
+    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
+        rows = (
+            self._rows(self._sql.schedules)
+            if ids is None
+            else self._rows(self._sql.schedules_by_ids, self._listed(ids))
+        )
+        return [schedule_of(*row) for row in rows]
+
+    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
+        known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
+        return {key: known.get(key) or KeyState(queue, key) for key in keys}
+
+    def edges_from(self, job_id: str) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
+
+
+class SQLReader(SQLLookups, ABC):
+    """Everything that only looks, on one connection.
+
+    `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.
+    """
+
+    def __init__(self, sql: Statements, queries: Queries, seen: Seen | None = None) -> None:
+        super().__init__(sql, queries)
+        self._seen: Seen = {} if seen is None else seen
+
+    @property
+    def api_tokens(self) -> SQLTokens:
+        """The API tokens."""
+        return SQLTokens(self._sql, self._queries, 0)
 
     @abstractmethod
-    def time(self) -> int:
-        """The store's clock, in microseconds."""
+    def _found(self, search: Search) -> Iterator[Row]:
+        """Rows that match all but `wanted.data`, in the order asked for, read as they are asked for."""
+
+    @abstractmethod
+    def log_ends(self, queue: str | None) -> LogEnds:
+        """Where the event log stands."""
+
+    # -- jobs
 
     def clock_step(self) -> ClockStep | None:
         """None, unless the store uses the machine's clock and detects steps of it."""
         return None
 
-    @abstractmethod
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        """The jobs behind (queue, idempotency key)."""
-
-    def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
-        rows = self._rows(self._sql.jobs_seen, self._listed(job_ids))
-        return {record.id: record for record in self._records(rows)}
-
     def job(self, job_id: str) -> Record | None:
-        row = self._one(self._sql.job_by_id, job_id)
-        return None if row is None else self._whole(record_of_row(row))
+        return next(iter(self._records(self._rows(self._sql.job_by_id, job_id))), None)
 
     def page(self, search: Search) -> list[Record]:
         found: list[Row] = []
         for row in self._found(search):
-            if matches_data(search.wanted, row[_PAYLOAD]):
+            if not search.wanted.data or matches_data(search.wanted, row[_PAYLOAD]):
                 found.append(row)
                 if len(found) == search.limit:
                     break
@@ -152,12 +165,6 @@ class SQLReader(SQLTokenReader, ABC):
             rows = self._rows(self._sql.tallies_with_tags, tags[0], queue, self._listed(tags[1:]))
         return {STATUS[status]: Tally(int(jobs), int(retries)) for status, jobs, retries in rows if jobs}
 
-    def counts_by_queue(self) -> dict[str, dict[JobStatus, int]]:
-        counts: dict[str, dict[JobStatus, int]] = {}
-        for queue, status, jobs in self._rows(self._sql.counts):
-            counts.setdefault(queue, {})[STATUS[status]] = int(jobs)
-        return counts
-
     def logs(self, job_id: str, after: int) -> list[LogEntry] | None:
         uid = self._one(self._sql.uid_of, job_id)
         if uid is None:
@@ -169,18 +176,20 @@ class SQLReader(SQLTokenReader, ABC):
 
     def events(self, after: int, limit: int, queue: str | None, job_id: str | None) -> list[tuple[int, EventRow]]:
         if job_id is not None:
-            return self._events(self._rows(self._sql.events_of_job, *self._after(after), job_id, queue, limit))
+            return self._events(
+                self._rows(self._sql.events_of_job, *self._queries.log_range(after), job_id, queue, limit)
+            )
         if queue is not None:
             return self._events_of_queue(after, limit, queue)
-        return self._events(self._rows(self._sql.events, *self._after(after), limit))
+        return self._events(self._rows(self._sql.events, *self._queries.log_range(after), limit))
 
     def _events(self, rows: Iterable[Row]) -> list[tuple[int, EventRow]]:
-        return [(position, event_of_row(columns)) for position, columns in map(self._positioned, rows)]
+        return [(position, event_of_row(columns)) for position, columns in map(self._queries.positioned, rows)]
 
     def _events_of_queue(self, after: int, limit: int, queue: str) -> list[tuple[int, EventRow]]:
         begin = self._seen.get((queue, after), after)
         last = self.log_ends(queue).last
-        found = self._events(self._rows(self._sql.events_of_queue, *self._after(begin), queue, limit))
+        found = self._events(self._rows(self._sql.events_of_queue, *self._queries.log_range(begin), queue, limit))
         if len(found) < limit:
             if len(self._seen) >= _FOLLOWERS_REMEMBERED:
                 self._seen.clear()
@@ -189,52 +198,15 @@ class SQLReader(SQLTokenReader, ABC):
 
     # -- queues, schedules, workers
 
-    def queue_states(self, names: Sequence[str] | None) -> dict[str, QueueState]:
-        if names is None:
-            kept = {row[0]: queue_of_row(row) for row in self._rows(self._sql.queues)}
-            counts = self.counts_by_queue()
-            for name in counts:
-                kept.setdefault(name, QueueState(name))
-        else:
-            kept = {name: self._settings(name) for name in names}
-            counts = {name: self._counts_of(name) for name in names}
-        for name, state in kept.items():
-            of = counts.get(name, {})
-            state.running_count = sum(of.get(status, 0) for status in HOLDS_CAPACITY)
-            state.eligible = sum(of.get(status, 0) for status in ELIGIBLE)
-        return kept
-
-    def queues_ever_seen(self) -> list[str]:
-        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
-
-    def _settings(self, name: str) -> QueueState:
-        row = self._one(self._sql.queue, name)
-        return QueueState(name) if row is None else queue_of_row(row)
-
-    def _counts_of(self, name: str) -> dict[JobStatus, int]:
-        return {STATUS[status]: int(jobs) for status, jobs in self._rows(self._sql.counts_of, name)}
-
-    def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
-        rows = (
-            self._rows(self._sql.schedules)
-            if ids is None
-            else self._rows(self._sql.schedules_by_ids, self._listed(ids))
-        )
-        return [schedule_of(*row) for row in rows]
-
     def next_firing(self) -> int | None:
         ((planned,),) = self._rows(self._sql.next_firing)
         return None if planned is None else int(planned)
 
-    def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
-        known = {row[1]: key_of_row(row) for row in self._rows(self._sql.key_states, queue, self._listed(keys))}
-        return {key: known.get(key) or KeyState(queue, key) for key in keys}
-
     def rated_queues(self) -> list[QueueState]:
         return [queue_of_row(row) for row in self._rows(self._sql.rated_queues)]
 
-    def next_waking(self, queue: str, now: int) -> int | None:
-        row = self._one(self._sql.next_waking, queue, now)
+    def next_window_end(self, queue: str, now: int) -> int | None:
+        row = self._one(self._sql.next_window_end, queue, now)
         return None if row is None else int(row[0])
 
     def holders(self, queue: str, key: str | None, limit: int) -> list[Holder]:
@@ -242,15 +214,12 @@ class SQLReader(SQLTokenReader, ABC):
         return [Holder(job_id, worker, optional_moment(since)) for since, job_id, worker in rows]
 
     def ahead_of(self, record: Record, now: int, limit: int) -> int:
-        place = (record.priority, record.place, record.uid)
-        ((ahead,),) = self._rows(self._sql.ahead_of, record.queue, now, *place, limit)
+        before = (record.priority, record.sort_key, record.uid)
+        ((ahead,),) = self._rows(self._sql.ahead_of, record.queue, now, *before, limit)
         return int(ahead)
 
     def recent_ends(self, queue: str, since: int, limit: int) -> list[int]:
         return [end for (end,) in self._rows(self._sql.recent_ends, queue, since, limit)]
-
-    def edges_from(self, job_id: str) -> list[Edge]:
-        return [Edge(*row) for row in self._rows(self._sql.edges_from, job_id)]
 
     def workers(self) -> list[WorkerInfo]:
         return [worker_of(body) for (body,) in self._rows(self._sql.workers)]

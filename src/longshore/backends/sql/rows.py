@@ -7,9 +7,9 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
-from longshore.backends.port import KeyState, QueueState
+from longshore.backends.port import KeyState, NewLease, QueueState
 from longshore.core.job import Job, Lease
 from longshore.core.job_record import MutableJob, Record, Tombstone
 from longshore.core.limits import Window, rate_of, window_of
@@ -20,15 +20,52 @@ from longshore.core.validation import unpack
 
 Row = tuple[Any, ...]
 
+
+class Queries(Protocol):
+    """Runs statements on one connection, in one dialect."""
+
+    def rows(self, statement: str, *values: Any) -> Iterator[Row]:
+        """The rows that a statement finds."""
+        ...
+
+    def one(self, statement: str, *values: Any) -> Row | None:
+        """The first of them."""
+        ...
+
+    def run(self, statement: str, *values: Any) -> int:
+        """Runs a statement that changes rows; returns how many."""
+        ...
+
+    def many(self, statement: str, rows: Iterable[Row]) -> None:
+        """Runs a statement once for each row of values."""
+        ...
+
+    def listed(self, values: Iterable[Any]) -> Any:
+        """Many values as one parameter."""
+        ...
+
+    def log_position(self, position: int) -> tuple[Any, ...]:
+        """A position in the event log as parameters."""
+        ...
+
+    def log_range(self, after: int) -> tuple[Any, ...]:
+        """What limits a reading of the log after this position, as parameters."""
+        ...
+
+    def positioned(self, row: Row) -> tuple[int, Row]:
+        """A row that begins with a position of the log as this position and the rest."""
+        ...
+
+
 _new_columns = attrgetter(
     "uid", "id", "queue", "type", "payload", "options", "priority", "lifo", "delay", "expires_at", "timeout",
     "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id", "on_dependency_failure",
-    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "place",
+    "schedule_id", "deps_total", "created_at", "deps_left", "status", "run_at", "eligible_at", "sort_key",
     "announce_at", "job_seq", "updated_at",
 )  # fmt: skip
 _saved_columns = attrgetter(
-    "deps_left", "status", "run_at", "eligible_at", "place", "blocked", "executions", "retry_count", "crashes", "epoch",
-    "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
+    "deps_left", "status", "run_at", "eligible_at", "sort_key", "blocked", "executions", "retry_count", "crashes",
+    "epoch", "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
     "lease_owner", "lease_token", "lease_expires_at", "announce_at", "cancel_asked_at", "result", "error_message",
     "uid",
 )  # fmt: skip
@@ -67,18 +104,13 @@ def tombstone_of_row(row: Row) -> Tombstone:
 
 def inserted_row(record: Record) -> Row:
     """A new job as `insert_job` takes it."""
-    return (*_new_columns(record), tags_text(record.tags))
+    return (*_new_columns(record), json.dumps(record.tags, ensure_ascii=False) if record.tags else "")
 
 
 def saved_row(change: Change) -> Row:
     """A changed job as `save_job` takes it: its columns, its uid, and the version it must still have."""
     record = change.record
     return (*_saved_columns(record), record.job_seq - len(change.events))
-
-
-def tags_text(tags: tuple[str, ...]) -> str:
-    """Tags as the `tags` column holds them: empty text for none, as most jobs have none."""
-    return json.dumps(tags, ensure_ascii=False) if tags else ""
 
 
 def tag_rows(record: Record) -> Iterator[Row]:
@@ -90,7 +122,7 @@ def tag_rows(record: Record) -> Iterator[Row]:
             record.uid,
             record.queue,
             record.priority,
-            record.place,
+            record.sort_key,
             claimable,
             record.status,
             record.retry_count,
@@ -135,7 +167,7 @@ def row_of_queue(state: QueueState) -> Row:
 
 
 def key_of_row(row: Row) -> KeyState:
-    """A row of `concurrency_keys`, without its waking time."""
+    """A row of `concurrency_keys`, without the end of its window."""
     queue, key, running_count, start, count = row
     return KeyState(queue, key, running_count, window_of(start, count))
 
@@ -171,55 +203,39 @@ def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta
 
 
 class Moves:
-    """Where rows of a statement tell what counts and tags need to follow jobs into another status.
-
-    It is asked for each job of every claim and settlement, and makes nothing of those without tags.
-    """
+    """The columns of a statement from which counts and tags follow jobs into another status."""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self._counted = itemgetter(*map(columns.index, ("queue", "status", "retry_count")))
-        self._tags = itemgetter(columns.index("tags"))
-        self._tagged = itemgetter(*map(columns.index, ("uid", "retry_count", "place", "tags")))
-
-    def tagged(self, rows: Iterable[Row]) -> list[Row]:
-        """Uid, retry count, place in line and tags (as their column holds them) of those that have any."""
-        return [self._tagged(row) for row in rows if self._tags(row)]
-
-    def deltas(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Delta]:
-        """What jobs that all went into one status do to the counts."""
-        for (queue, was, retries), jobs in Counter(map(self._counted, rows)).items():
-            yield Delta(queue, STATUS[was], -jobs, -jobs * retries)
-            yield Delta(queue, status, jobs, jobs * retries)
-
-    def tag_rows(self, rows: Iterable[Row], status: JobStatus) -> Iterator[Row]:
-        """Their tags as `save_tag` takes them."""
-        for uid, retries, place, tags in self.tagged(rows):
-            for tag in json.loads(tags):
-                yield (place, status in ELIGIBLE, status, retries, tag, uid)
+        self.counted = itemgetter(*map(columns.index, ("queue", "status", "retry_count")))
+        self.tags = itemgetter(columns.index("tags"))
+        self.tagged = itemgetter(*map(columns.index, ("uid", "retry_count", "sort_key", "tags")))
 
 
-def completed_by_result(changes: Sequence[Change]) -> tuple[dict[bytes | None, list[int]], list[Change]]:
-    """Uids of running jobs whose one event is an unsigned job.completed without details, by result; and all others."""
-    by_result: dict[bytes | None, list[int]] = defaultdict(list)
-    others = []
-    for change in changes:
-        told = [(event.event, event.actor, event.detail) for event in change.events]
-        if change.was is JobStatus.RUNNING and told == [("job.completed", "", None)]:
-            by_result[change.record.result].append(change.record.uid)
-        else:
-            others.append(change)
-    return by_result, others
+def deltas_of_moves(moves: Moves, rows: Iterable[Row], status: JobStatus) -> list[Row]:
+    """What jobs that all went into one status do to the counts, as `add_to_count` takes it."""
+    deltas: list[Row] = []
+    for (queue, was, retries), jobs in Counter(map(moves.counted, rows)).items():
+        deltas.append((queue, STATUS[was], -jobs, -jobs * retries))
+        deltas.append((queue, status, jobs, jobs * retries))
+    return deltas
 
 
-CLAIM_COLUMNS = ["place" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
-"""The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the place."""
+def tags_of_moves(moves: Moves, rows: Iterable[Row], status: JobStatus) -> Iterator[Row]:
+    """The tags of these jobs, as `save_tag` takes them."""
+    for uid, retries, sort_key, tags in map(moves.tagged, rows):
+        for tag in json.loads(tags):
+            yield (sort_key, status in ELIGIBLE, status, retries, tag, uid)
+
+
+CLAIM_COLUMNS = ["sort_key" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
+"""The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the sort key."""
 
 MOVES = Moves(CLAIM_COLUMNS)
 _KEY = CLAIM_COLUMNS.index("concurrency_key")
 type_of = itemgetter(CLAIM_COLUMNS.index("type"))
 _expires_at = itemgetter(CLAIM_COLUMNS.index("expires_at"))
-in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "place", "uid")))
-"""The order in which jobs are claimed, as a key for rows of `claim_columns`."""
+in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "sort_key", "uid")))
+"""The order in which jobs are claimed, as a key for rows of `claimed_columns`."""
 
 
 def any_outlived(rows: Iterable[Row], now: int) -> bool:
@@ -228,7 +244,7 @@ def any_outlived(rows: Iterable[Row], now: int) -> bool:
 
 
 class WithinKeys:
-    """Chooses the first jobs whose keys have free slots, from rows of `claim_columns` with the state of each key."""
+    """Chooses the first jobs whose keys have free slots, from rows of `claimed_columns` with the state of each key."""
 
     def __init__(
         self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
@@ -242,7 +258,7 @@ class WithinKeys:
         self._types = None if types is None else frozenset(types)
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
-        """At most `limit` of them, in their order, as rows of `claim_columns`; none if too many are in the way."""
+        """At most `limit` of them, in their order, as rows of `claimed_columns`; none if too many are in the way."""
         chosen: list[Row] = []
         passed = 0
         left: dict[str, int] = {}
@@ -274,64 +290,56 @@ class WithinKeys:
         return chosen
 
 
-class Claimant:
-    """Who claims, and under which lease; one for all jobs of a claim."""
-
-    def __init__(self, assignee_id: str, token: str, expires_at: int | None, now: int) -> None:
-        self.assignee_id = assignee_id
-        self.token = token
-        self.expires_at = expires_at
-        self.now = now
-        self._moment = from_micros(now)
-        self._leases: dict[int, Lease] = {}
-
-    def jobs(
-        self, rows: Iterable[Row], dependencies_of: Callable[[Sequence[int]], Mapping[int, tuple[str, ...]]]
-    ) -> list[Job]:
-        """The jobs as they are once this claim is written, from rows of `claim_columns`."""
-        now = self._moment
-        jobs = []
-        dependent = []
-        for row in rows:
-            job = MutableJob(*row)
-            job.status = JobStatus.RUNNING
-            job.tags = tuple(json.loads(job.tags)) if job.tags else ()
-            job.lifo = job.lifo == 1
-            job.options = {} if job.options == "{}" else json.loads(job.options)
-            if job.depends_on:  # how many they are, until here
-                dependent.append(job)
-            else:
-                job.depends_on = ()
-            job.created_at = from_micros(job.created_at)
-            at = now if job.assigned_at is None else from_micros(job.assigned_at)
-            job.updated_at = job.assigned_at = at
-            job.started_at = at if job.started_at is None else from_micros(job.started_at)
-            job.assignee_id = self.assignee_id
-            job.lease = self._leases.get(job.epoch) or self._lease(job.epoch)
-            if job.run_at is not None:
-                job.run_at = from_micros(job.run_at)
-            if job.delay is not None:
-                job.delay = optional_span(job.delay)
-            if job.expires_at is not None:
-                job.expires_at = from_micros(job.expires_at)
-            if job.timeout is not None:
-                job.timeout = optional_span(job.timeout)
-            if job.finalized_at is not None:
-                job.finalized_at = from_micros(job.finalized_at)
-            if job.last_retry_at is not None:
-                job.last_retry_at = from_micros(job.last_retry_at)
-            if job.progress is not None:
-                job.progress = json.loads(job.progress)
-            if job.checkpoint is not None:
-                job.checkpoint = unpack(job.checkpoint)
-            job.__class__ = Job
-            jobs.append(cast(Job, job))
-        if dependent:
-            names = dependencies_of([job.uid for job in dependent])
-            for job in dependent:
-                object.__setattr__(job, "depends_on", names.get(job.uid, ()))
-        return jobs
-
-    def _lease(self, epoch: int) -> Lease:
-        lease = self._leases[epoch] = Lease(self.token, epoch, optional_moment(self.expires_at))
-        return lease
+def claimed_jobs(
+    rows: Iterable[Row],
+    lease: NewLease,
+    now_micros: int,
+    dependencies_of: Callable[[Sequence[int]], Mapping[int, tuple[str, ...]]],
+) -> list[Job]:
+    """The jobs as they are once this claim is written, from rows of `claimed_columns`."""
+    now = from_micros(now_micros)
+    lease_ends = optional_moment(lease.expires_at)
+    leases: dict[int, Lease] = {}
+    jobs = []
+    dependent = []
+    for row in rows:
+        job = MutableJob(*row)
+        job.status = JobStatus.RUNNING
+        job.tags = tuple(json.loads(job.tags)) if job.tags else ()
+        job.lifo = job.lifo == 1
+        job.options = {} if job.options == "{}" else json.loads(job.options)
+        if job.depends_on:  # how many they are, until here
+            dependent.append(job)
+        else:
+            job.depends_on = ()
+        job.created_at = from_micros(job.created_at)
+        at = now if job.assigned_at is None else from_micros(job.assigned_at)
+        job.updated_at = job.assigned_at = at
+        job.started_at = at if job.started_at is None else from_micros(job.started_at)
+        job.assignee_id = lease.owner
+        job.lease = leases.get(job.epoch)
+        if job.lease is None:  # jobs of one epoch share it
+            job.lease = leases[job.epoch] = Lease(lease.token, job.epoch, lease_ends)
+        if job.run_at is not None:
+            job.run_at = from_micros(job.run_at)
+        if job.delay is not None:
+            job.delay = optional_span(job.delay)
+        if job.expires_at is not None:
+            job.expires_at = from_micros(job.expires_at)
+        if job.timeout is not None:
+            job.timeout = optional_span(job.timeout)
+        if job.finalized_at is not None:
+            job.finalized_at = from_micros(job.finalized_at)
+        if job.last_retry_at is not None:
+            job.last_retry_at = from_micros(job.last_retry_at)
+        if job.progress is not None:
+            job.progress = json.loads(job.progress)
+        if job.checkpoint is not None:
+            job.checkpoint = unpack(job.checkpoint)
+        job.__class__ = Job
+        jobs.append(cast(Job, job))
+    if dependent:
+        names = dependencies_of([job.uid for job in dependent])
+        for job in dependent:
+            object.__setattr__(job, "depends_on", names.get(job.uid, ()))
+    return jobs

@@ -1,43 +1,126 @@
-"""Named SQL statements and numbered migrations, read from the package of each dialect."""
+"""Named SQL statements and numbered migrations, read from the package of each dialect.
+
+A dialect's statements are the blocks of `shared.sql` beside this module, and of `sql/*.sql` in its own package:
+
+    -- name: claim_span(now, first, last)      a statement and its parameters, in the order that Python passes them
+    -- fragment: due                           an expression, column list or CTE; `{due}` includes it by name
+
+The text writes a parameter as `:now`. The loader replaces it by its number (`?1` or `$1`), also inside a fragment. A
+statement that uses an undeclared parameter, or declares an unused one, is refused at load. `{parameters}` stands for
+all of them. `{claim_sources}`, `{claim_target}` and their like are the status words of `core.status.TRANSITIONS`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from longshore.core.errors import BackendUnavailable
+from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, TRANSITIONS, JobStatus, Verb
 
-_BLOCK = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
-_FRAGMENT = re.compile(r"\{(\w+)\}")
+_BLOCK = re.compile(
+    r"^-- (?P<kind>name|fragment): (?P<name>\w+)(?:\((?P<parameters>[^)]*)\))?\n(?P<body>.*?)"
+    r"(?=^-- (?:name|fragment): |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
+_INCLUDE = re.compile(r"\{(?!schema\})(\w+)\}")
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*'|"[^"]*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|::|(?<!\w):(?P<parameter>[a-z_]\w*)""",
+    re.DOTALL,
+)
+_MARKS = {"sqlite": "?", "postgres": "$"}
 
 
 class Statements:
-    """The statements of one `queries.sql`, as attributes; `{name}` in one stands for another block or a constant."""
+    """The statements of one dialect, as attributes; fragments that take no parameters are attributes, too."""
 
-    def __init__(self, package: str, **constants: str) -> None:
-        text = files(package).joinpath("queries.sql").read_text(encoding="utf-8")
-        blocks = {found[1]: _COMMENT.sub("", found[2]).strip() for found in _BLOCK.finditer(text)}
-        self._texts = {name: _filled(block, blocks, constants) for name, block in blocks.items()}
+    def __init__(self, package: str, schema: str = "main") -> None:
+        """`schema` is included like a fragment, but never searched for parameters: it may have any name."""
+        mark = _MARKS[package.rpartition(".")[2]]
+        self.parameters: dict[str, tuple[str, ...]] = {}
+        blocks = list(_blocks(package))
+        fragments = STATUS_WORDS | {block["name"]: _body(block) for block in blocks if block["kind"] == "fragment"}
+        for block in blocks:
+            name, declared = block["name"], tuple(re.findall(r"\w+", block["parameters"] or ""))
+            if name in self.__dict__:
+                raise ValueError(f"{package}: two blocks are named {name}")
+            fragments["parameters"] = ", ".join(f":{parameter}" for parameter in declared)
+            text = _included(_body(block), fragments)
+            if block["kind"] == "name":
+                self.parameters[name] = declared
+                text = _numbered(f"{package}: {name}", text, declared, mark)
+            elif any(token["parameter"] for token in _TOKEN.finditer(text)):
+                continue
+            self.__dict__[name] = text.replace("{schema}", schema)
 
-    def __getattr__(self, name: str) -> str:
-        try:
-            return self._texts[name]
-        except KeyError:
-            raise AttributeError(f"no statement is named {name!r}") from None
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> str: ...
 
     def names(self) -> frozenset[str]:
-        """All names, to compare dialects."""
-        return frozenset(self._texts)
+        """The statements, without the fragments."""
+        return frozenset(self.parameters)
 
 
-def _filled(block: str, blocks: dict[str, str], constants: dict[str, str]) -> str:
-    """Pieces first, as often as it takes; constants last and once, for what is written in them is meant so."""
-    while any(name not in constants for name in _FRAGMENT.findall(block)):
-        block = _FRAGMENT.sub(lambda use: use[0] if use[1] in constants else blocks[use[1]], block)
-    return _FRAGMENT.sub(lambda use: constants[use[1]], block)
+def _blocks(package: str) -> Iterable[re.Match[str]]:
+    """The blocks that both dialects share, then those of one."""
+    for folder in (files("longshore.backends.sql"), files(package).joinpath("sql")):
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".sql"):
+                yield from _BLOCK.finditer(entry.read_text(encoding="utf-8"))
+
+
+def _body(block: re.Match[str]) -> str:
+    return _COMMENT.sub("", block["body"]).strip()
+
+
+def _included(text: str, fragments: Mapping[str, str]) -> str:
+    """The text with its fragments, and theirs, filled in; the schema comes last."""
+    while _INCLUDE.search(text):
+        text = _INCLUDE.sub(lambda use: fragments[use[1]], text)
+    return text
+
+
+def _numbered(where: str, text: str, declared: Sequence[str], mark: str) -> str:
+    """The text with each `:name` replaced by its number among the declared parameters."""
+    used = {token["parameter"] for token in _TOKEN.finditer(text) if token["parameter"]}
+    if used != set(declared) or len(declared) != len(set(declared)):
+        undeclared, unused = sorted(used - set(declared)), sorted(set(declared) - used)
+        raise ValueError(f"{where} uses undeclared parameters {undeclared}, and declares unused ones {unused}")
+    numbers = {name: f"{mark}{number}" for number, name in enumerate(declared, start=1)}
+    return _TOKEN.sub(lambda token: numbers[token["parameter"]] if token["parameter"] else token[0], text)
+
+
+def _listed(statuses: Iterable[JobStatus]) -> str:
+    return ", ".join(f"'{status}'" for status in statuses) or "NULL"
+
+
+def _status_words() -> dict[str, str]:
+    """`claim_sources` and `claim_target`, and the same for every verb: what its statements look for and set.
+
+    Of several targets it is the one that a worker can claim. A list without any status is NULL, which no row equals.
+    """
+    words = {"final_statuses": _listed(s for s in JobStatus if s in FINAL)}
+    words["held_statuses"] = _listed(s for s in JobStatus if s in HOLDS_CAPACITY)
+    for verb in Verb:
+        moves = [move for move in TRANSITIONS if move.verb is verb]
+        words[f"{verb.name.lower()}_sources"] = _listed(dict.fromkeys(move.source for move in moves))
+        targets = {move.target for move in moves}
+        if len(targets) > 1:
+            targets &= ELIGIBLE
+        if len(targets) == 1:
+            words[f"{verb.name.lower()}_target"] = _listed(targets)
+    claimed = {move.target for move in TRANSITIONS if move.verb is Verb.CLAIM}
+    completed = (move.source for move in TRANSITIONS if move.verb is Verb.COMPLETE and move.source in claimed)
+    words["bulk_complete_sources"] = _listed(completed)
+    return words
+
+
+STATUS_WORDS = _status_words()
+"""Lists of quoted status words, made from the transition table; a statement includes them like fragments."""
 
 
 class Migration(NamedTuple):
@@ -66,4 +149,17 @@ def refuse_newer(version: int, known: Sequence[Migration], where: str) -> None:
     if version > len(known):
         raise BackendUnavailable(
             f"{where} has schema {version}, made by a newer Longshore; this one knows up to {len(known)}. Upgrade it"
+        )
+
+
+LINEAGE = "2026-11"
+"""The sequence of migrations that begins with `0001_initial.sql`; each store keeps it in its table `meta`."""
+
+
+def refuse_other_lineage(lineage: str | None, where: str) -> None:
+    """Refuse a store whose migrations have other numbers than ours: their numbers cannot be compared."""
+    if lineage != LINEAGE:
+        raise BackendUnavailable(
+            f"{where} was made before the first release, with other migrations. Finish its jobs with the version that "
+            "made it, or start with an empty store; longshore migrate-data copies stores of this lineage only"
         )

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from longshore.backends.sql.rows import Row
+from longshore.backends.sql.rows import Queries, Row
 from longshore.backends.sql.statements import Statements
 from longshore.core.times import from_micros, optional_moment, to_micros
 from longshore.core.tokens import Scope, Token
 
 
-class SQLTokenReader:
-    """The part of a look that knows the tokens; every dialect does it in the same way."""
+class SQLTokens:
+    """The table of tokens; every dialect uses it in the same way."""
 
-    _sql: Statements
-
-    @abstractmethod
-    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        """The rows a statement finds."""
+    def __init__(self, sql: Statements, queries: Queries, now: int) -> None:
+        self._sql = sql
+        self._rows = queries.rows
+        self._run = queries.run
+        self.now = now
 
     def tokens(self) -> list[Token]:
         return sorted(map(_token, self._rows(self._sql.tokens)), key=lambda token: (token.name, token.created_at))
 
     def token(self, token_id: str) -> Token | None:
         return next(map(_token, self._rows(self._sql.token_by_id, token_id)), None)
-
-
-class SQLTokens(SQLTokenReader):
-    """The same within a write transaction."""
-
-    now: int
-
-    @abstractmethod
-    def _run(self, statement: str, *values: Any) -> int:
-        """Runs a statement that changes rows; returns how many."""
 
     def put_token(self, token: Token) -> None:
         self._run(

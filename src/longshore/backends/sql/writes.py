@@ -11,11 +11,10 @@ from longshore.backends.base import WorkerInfo
 from longshore.backends.data_migration import TABLES, Inventory
 from longshore.backends.port import KEEP_WORKERS, KEY_TTL, Candidate, Edge, KeyState, QueueState
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
-from longshore.backends.sql.reads import BEFORE_ALL, SQLReader
-from longshore.backends.sql.rows import STATUS, Row, key_of_row, record_of_row, row_of_queue
+from longshore.backends.sql.reads import BEFORE_ALL, SQLLookups
+from longshore.backends.sql.rows import STATUS, Queries, Row, key_of_row, record_of_row, row_of_queue
 from longshore.backends.sql.statements import Statements
 from longshore.backends.sql.token_queries import SQLTokens
-from longshore.core.job import Job
 from longshore.core.job_record import Record
 from longshore.core.limits import Window
 from longshore.core.schedule import Schedule
@@ -25,56 +24,52 @@ from longshore.core.transitions import Change, EventRow
 
 
 class SQLStaging:
-    """The part of a write transaction that knows the runs; every dialect does it in the same way."""
+    """The tables of bulk inserts; every dialect uses them in the same way."""
 
-    _sql: Statements
-    now: int
-
-    @abstractmethod
-    def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        """The rows a statement finds."""
-
-    @abstractmethod
-    def _run(self, statement: str, *values: Any) -> int:
-        """Runs a statement that changes rows; returns how many."""
-
-    @abstractmethod
-    def _many(self, statement: str, rows: Iterable[Row]) -> None:
-        """Runs a statement once for each row of values."""
-
-    @abstractmethod
-    def _listed(self, values: Iterable[Any]) -> Any:
-        """Many values as one parameter."""
+    def __init__(self, sql: Statements, queries: Queries, now: int) -> None:
+        self._sql = sql
+        self._queries = queries
+        self._rows = queries.rows
+        self._run = queries.run
+        self._listed = queries.listed
+        self.now = now
 
     def run_report(self, run: str) -> tuple[int, int] | None:
+        """Offered and inserted, of a run that was committed."""
         for offered, inserted in self._rows(self._sql.staged_run, run):
             return offered, inserted
         return None
 
     def stage(self, run: str, part: str, bodies: Sequence[str]) -> None:
+        """Stages jobs, and notes that the run is alive."""
         self._lay_aside([(run, part, body) for body in bodies])
         self._run(self._sql.touch_staged_run, run, self.now)  # last: the run's other tasks wait for this row
 
     def _lay_aside(self, rows: Sequence[Row]) -> None:
-        self._many(self._sql.stage_job, rows)
+        self._queries.many(self._sql.stage_job, rows)
 
     def insert_plain(self, run: str, parts: Sequence[str]) -> int:  # noqa: ARG002 - by itself it makes none
+        """Turns the plain jobs of these parts into jobs, if the store can by itself; returns how many."""
         return 0
 
     def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
+        """The rest of what these parts of a run staged."""
         return [body for (body,) in self._rows(self._sql.staged_jobs, run, self._listed(parts))]
 
     def finish_run(self, run: str, offered: int, inserted: int) -> None:
+        """Notes what the run brought, and drops what it staged."""
         self._run(self._sql.finish_staged_run, run, self.now, offered, inserted)
         self._run(self._sql.clear_staged_jobs, run)
 
     def drop_run(self, run: str) -> None:
+        """Forgets a run that was not committed, and what it staged."""
         if self.run_report(run) is None:
             self._run(self._sql.drop_staged_run, run)
             self._run(self._sql.clear_staged_jobs, run)
 
     def drop_silent_runs(self, unfinished: int, finished: int) -> int:
-        silent = [run for (run,) in self._rows(self._sql.silent_runs, unfinished, finished)]
+        """Does the same for runs that were last active before these moments; returns how many."""
+        silent = [run for (run,) in self._rows(self._sql.abandoned_runs, unfinished, finished)]
         for run in silent:
             self._run(self._sql.drop_staged_run, run)
             self._run(self._sql.clear_staged_jobs, run)
@@ -85,26 +80,30 @@ _WALKED_AT_ONCE = 10_000
 """Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
 
 _LOOKED_AT_ONCE = 200
+_ENOUGH_TO_TELL = (16, 128, 1024, 8192)
+_LEAST_AT_ONCE = 20
 
 
 class ChangedUnderneath(RuntimeError):
     """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
 
 
-class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
-    """A write transaction; `now` is set for each verb."""
+class SQLTransaction(SQLLookups):
+    """A write transaction; `now` is set for each operation."""
 
     now: int
     news: bool
-    """Whether this transaction did anything that somebody who waits for a change would want to know of."""
+    """Whether this transaction did anything that a caller who waits for a change should learn of."""
 
-    @abstractmethod
-    def _run(self, statement: str, *values: Any) -> int:
-        """Runs a statement that changes rows; returns how many."""
+    @property
+    def api_tokens(self) -> SQLTokens:
+        """The API tokens."""
+        return SQLTokens(self._sql, self._queries, self.now)
 
-    @abstractmethod
-    def _many(self, statement: str, rows: Iterable[Row]) -> None:
-        """Runs a statement once for each row of values."""
+    @property
+    def staging(self) -> SQLStaging:
+        """The tables of bulk inserts."""
+        return SQLStaging(self._sql, self._queries, self.now)
 
     @abstractmethod
     def _append(self, events: Sequence[EventRow]) -> None:
@@ -112,7 +111,7 @@ class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
 
     # -- jobs
 
-    def jobs_by_id(self, job_ids: Sequence[str]) -> dict[str, Record]:
+    def jobs_by_id(self, job_ids: Sequence[str], *, renew: bool = False) -> dict[str, Record]:  # noqa: ARG002 - for stores with many writers
         found = map(record_of_row, self._rows(self._sql.jobs_by_ids, self._listed(job_ids)))
         return {record.id: record for record in found}
 
@@ -133,8 +132,8 @@ class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
     def cancellations_since(self, moment: int, limit: int) -> list[Record]:
         return self._records(self._rows(self._sql.cancellations_since, moment, limit))
 
-    def jobs_outlived(self, limit: int) -> list[Record]:
-        return self._records(self._rows(self._sql.jobs_outlived, self.now, limit))
+    def expired_jobs(self, limit: int) -> list[Record]:
+        return self._records(self._rows(self._sql.expired_jobs, self.now, limit))
 
     def jobs_ended_before(self, statuses: Iterable[JobStatus], moment: int, queue: str, limit: int) -> list[Record]:
         found: list[Record] = []
@@ -151,7 +150,7 @@ class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
 
     # -- identity
 
-    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+    def statuses(self, job_ids: Sequence[str], *, lock: bool = False) -> dict[str, JobStatus]:  # noqa: ARG002 - as above
         names = self._listed(job_ids)
         known: dict[str, str] = dict(self._rows(self._sql.removed_statuses, names, self.now - KEY_TTL))
         known.update(self._rows(self._sql.statuses, names))
@@ -238,18 +237,23 @@ class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
             walked += 1
             if of == queue:
                 old.append(position)
-        self._many(self._sql.delete_event, [self._place(position) for position in old])
+        self._many(self._sql.delete_event, [self._queries.log_position(position) for position in old])
         if marks is None or seen != begun:
-            self._run(self._sql.put_pruned, queue, *self._place(old[-1] if old else deleted), *self._place(seen))
+            self._run(
+                self._sql.put_pruned,
+                queue,
+                *self._queries.log_position(old[-1] if old else deleted),
+                *self._queries.log_position(seen),
+            )
         return max(len(old), walked == _WALKED_AT_ONCE)
 
     def _oldest_events(self, after: int) -> Iterator[tuple[int, str, int]]:
         """Where they are, of which queue, and when; a few at a time, as the first may be too young already."""
         more = True
         while more:
-            rows = list(self._rows(self._sql.oldest_events, *self._after(after), _LOOKED_AT_ONCE))
+            rows = list(self._rows(self._sql.oldest_events, *self._queries.log_range(after), _LOOKED_AT_ONCE))
             for row in rows:
-                after, (of, occurred_at) = self._positioned(row)
+                after, (of, occurred_at) = self._queries.positioned(row)
                 yield after, of, occurred_at
             more = len(rows) == _LOOKED_AT_ONCE
 
@@ -257,50 +261,7 @@ class SQLTransaction(SQLStaging, SQLTokens, SQLReader):
     def _pruned_through(self, row: Row) -> tuple[int, int]:
         """A row of `pruned` as two positions: deleted through, seen through."""
 
-
-_COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules", "api_tokens")
-"""In the order of the columns of `row_counts`."""
-
-
-class SQLCopySide(ABC):
-    """A store that can be compared with another."""
-
-    name: str
-    _sql: Statements
-
-    @abstractmethod
-    def _rows(self, statement: str, *values: Any) -> Iterable[Row]:
-        """The rows a statement finds."""
-
-    def _named(self, what: str, table: str) -> str:
-        statement: str = getattr(self._sql, f"{what}_{table}")
-        return statement
-
-    def _one(self, statement: str, *values: Any) -> Row:
-        (row,) = self._rows(statement, *values)
-        return row
-
-    def span(self, table: str) -> tuple[int, int] | None:
-        lowest, highest = self._one(self._named("span_of", table))
-        return None if lowest is None else (lowest, highest)
-
-    def digest(self, table: str, block: range) -> Row:
-        return self._one(self._named("digest_of", table), block.start, block.stop)
-
-    def inventory(self) -> Inventory:
-        jobs: dict[str, dict[str, tuple[int, int]]] = {}
-        for queue, status, count, retries in self._rows(self._sql.recount):
-            jobs.setdefault(queue, {})[status] = (count, retries)
-        counts = self._one(self._sql.row_counts)
-        return Inventory(dict(zip(_COUNTED, counts, strict=True)), self._one(self._sql.digest_of_job_tags), jobs)
-
-
-_ENOUGH_TO_TELL = (16, 128, 1024, 8192)
-_LEAST_AT_ONCE = 20
-
-
-class SQLClaimQueries(SQLTransaction):
-    """The part of a write transaction that claims lean on."""
+    # -- claims and concurrency keys
 
     def put_queue(self, state: QueueState) -> None:
         self.news = True
@@ -323,18 +284,6 @@ class SQLClaimQueries(SQLTransaction):
         if kept:
             self._put_keys(kept)
 
-    def claim_within_keys(
-        self,
-        _queue: QueueState,
-        _limit: int,
-        _passed: int,
-        _owner: str,
-        _token: str,
-        _expires_at: int | None,
-        _types: Sequence[str] | None = None,
-    ) -> list[Job] | None:
-        return None
-
     @abstractmethod
     def _put_keys(self, rows: Sequence[Row]) -> None:
         """Stores keys as rows of queue, key, running_count, window's start and count, and the time it wakes at."""
@@ -351,9 +300,9 @@ class SQLClaimQueries(SQLTransaction):
             self.news = True
             self._run(self._sql.unblock, self._listed(uids))
 
-    def keys_waking(self, queue: QueueState) -> list[KeyState]:
+    def keys_with_ended_windows(self, queue: QueueState) -> list[KeyState]:
         window = 0 if queue.rate_per_key is None else queue.rate_per_key.per_micros
-        rows = self._rows(self._sql.keys_waking, queue.name, self.now, self.now + window)
+        rows = self._rows(self._sql.keys_with_ended_windows, queue.name, self.now, self.now + window)
         return [key_of_row(row) for row in rows]
 
     def recount_keys(self, queue: QueueState, *, new_windows: bool) -> None:
@@ -363,7 +312,7 @@ class SQLClaimQueries(SQLTransaction):
             states[key] = KeyState(queue.name, key, window=Window(start, count))
         self._run(self._sql.delete_keys, queue.name)
         if queue.limits_keys:
-            for key, running_count in list(self._rows(self._sql.holding_by_key, queue.name)):
+            for key, running_count in list(self._rows(self._sql.running_by_key, queue.name)):
                 states.setdefault(key, KeyState(queue.name, key)).running_count = running_count
             self.put_keys(queue, list(states.values()))
 
@@ -405,7 +354,7 @@ class SQLClaimQueries(SQLTransaction):
         at_head = wanted()
         at_once = max(at_head * 5 // 4, _LEAST_AT_ONCE)  # some will be in the way
         begun: Candidate | None = None
-        head = self._head_of_line(queue, at_once)
+        head = self._first_candidates(queue, at_once)
         if head is not None:
             yield from head
             if len(head) < at_once:
@@ -413,7 +362,7 @@ class SQLClaimQueries(SQLTransaction):
             at_head -= len(head)
             begun = head[-1]
         for priority in self._priorities(queue.name, BEFORE_ALL if begun is None else begun.priority - 1):
-            last = (begun.place, begun.uid) if begun is not None and begun.priority == priority else (BEFORE_ALL, 0)
+            last = (begun.sort_key, begun.uid) if begun is not None and begun.priority == priority else (BEFORE_ALL, 0)
             while True:
                 at_once = max(wanted() * 5 // 4, _LEAST_AT_ONCE)
                 page = self._page_of_line(queue, priority, last, at_once, all_keys=at_head > 0)
@@ -421,9 +370,9 @@ class SQLClaimQueries(SQLTransaction):
                 at_head -= len(page)
                 if len(page) < at_once:
                     break
-                last = (page[-1].place, page[-1].uid)
+                last = (page[-1].sort_key, page[-1].uid)
 
-    def _head_of_line(self, _queue: QueueState, _at_once: int) -> list[Candidate] | None:
+    def _first_candidates(self, _queue: QueueState, _at_once: int) -> list[Candidate] | None:
         """The first ones of all priorities, where the store reads them in one go."""
         return None
 
@@ -470,3 +419,40 @@ class SQLClaimQueries(SQLTransaction):
             if min(waiting.values()) < enough:
                 break
         return sorted(tags, key=waiting.__getitem__)
+
+
+_COUNTED = (*TABLES, "job_tags", "queues", "concurrency_keys", "schedules", "api_tokens")
+"""In the order of the columns of `row_counts`."""
+
+
+class SQLCopySide(ABC):
+    """A store that can be compared with another."""
+
+    name: str
+    _sql: Statements
+
+    @abstractmethod
+    def _rows(self, statement: str, *values: Any) -> Iterable[Row]:
+        """The rows a statement finds."""
+
+    def _named(self, what: str, table: str) -> str:
+        statement: str = getattr(self._sql, f"{what}_{table}")
+        return statement
+
+    def _one(self, statement: str, *values: Any) -> Row:
+        (row,) = self._rows(statement, *values)
+        return row
+
+    def span(self, table: str) -> tuple[int, int] | None:
+        lowest, highest = self._one(self._named("span_of", table))
+        return None if lowest is None else (lowest, highest)
+
+    def digest(self, table: str, block: range) -> Row:
+        return self._one(self._named("digest_of", table), block.start, block.stop)
+
+    def inventory(self) -> Inventory:
+        jobs: dict[str, dict[str, tuple[int, int]]] = {}
+        for queue, status, count, retries in self._rows(self._sql.recount):
+            jobs.setdefault(queue, {})[status] = (count, retries)
+        counts = self._one(self._sql.row_counts)
+        return Inventory(dict(zip(_COUNTED, counts, strict=True)), self._one(self._sql.digest_of_job_tags), jobs)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,16 +16,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from longshore.backends.archive import ArchivingBackend
+from longshore.backends.archive import SupportsArchive
 from longshore.backends.base import Capabilities
+from longshore.backends.bulk_insert import SupportsBulkInsert
 from longshore.backends.change_signal import ChangeSignal
+from longshore.backends.engine import TransactionalBackend
 from longshore.backends.export import BulkReader
-from longshore.backends.port import Reader, Transaction
+from longshore.backends.port import Operation, Reader, Transaction
+from longshore.backends.process_guard import ProcessGuard
 from longshore.backends.sqlite import SQL
 from longshore.backends.sqlite.change_notifier import ChangeNotifier
 from longshore.backends.sqlite.connection import (
     check_read_only,
     close_quietly,
+    explain,
     explained,
     open_connection,
     open_read_only,
@@ -46,9 +50,8 @@ from longshore.backends.sqlite.reads import SQLiteReader, step_of_row
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.unclean_close import close_last, mark_open
 from longshore.backends.sqlite.writer import Writer
-from longshore.core import clock as clocks
-from longshore.core.actor import on_behalf
-from longshore.core.clock import Clock, Reading, SteadyClock, micros_of, read_machine
+from longshore.backends.token_store import SupportsTokens
+from longshore.core.clock import Clock, StoreClock
 from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.health import Condition
 from longshore.core.job import Job
@@ -64,7 +67,7 @@ _REPORTED_FOR = 7 * 86_400 * SECOND
 def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only: bool = False) -> Condition:
     """The facts, from a connection that is set up as all of ours are."""
     page = int(connection.pragma("page_size"))
-    ((_, log_lost_at),) = connection.execute(SQL.opening)
+    ((_, log_lost_at),) = connection.execute(SQL.open_mark)
     log = beside(path, "-wal")
     file_system = file_system_under(path)
     step = connection.execute(SQL.clock_step).fetchone()
@@ -101,7 +104,7 @@ _MOVED = "the store's file was removed or replaced while it was in use; restore 
 _log = logger("longshore.sqlite")
 
 
-class SQLiteBackend(ArchivingBackend):
+class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsArchive, TransactionalBackend):
     """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
@@ -124,27 +127,23 @@ class SQLiteBackend(ArchivingBackend):
             raise InvalidArgument("allow_network_file_system", "must be True or False")
         self._allow_network_file_system = allow_network_file_system
         self._vfs = vfs
-        self._boot_id = clocks.MACHINE.boot_id() if clock is None else None
-        self._clock = micros_of(clock, on_step=None if self._boot_id else _log_step)
-        self._since_boot = SteadyClock(self._time_since_boot)
-        self._started_at = 0
+        self._clock = StoreClock(clock, on_step=_log_step)
         self._signal = ChangeSignal()
         self._prepared = False
         self._read_only = False
         self._preparing = threading.Lock()
         self._in_place = InPlace(self.path)
         self._seen: dict[tuple[str, int], int] = {}
-        self._connections = threading.local()
+        self._of_thread = threading.local()
         self._opened: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="longshore-sqlite-reader")
         self._notifier = ChangeNotifier(self.path, self._signal, self._open)
         self._writer = Writer(
             self.path,
             partial(self._open_writing, of_one_thread=True),
-            self._clock_of,
-            self._committed,
-            self._in_place.check_commit,
-            self._in_place.check_index,
+            self._clock,
+            self._in_place,
+            self._notifier.committed,
         )
 
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
@@ -203,7 +202,7 @@ class SQLiteBackend(ArchivingBackend):
         connection = open_connection(self.path, busy_seconds=self._busy_seconds)
         try:
             with explained(self.path, connection):
-                connection.execute(SQL.record_lost_log, (self._clock(),))
+                connection.execute(SQL.record_lost_log, (self._clock.wall(),))
         finally:
             close_quietly(connection)
 
@@ -211,86 +210,51 @@ class SQLiteBackend(ArchivingBackend):
     def unusable_because(self) -> str:
         return _MOVED if self._in_place.moved else ""
 
-    def _clock_of(self, transaction: SQLiteTransaction) -> Callable[[], int]:
-        """The clock for a transaction that has begun.
-
-        A step of the machine's clock takes effect in the next transaction, which first shifts the stored times.
-        """
-        if self._boot_id is None:
-            return self._clock
-        self._started_at = self._compared(transaction, self._boot_id).started_at
-        return self._since_boot.micros
-
-    def _compared(self, transaction: SQLiteTransaction, boot_id: str) -> Reading:
-        """The machine's clocks now, after the transaction has shifted the stored times by a step of them."""
-        reading = read_machine(boot_id)
-        step = transaction.compare_clocks(reading)
-        if step:
-            _log.warning(
-                "the machine's clock was set %s by %.1f seconds; leases and relative retries were shifted with it",
-                "forward" if step > 0 else "back",
-                abs(step) / SECOND,
-            )
-        return reading
-
-    def _time_since_boot(self) -> int:
-        return clocks.MACHINE.since_boot() + self._started_at
-
-    def _committed(self) -> None:
-        self._signal.notify()
-        self._notifier.tell()
-
-    async def _write(self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._refuse_if_closed()
-        answer: R = await self._writer.run(on_behalf(lambda tx: verb(tx, *args, **kwargs)))
+        answer: R = await self._writer.run(operation, args, kwargs)
         return answer
 
-    async def _write_urgently(
-        self, verb: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        self._refuse_if_closed()
-        answer: R = await self._writer.run(on_behalf(lambda tx: verb(tx, *args, **kwargs)), urgent=True)
-        return answer
+    async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._in_thread(self._readers, self._look, operation.run, args, kwargs)
 
-    async def _read(self, look: Callable[Concatenate[Reader, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._in_reader(partial(self._look, look, args, kwargs))
-
-    async def _in_reader(self, look: Callable[[], R]) -> R:
-        self._refuse_if_closed()
+    def _look(self, run: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+        reader: SQLiteReader | None = getattr(self._of_thread, "reader", None)
+        if reader is None:
+            reader = self._open_reader()
+        connection = reader.connection
         try:
-            looking = asyncio.get_running_loop().run_in_executor(self._readers, look)
-        except RuntimeError:  # the readers were let go between the two lines
-            self._refuse_if_closed()
-            raise
-        return await looking
-
-    def _look(self, look: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        connection: apsw.Connection | None = getattr(self._connections, "mine", None)
-        if connection is None:
-            connection = self._open()
-            if not self._read_only:  # else SQLite assumes that the file never changes: the next read opens it again
-                self._connections.mine = connection
-                self._opened.append(connection)
-        with explained(self.path, connection):
-            connection.execute("BEGIN")  # one snapshot for a look of several statements
+            connection.execute("BEGIN")  # one snapshot for a read of several statements
             try:
-                return look(SQLiteReader(connection, self._clock, self._seen), *args, **kwargs)
+                return run(reader, *args, **kwargs)
             finally:
                 connection.execute("COMMIT")
                 if self._read_only:
                     close_quietly(connection)
                 self._in_place.check()
+        except Exception as error:
+            told = explain(self.path, error, connection)
+            if told is error:
+                raise
+            raise told from error
+
+    def _open_reader(self) -> SQLiteReader:
+        reader = SQLiteReader(self._open(), self._clock.wall, self._seen)
+        if not self._read_only:  # else SQLite assumes that the file never changes: the next read opens it again
+            self._of_thread.reader = reader
+            self._opened.append(reader.connection)
+        return reader
 
     async def _listen(self) -> None:
         self._refuse_if_closed()
         if not self._notifier.listening:
-            await self._in_reader(self._notifier.listen)
+            await self._in_thread(self._readers, self._notifier.listen)
 
     async def _store_within(
         self,
         connection: object,
         jobs: Sequence[Job],
-        verb: Callable[Concatenate[Transaction, Sequence[Job], P], R],
+        operation: Operation[Transaction, Concatenate[Sequence[Job], P], R],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
@@ -310,13 +274,10 @@ class SQLiteBackend(ArchivingBackend):
         with explained(self.path):
             connection.execute("SAVEPOINT enqueue")
             try:
-                transaction = SQLiteTransaction(connection)
+                transaction = SQLiteTransaction(connection, self._clock)
                 transaction.begin()
-                if self._boot_id is None:
-                    transaction.now = self._clock()
-                else:
-                    transaction.now = self._compared(transaction, self._boot_id).wall
-                answer = verb(transaction, jobs, *args, **kwargs)
+                transaction.now = self._clock.now()
+                answer = operation.run(transaction, jobs, *args, **kwargs)
                 transaction.finish()
             except BaseException:  # all of it or nothing, whatever the caller does with their transaction after this
                 if connection.in_transaction:
@@ -336,7 +297,7 @@ class SQLiteBackend(ArchivingBackend):
         return self._open_writing()
 
     async def backup(self, target: str | Path) -> None:
-        """Copies the file while it is in use; the copy is complete and has an event log of its own from here on."""
+        """Copies the file while it is in use. The copy is complete, and starts a new event log."""
         self._refuse_if_closed()
         await asyncio.get_running_loop().run_in_executor(None, self._copy, Path(target))
 
@@ -357,7 +318,7 @@ class SQLiteBackend(ArchivingBackend):
         with explained(destination):
             source, copy = self._open(), apsw.Connection(str(unfinished))
             try:
-                source.execute("BEGIN")  # one snapshot: else every commit meanwhile would begin the copy anew
+                source.execute("BEGIN")  # one snapshot: otherwise each commit restarts the copy
                 source.execute(SQL.meta).fetchall()
                 with copy.backup("main", source, "main") as backup:
                     while not backup.done:
@@ -371,32 +332,28 @@ class SQLiteBackend(ArchivingBackend):
 
     async def schema_version(self) -> int:
         """The number of the last migration that was applied to the file."""
-        return await self._in_reader(self._schema_version)
-
-    def _schema_version(self) -> int:
-        with explained(self.path):
-            connection = self._open()
-            try:
-                return int(connection.pragma("user_version"))
-            finally:
-                close_quietly(connection)
+        return await self._in_thread(self._readers, self._inspect, lambda file: int(file.pragma("user_version")))
 
     async def condition(self) -> Condition:
         """The file, its log, its disk, and the settings on which durability hangs."""
-        return await self._in_reader(self._condition)
+        return await self._in_thread(self._readers, self._inspect, self._condition)
 
-    def _condition(self) -> Condition:
+    def _condition(self, connection: apsw.Connection) -> Condition:
+        return condition_of(self.path, connection, self._clock.wall(), read_only=self._read_only)
+
+    def _inspect(self, look: Callable[[apsw.Connection], R]) -> R:
+        """Looks at the file through a connection of its own."""
         with explained(self.path):
             connection = self._open()
             try:
-                return condition_of(self.path, connection, self._clock(), read_only=self._read_only)
+                return look(connection)
             finally:
                 close_quietly(connection)
 
     def copy_out(self) -> AbstractContextManager[FileSource]:
         """The file as it is now, for `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
-        return leave(self.path, self._open, self._clock)
+        return leave(self.path, self._open, self._clock.wall)
 
     def copy_in(self) -> AbstractContextManager[FileTarget]:
         """A new file at this path, as the target of `longshore.backends.data_migration.move`."""

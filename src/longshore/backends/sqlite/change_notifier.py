@@ -1,4 +1,4 @@
-"""Notices commits of other processes: a datagram as a quick hint, polling underneath."""
+"""Detects commits of other processes: by a datagram, and by polling in case it is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longshore.backends.sqlite.files import UntrustedFolder, make_folder, open_f
 from longshore.safe_logging import logger
 
 POLL_SECONDS = 0.025
-"""How often the file's version is looked at while somebody waits: cheap, and the most a lost hint can cost."""
+"""The interval of polls while a caller waits: the longest delay after a lost datagram."""
 _PEERS_KNOWN_FOR = 0.5
 _LONGEST_ADDRESS = 100
 _log = logger("longshore.sqlite")
@@ -27,9 +27,9 @@ _log = logger("longshore.sqlite")
 class ChangeNotifier:
     """Notifies waiting callers of commits by other processes, and other processes of ours.
 
-    Every process that waits binds a socket in the folder `<file>-wake`; whoever commits sends an empty datagram to
-    each. A hint may be lost: whoever waits also polls. A folder that is a symlink, belongs to another user or can be
-    written by others is not used.
+    Every waiting process binds a socket in the folder `<file>-wake`; a process that commits sends an empty datagram to
+    each. A datagram may be lost, so waiting processes also poll. A folder that is a symlink, belongs to another user or
+    can be written by others is not used.
     """
 
     def __init__(self, path: Path, signal: ChangeSignal, open_reading: Opener) -> None:
@@ -39,6 +39,8 @@ class ChangeNotifier:
         self._awaited = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
+        self.listening = False
+        """Whether its thread watches the file."""
         self._address: Path | None = None
         self._sender: socket.socket | None = None
         self._peers: list[str] = []
@@ -47,13 +49,8 @@ class ChangeNotifier:
         self._warned = False
         signal.on_wait = self._awaited.set
 
-    @property
-    def listening(self) -> bool:
-        """Whether it listens already."""
-        return self._thread is not None and self._thread.is_alive()
-
     def listen(self) -> None:
-        """Begins to listen. What is committed after this returns is noticed."""
+        """Starts to listen: commits after this call are detected."""
         with self._lock:
             if not self.listening and not self._closed:
                 connection = self._open()
@@ -61,27 +58,25 @@ class ChangeNotifier:
                 self._thread = threading.Thread(
                     target=self._watch, args=(watch,), name="longshore-sqlite-notice", daemon=True
                 )
+                self.listening = True
                 self._thread.start()
 
-    def tell(self) -> None:
-        """Hints to the other processes that something was committed."""
-        try:
-            if monotonic() > self._peers_until:
-                self._peers = self._find_peers()
-                self._peers_until = monotonic() + _PEERS_KNOWN_FOR
-        except (OSError, UntrustedFolder) as error:  # no process listens, or this platform has no such sockets
-            self._warn_if_untrusted(error)
+    def committed(self) -> None:
+        """Notifies the waiting callers of this process, and sends a datagram to every other process that listens."""
+        self._signal.notify()
+        if monotonic() > self._peers_until:
             self._peers, self._peers_until = [], monotonic() + _PEERS_KNOWN_FOR
+            try:
+                folder = open_folder(self._folder)
+                try:
+                    self._peers = [str(self._folder / name) for name in sockets_in(folder)]
+                finally:
+                    os.close(folder)
+            except (OSError, UntrustedFolder) as error:  # no process listens, or this platform has no such sockets
+                self._warn_if_untrusted(error)
         for peer in self._peers:
             if peer != str(self._address):
                 self._hint(peer)
-
-    def _find_peers(self) -> list[str]:
-        folder = open_folder(self._folder)
-        try:
-            return [str(self._folder / name) for name in sockets_in(folder)]
-        finally:
-            os.close(folder)
 
     def _warn_if_untrusted(self, error: Exception) -> None:
         if isinstance(error, UntrustedFolder) and not self._warned:
@@ -100,15 +95,13 @@ class ChangeNotifier:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             self._sender.sendto(b"", peer)
-        except ConnectionRefusedError:  # its process is gone, and left its address behind
+        except ConnectionRefusedError:  # its process ended without removing its socket
             remove_socket(self._folder, Path(peer).name)
-        except (
-            OSError
-        ):  # its inbox is full, so it is awake already; or it just went away; or we have no socket to spare
+        except OSError:  # its buffer is full, so it wakes anyway; or it ended; or no file descriptor is left
             return
 
     def close(self) -> None:
-        """Stops listening and takes the address back."""
+        """Stops listening and removes the socket."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -119,7 +112,7 @@ class ChangeNotifier:
             self._sender.close()
         if self._address is not None:
             remove_socket(self._folder, self._address.name)
-            with contextlib.suppress(OSError):  # somebody else still listens there
+            with contextlib.suppress(OSError):  # another process still listens there
                 self._folder.rmdir()
 
     def _bind(self) -> socket.socket | None:
@@ -141,17 +134,18 @@ class ChangeNotifier:
     def _watch(self, watch: _Watch) -> None:
         try:
             while not self._closed:
-                if not self._signal.awaited:
+                if not self._signal.waiting:
                     self._awaited.wait()
                     self._awaited.clear()
                 if watch.anything_new():
                     self._signal.notify()
         finally:
+            self.listening = False
             watch.close()
 
 
 class _Watch:
-    """What the thread looks at: its own connection, and the socket if there is one."""
+    """What the thread polls: its own connection, and the socket if there is one."""
 
     def __init__(self, connection: apsw.Connection, version: object, receiver: socket.socket | None) -> None:
         self._connection = connection
@@ -160,31 +154,23 @@ class _Watch:
         self._clock = threading.Event()
 
     def anything_new(self) -> bool:
-        """Waits a little, and tells whether anybody has committed."""
+        """Waits for a hint, but no longer than a poll interval; True if one came or the file changed."""
         try:
-            hinted = self._pause()
-            return self._file_changed() or hinted
-        except (apsw.Error, OSError):  # whoever waits is woken to meet the error, and the next look may go better
+            hinted = False
+            if self._receiver is None:
+                self._clock.wait(POLL_SECONDS)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    self._receiver.recv(1)
+                    hinted = True
+            before, self._version = self._version, self._connection.pragma("data_version")
+            return hinted or self._version != before
+        except (apsw.Error, OSError):  # waiting callers wake and get the error; the next poll may succeed
             self._clock.wait(POLL_SECONDS)
             return True
 
-    def _pause(self) -> bool:
-        """Waits for a hint, but no longer than a poll interval; True if one came."""
-        if self._receiver is None:
-            return self._clock.wait(POLL_SECONDS)
-        try:
-            self._receiver.recv(1)
-        except TimeoutError:
-            return False
-        return True
-
-    def _file_changed(self) -> bool:
-        """Whether anybody has committed since the last look."""
-        before, self._version = self._version, self._connection.pragma("data_version")
-        return self._version != before
-
     def close(self) -> None:
-        """Lets go of both."""
+        """Closes the socket and the connection."""
         if self._receiver is not None:
             self._receiver.close()
         close_quietly(self._connection)

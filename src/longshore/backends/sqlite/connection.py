@@ -1,4 +1,4 @@
-"""Opens the file: settings, migrations, and a clear error for each way in which this fails."""
+"""Opens the file: settings, migrations, and a clear error for each failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import quote
 import apsw
 
 from longshore.backends.sql.rows import DamagedRow
-from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer
+from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer, refuse_other_lineage
 from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
 from longshore.backends.sqlite.unclean_close import (
     has_mark,
@@ -31,12 +31,12 @@ from longshore.backends.sqlite.unclean_close import (
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
-"""Written into the file's header ("Long"), so that somebody else's database is recognised as such."""
+"""Stored in the file's header ("Long"), so that the database of another program is recognised."""
 
 MIGRATIONS = load_migrations("longshore.backends.sqlite")
 
 PAGE_SIZE = 8_192
-"""Twice SQLite's own: half as many pages are split and written where jobs come and go by the hundred."""
+"""Twice SQLite's default: half as many pages are split and written when jobs are stored by the hundred."""
 Opener = Callable[[], apsw.Connection]
 
 
@@ -45,7 +45,7 @@ def open_connection(
 ) -> apsw.Connection:
     """A connection with our settings; the file must exist already (see `prepare`).
 
-    One that a single thread opens, uses and closes needs no locks of its own, which a twentieth of its time goes into.
+    A connection that only one thread uses needs no mutex, which takes a twentieth of its time.
     """
     with explained(path):
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_NOMUTEX if of_one_thread else 0)
@@ -103,7 +103,7 @@ def check_read_only(path: Path, *, busy_seconds: float) -> None:
 
 
 def _patience(seconds: float) -> Callable[[int], bool]:
-    """Waits for other writers in short uneven steps: the gap between two of their commits is short as well."""
+    """A busy handler that waits in short random steps, because the gap between two commits of a writer is short."""
     pause = threading.Event()
     began = 0.0
 
@@ -120,13 +120,13 @@ def _patience(seconds: float) -> Callable[[int], bool]:
 
 
 def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> bool:
-    """Makes the file if it does not exist, and brings its schema up to date; two at once do no harm.
+    """Creates the file if it does not exist, and migrates its schema; several processes may do so at once.
 
     Returns True if the store was not closed cleanly and its log is missing: the commits in the log are lost.
     """
     _refuse_odd_places(path)
     if not create and not path.exists():
-        raise BackendUnavailable(f"there is no {path}; look at the address, or make it with longshore migrate")
+        raise BackendUnavailable(f"there is no {path}; check the address, or create it with longshore migrate")
     if vfs is None:
         refuse_foreign_log(path)
     with explained(path):
@@ -141,7 +141,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
             if vfs is None:
                 keep_log(connection)
             _refuse_foreign(connection, path)
-            connection.pragma("page_size", PAGE_SIZE)  # of a file that is new; of any other it stays what it is
+            connection.pragma("page_size", PAGE_SIZE)  # has an effect on a new file only
             if not _writes_ahead(connection, busy_seconds):
                 raise BackendUnavailable(
                     f"{path} cannot use write-ahead logging here (a network file system?); put it on a local disk"
@@ -159,14 +159,14 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
 
 
 def _writes_ahead(connection: apsw.Connection, busy_seconds: float) -> bool:
-    """Whether the file has a write-ahead log, now at the latest."""
+    """Switches the file to write-ahead logging, and returns whether it uses it."""
     until = monotonic() + busy_seconds
     while True:
         try:
             before: object = connection.pragma("journal_mode")
             after: object = before if before == "wal" else connection.pragma("journal_mode", "WAL")
             return after == "wal"
-        except apsw.BusyError:  # another does the same at this moment, and SQLite asks no busy handler here
+        except apsw.BusyError:  # another process switches it, and SQLite calls no busy handler here
             if monotonic() > until:
                 raise
             threading.Event().wait(0.005)
@@ -190,23 +190,23 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
 
 def _refuse_odd_places(path: Path) -> None:
     if not path.parent.is_dir():
-        raise BackendUnavailable(f"the folder {path.parent} does not exist; make it first, for {path.name} to live in")
+        raise BackendUnavailable(
+            f"the folder {path.parent} does not exist; make it first, then create {path.name} in it"
+        )
     if path.is_dir():
         raise BackendUnavailable(f"{path} is a folder; name a file")
     refuse_planted(path)
     log = beside(path, "-wal")
     there = path.exists()
     if not there and beside(path, "-copying").exists():
-        raise BackendUnavailable(
-            f"the move into {path} was not finished; run longshore migrate-data again, and it goes on"
-        )
+        raise BackendUnavailable(f"the move into {path} was not finished; run longshore migrate-data again to continue")
     # look again at the end: another process may be creating the store, and creates the file first
     if log.exists() and (not there or (path.stat().st_size == 0 and log.stat().st_size > 0)):
         if path.exists() and path.stat().st_size > 0:
             return
         raise BackendUnavailable(
             f"{path} is gone but its log {log.name} is there: restore the file beside its log, or move the log away; "
-            "an empty database in its place would lose what the log holds"
+            "a new empty database would lose the commits in the log"
         )
     if not there and listening(Path(f"{path}-wake")) and not path.exists():
         raise BackendUnavailable(
@@ -216,26 +216,36 @@ def _refuse_odd_places(path: Path) -> None:
 
 
 def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
-    connection.execute("BEGIN")  # one snapshot: another may be making the file at this moment
+    connection.execute("BEGIN")  # one snapshot: another process may be creating the file
     try:
         version = int(connection.pragma("user_version"))
         owner = int(connection.pragma("application_id"))
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        lineage = _lineage(connection) if owner == APPLICATION_ID else None
     finally:
         if connection.in_transaction:
             connection.execute("COMMIT")
     if owner == APPLICATION_ID:
+        refuse_other_lineage(lineage, str(path))
         refuse_newer(version, MIGRATIONS, str(path))
     elif tables != (0,):
         raise BackendUnavailable(f"{path} is a database of another program; name a file of its own for the queue")
 
 
+def _lineage(connection: apsw.Connection) -> str | None:
+    """The lineage in the file; None if `meta` lacks the column, as in a store of another lineage, or its row."""
+    if connection.execute("SELECT 1 FROM pragma_table_info('meta') WHERE name = 'lineage'").fetchone() is None:
+        return None
+    row = connection.execute("SELECT lineage FROM meta").fetchone()
+    return None if row is None else str(row[0])
+
+
 _DAMAGED = "is damaged; it was left as it is. Restore a backup, or recover what can be read"
 
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
-    (apsw.BusyError, "is locked for too long; look for a process or connection that holds a transaction open"),
-    (apsw.LockedError, "is locked for too long; look for a process or connection that holds a transaction open"),
-    (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; make free_slots and go on"),
+    (apsw.BusyError, "is locked for too long; look for a process or connection that keeps a transaction open"),
+    (apsw.LockedError, "is locked for too long; look for a process or connection that keeps a transaction open"),
+    (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; free some space, then try again"),
     (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
     (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
     (apsw.NotADBError, "is not a database; it was left as it is"),
@@ -245,14 +255,14 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
 )
 
 _SYSTEM_ERRORS = {
-    errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; make free_slots and go on",
+    errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; free some space, then try again",
     errno.EROFS: "cannot be written: the file or its folder is read-only",
     errno.EIO: "cannot be read or written: the disk reports an error",
 }
 
 
 _UNREADABLE = (DamagedRow, UnicodeDecodeError, json.JSONDecodeError, OverflowError)
-"""What reading a row raises when its bytes are not the ones that were written."""
+"""What reading a damaged row raises."""
 
 
 @contextmanager
@@ -261,20 +271,20 @@ def explained(path: Path, connection: apsw.Connection | None = None) -> Iterator
     try:
         yield
     except Exception as error:
-        told = explain(path, error, connection)
-        if told is error:
+        explanation = explain(path, error, connection)
+        if explanation is error:
             raise
-        raise told from error
+        raise explanation from error
 
 
 def explain(path: Path, error: BaseException, connection: apsw.Connection | None = None) -> BaseException:
-    """The sentence for one error; what is neither SQLite's nor damage comes back as it is."""
+    """The error that the caller gets; one that SQLite or a damaged file did not cause is returned unchanged."""
     if isinstance(error, LongshoreError):
         return error
     if isinstance(error, apsw.Error):
         words = next((words for kind, words in _WORDS if isinstance(error, kind)), "cannot be used")
         if getattr(error, "extendedresult", 0) == apsw.SQLITE_BUSY_SNAPSHOT:
-            words = "was read in this transaction before somebody else wrote; begin it with BEGIN IMMEDIATE"
+            words = "changed after this transaction read it; begin the transaction with BEGIN IMMEDIATE"
         return BackendUnavailable(f"{path} {words} ({error})")
     if isinstance(error, OSError):
         words = _SYSTEM_ERRORS.get(error.errno or 0, "cannot be opened: look at its path and permissions")
@@ -285,16 +295,16 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
 
 
 def _is_sound(connection: apsw.Connection) -> bool:
-    """Asked after an error nobody expected: a bug of ours, or a file that is not what it was?"""
+    """Tells a bug from a damaged file, after an unexpected error."""
     try:
         return connection.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except (apsw.CorruptError, apsw.NotADBError):
         return False
-    except apsw.Error:  # it could not be asked just now, which says nothing
+    except apsw.Error:  # the check could not run, which says nothing about the file
         return True
 
 
 def close_quietly(connection: apsw.Connection) -> None:
-    """Closes a connection that is given up in any case; an error of its last checkpoint must not hide another."""
+    """Closes a connection; an error of its last checkpoint must not hide another error."""
     with contextlib.suppress(apsw.Error):
         connection.close(True)

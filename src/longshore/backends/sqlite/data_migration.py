@@ -71,7 +71,7 @@ class FileSource(SQLCopySide):
             list(self._rows(SQL.queues)),
             list(self._rows(SQL.rows_of_concurrency_keys)),
             list(self._rows(SQL.rows_of_schedules)),
-            list(self._rows(SQL.rows_of_api_tokens)),
+            list(self._rows(SQL.tokens)),
             [name for (name,) in self._rows(SQL.queues_ever_seen)],
             self._next_uid,
             self.next_event,
@@ -153,20 +153,22 @@ class FileTarget(SQLCopySide):
     def _our_transaction(self) -> Iterator[None]:
         with self._transaction() as known:
             if known != self._move:
-                raise MoveRefused(f"another run of this move into {self.name} was started, and goes on; this one ends")
+                raise MoveRefused(
+                    f"another run of this move into {self.name} was started later and continues; this one stops"
+                )
             yield
 
     def _note(self, **facts: Any) -> None:
         self._move = {**self._move, **facts}
-        self._run(SQL.clear_moving)
-        self._run(SQL.put_moving, json.dumps(self._move))
+        self._run(SQL.clear_copy_state)
+        self._run(SQL.put_copy_state, json.dumps(self._move))
 
     def begin(self, old: Source) -> Begun:
         if self._path.exists():
             return self._moved_before(old)
         prepare(self._unfinished, busy_seconds=_BUSY_SECONDS)
         self._connection = open_connection(self._unfinished, busy_seconds=_BUSY_SECONDS)
-        self._run(SQL.make_note_of_move)
+        self._run(SQL.create_copy_state)
         with self._transaction() as known:
             if known is not None and known["log"] != old.log:
                 raise MoveRefused(
@@ -211,8 +213,8 @@ class FileTarget(SQLCopySide):
     def finishing(self, settings: Settings) -> Iterator[None]:
         with self._our_transaction():
             self._many(SQL.put_queue, settings.queues)
-            self._many(SQL.fill_concurrency_keys, settings.concurrency_keys)
-            self._many(SQL.fill_schedules, settings.schedules)
+            self._many(SQL.put_key, settings.concurrency_keys)
+            self._many(SQL.put_schedules, settings.schedules)
             self._many(SQL.fill_api_tokens, settings.api_tokens)
             self._run(SQL.fill_counts)
             self._run(SQL.remember_queues, json.dumps(settings.queue_names))

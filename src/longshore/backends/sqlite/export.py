@@ -34,7 +34,7 @@ _TYPES = {
 
 @contextmanager
 def read(path: Path, open_reading: Opener) -> Iterator[FileReader]:
-    """A reader on a connection of its own, closed when done with."""
+    """A reader on its own connection, closed at the end."""
     connection = open_reading()
     try:
         with explained(path, connection):

@@ -62,16 +62,15 @@ class InPlace:
 
     def check(self) -> None:
         """Raises BackendUnavailable if the file was removed or replaced."""
-        if self._lost:
-            raise BackendUnavailable(f"{self._lost} {_MOVED}")
-        if self.moved:
-            raise BackendUnavailable(f"{self._path} {_MOVED}")
+        if self._store is not None and (self._lost or identity(self._path) != self._store):
+            raise BackendUnavailable(f"{self._lost or self._path} {_MOVED}")
 
     def check_commit(self, connection: apsw.Connection) -> None:
         """Call it after a commit: raises BackendUnavailable if the commit is not in the files at their paths."""
-        self.check()
         if self._store is None:
             return
+        if self._lost or identity(self._path) != self._store:
+            raise BackendUnavailable(f"{self._lost or self._path} {_MOVED}")
         log = identity(self._log)
         writer, before = self._log_of_writer
         if log is None or (writer is connection and before != log):

@@ -45,13 +45,13 @@ def was_left_open(connection: apsw.Connection, path: Path) -> bool:
 
 def has_mark(connection: apsw.Connection) -> bool:
     """Whether the store's schema has the mark; that of an older release, or of a new store, does not have it yet."""
-    return connection.execute(SQL.has_opening).fetchone() is not None
+    return connection.execute(SQL.has_open_mark).fetchone() is not None
 
 
 def mark_open(connection: apsw.Connection, path: Path) -> None:
     """Marks the store in the file itself, unless another process did so."""
     if not _is_marked(connection, path):
-        ((before, _),) = connection.execute(SQL.opening)
+        ((before, _),) = connection.execute(SQL.open_mark)
         token = before.split()[-1] if before else secrets.token_hex(8)
         for _ in range(2):  # the log has a salt from its first commit on
             log = identity(beside(path, "-wal"))
@@ -78,7 +78,7 @@ def close_last(connection: apsw.Connection) -> None:
     try:
         with contextlib.suppress(apsw.Error):  # another connection is open, or the store is read-only: the log stays
             connection.set_busy_handler(None)
-            ((mark, _),) = connection.execute(SQL.opening)
+            ((mark, _),) = connection.execute(SQL.open_mark)
             connection.pragma("locking_mode", "EXCLUSIVE")
             connection.execute("BEGIN IMMEDIATE")
             if mark and not mark.startswith(_CLOSED):
@@ -143,7 +143,7 @@ def _log_is_foreign(path: Path) -> bool:
         _, header = connection.read("main", 0, 0, 100)
         if header[18:20] == b"\x01\x01":  # not in write-ahead mode: a copy that SQLite made
             return True
-        parts = str(connection.execute(SQL.opening).fetchall()[0][0]).split()
+        parts = str(connection.execute(SQL.open_mark).fetchall()[0][0]).split()
     except (apsw.Error, IndexError):  # made by an older release, or a checkpoint is under way
         return False
     if len(parts) < 2 or parts[0] == str(store[1]):  # never written, or this very file
@@ -192,7 +192,7 @@ def _salt_of_log(path: Path) -> int:
 
 
 def _is_marked(connection: apsw.Connection, path: Path) -> bool:
-    ((mark, _),) = connection.execute(SQL.opening)
+    ((mark, _),) = connection.execute(SQL.open_mark)
     return bool(mark) and mark.split()[0] == _inode(path)
 
 

@@ -7,27 +7,33 @@ import contextlib
 import copy
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 import apsw
 
+from longshore.backends.port import Operation, Transaction
 from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import Opener, close_quietly, explain
+from longshore.backends.sqlite.files import InPlace
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.unclean_close import checkpoint
+from longshore.core.actor import acting, actor
+from longshore.core.clock import StoreClock
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
 LONGEST_BATCH = 0.05
-"""Seconds of work one commit may gather: whoever comes next waits no longer than this and one verb."""
-
-Operation = Callable[[SQLiteTransaction], Any]
+"""Seconds of work that one commit may gather: the next caller waits for this long and one operation at most."""
 
 
 class _Request(NamedTuple):
-    operation: Operation
+    run: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    actor: str
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
 
@@ -49,21 +55,16 @@ class Writer:
         self,
         path: Path,
         open_writing: Opener,
-        clock: Callable[[SQLiteTransaction], Callable[[], int]],
+        clock: StoreClock,
+        in_place: InPlace,
         on_commit: Callable[[], None],
-        check_commit: Callable[[apsw.Connection], None] = lambda _: None,
-        check_index: Callable[[apsw.Connection], None] = lambda _: None,
     ) -> None:
-        """`clock` is called at the start of each transaction, and returns the time for its operations.
-
-        `check_index` is called before anything is written, `check_commit` before it is acknowledged.
-        """
+        """`in_place` checks the files before anything is written, and again before it is acknowledged."""
         self._path = path
         self._open = open_writing
         self._clock = clock
+        self._in_place = in_place
         self._on_commit = on_commit
-        self._check_commit = check_commit
-        self._check_index = check_index
         self._urgent: deque[_Request] = deque()
         self._waiting: deque[_Request] = deque()
         self._wake = threading.Condition()
@@ -73,14 +74,16 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._transaction: SQLiteTransaction | None = None
 
-    async def run(self, operation: Operation, *, urgent: bool = False) -> Any:
+    async def run(
+        self, operation: Operation[Transaction, ..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         """The operation's answer, once it is durable."""
         loop = asyncio.get_running_loop()
-        request = _Request(operation, loop, loop.create_future())
+        request = _Request(operation.run, args, kwargs, actor(), loop, loop.create_future())
         with self._wake:
             if self._closing:
                 raise QueueClosed("this backend was closed; open a new one with connect(url)")
-            (self._urgent if urgent else self._waiting).append(request)
+            (self._urgent if operation.urgent else self._waiting).append(request)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="longshore-sqlite-writer", daemon=True)
                 self._thread.start()
@@ -105,30 +108,28 @@ class Writer:
                     break
             begun: list[_Request] = []
             try:
-                outcomes = self._commit_batch(begun)
-            except BaseException as error:  # whatever it is, whoever waits must hear of it, and the next ones be served
+                outcomes = self._commit(begun)
+            except BaseException as error:  # callers must get every error, and the thread must serve the next ones
                 told = self._explained(error)
                 self._close_connection()
                 outcomes = [_Outcome(request, None, copy.copy(told)) for request in begun or self._take_all()]
-            self._deliver(outcomes)
-            if self._news:  # a claim that found nothing, or a renewal, must not wake whoever waits to claim
+            by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = defaultdict(list)
+            for outcome in outcomes:
+                by_loop[outcome.request.loop].append(outcome)
+            for loop, group in by_loop.items():
+                with contextlib.suppress(RuntimeError):  # the loop has closed, and its callers with it
+                    loop.call_soon_threadsafe(_answer, group)
+            if self._news:  # a renewal, or a claim that found nothing, must not wake waiting workers
                 self._news = False
                 self._on_commit()
         if self._connection is not None:  # if the log was removed, only this process can read it: keep its commits
             with contextlib.suppress(BackendUnavailable):
-                self._check_index(self._connection)
+                self._in_place.check_index(self._connection)
                 checkpoint(self._connection)
         self._close_connection()
 
-    def _opened(self) -> tuple[apsw.Connection, SQLiteTransaction]:
-        if self._connection is None:
-            self._connection = self._open()
-            self._transaction = SQLiteTransaction(self._connection)
-        assert self._transaction is not None  # made together with the connection
-        return self._connection, self._transaction
-
     def _close_connection(self) -> None:
-        """After an error nobody expected the next batch begins on a new connection."""
+        """After an unexpected error the next batch uses a new connection."""
         connection, self._connection, self._transaction = self._connection, None, None
         if connection is not None:
             close_quietly(connection)
@@ -140,28 +141,34 @@ class Writer:
             self._waiting.clear()
         return taken
 
-    def _take(self) -> _Request | None:
-        with self._wake:
-            if self._urgent:
-                return self._urgent.popleft()
-            return self._waiting.popleft() if self._waiting else None
+    def _commit(self, begun: list[_Request], alone: _Request | None = None) -> list[_Outcome]:
+        """Commits what waits (or one request alone) in one transaction; `begun` gets what it took, should it raise.
 
-    def _commit_batch(self, begun: list[_Request]) -> list[_Outcome]:
-        """One commit for what waits; `begun` tells what it took, should it raise."""
-        connection, transaction = self._opened()
-        self._check_index(connection)
+        If the batch fails, each of its requests is tried in a transaction of its own: only the culprit fails again.
+        """
+        if self._connection is None or self._transaction is None:
+            self._connection = self._open()
+            self._transaction = SQLiteTransaction(self._connection, self._clock)
+        connection, transaction = self._connection, self._transaction
+        self._in_place.check_index(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction.begin()
-            clock = self._clock(transaction)
             outcomes = []
             ends = monotonic() + LONGEST_BATCH
-            while monotonic() <= ends and (request := self._take()) is not None:
+            while monotonic() <= ends:
+                with self._wake:
+                    waiting = self._urgent or self._waiting
+                    if alone is None and not waiting:
+                        break
+                    request = alone or waiting.popleft()
                 if not (request.answer.cancelled() or request.loop.is_closed()):
                     begun.append(request)
-                    outcomes.append(self._perform(transaction, request, clock))
+                    outcomes.append(self._perform(transaction, request))
+                if alone is not None:
+                    break
             transaction.finish()
-            self._check_index(connection)
+            self._in_place.check_index(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -169,32 +176,24 @@ class Writer:
             if len(begun) > 1:
                 return [self._commit_alone(request) for request in begun]
             raise
-        self._check_commit(connection)
+        self._in_place.check_commit(connection)
         self._news = self._news or transaction.news
         return outcomes
 
     def _commit_alone(self, request: _Request) -> _Outcome:
-        """One operation of a batch that failed, in a transaction of its own: only the culprit fails again."""
         try:
-            connection, transaction = self._opened()
-            self._check_index(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            transaction.begin()
-            outcome = self._perform(transaction, request, self._clock(transaction))
-            transaction.finish()
-            connection.execute("COMMIT")
-            self._check_commit(connection)
+            outcomes = self._commit([], request)
         except BaseException as error:
             told = self._explained(error)
-            self._close_connection()  # which takes back what it began
+            self._close_connection()
             return _Outcome(request, None, told)
-        self._news = self._news or transaction.news
-        return outcome
+        return outcomes[0] if outcomes else _Outcome(request, None, None)  # its caller gave up meanwhile
 
-    def _perform(self, transaction: SQLiteTransaction, request: _Request, clock: Callable[[], int]) -> _Outcome:
-        transaction.now = clock()
+    def _perform(self, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
+        transaction.now = self._clock.now()
         try:
-            return _Outcome(request, request.operation(transaction), None)
+            with acting(request.actor) if request.actor else nullcontext():
+                return _Outcome(request, request.run(transaction, *request.args, **request.kwargs), None)
         except LongshoreError as error:
             return _Outcome(request, None, error)
 
@@ -202,16 +201,6 @@ class Writer:
         if isinstance(error, ChangedUnderneath):
             return BackendUnavailable(f"{self._path}: {error}")
         return explain(self._path, error, self._connection)
-
-    def _deliver(self, outcomes: list[_Outcome]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = defaultdict(list)
-        for outcome in outcomes:
-            by_loop[outcome.request.loop].append(outcome)
-        for loop, group in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_answer, group)
-            except RuntimeError:  # its loop has closed: nobody is left to hear the answer
-                continue
 
 
 def _answer(outcomes: list[_Outcome]) -> None:

@@ -1,1 +1,1 @@
-"""Where a processor runs: on the event loop, in a thread, in a process of its own. One behaviour for all."""
+"""Executors run jobs on the event loop, in threads or in child processes, with the same behaviour."""

@@ -6,6 +6,7 @@ import importlib
 import runpy
 import sys
 from abc import ABC, abstractmethod
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -17,7 +18,7 @@ from typing import Any
 from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LongshoreError, Snooze
 from longshore.core.job import Job
-from longshore.runtime.running_job import RunningJob
+from longshore.runtime.running_job import RunningJob, StoreReporter
 from longshore.safe_logging import logger
 
 _MAIN_AGAIN = "__mp_main__"
@@ -68,8 +69,8 @@ class Target:
             raise InvalidArgument(field, f"{name} lives in an interactive session; put it into a file and import it")
         return cls(module, name, main_path=str(Path(path).absolute()))
 
-    def told(self) -> dict[str, Any]:
-        """As JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields, for JSON."""
         return asdict(self)
 
     def find(self) -> Any:
@@ -107,21 +108,23 @@ def _run_main_again(name: str | None, path: str | None) -> None:
 
 
 CANCEL_GRACE = 5.0
-"""Seconds a job that is called off may take to end by itself, before it is ended by force."""
+"""Seconds a cancelled job may take to end by itself, before it is ended by force."""
+UNTIL_INTERRUPTED = 0.75
+"""Of the grace: until then a job in another process may notice its cancellation; then it is interrupted."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 _log = logger("longshore.worker")
 
 
 class CannotStart(Snooze):
-    """Not the job but this worker is at fault: no thread or process is to be had, or the job's module is not.
+    """This worker cannot start the job: the system has no thread or process, or the job's module cannot be imported.
 
-    The job goes back uncharged, so that a sick machine does not bury what others could run.
+    The job goes back without a counted attempt, so that a broken machine does not fail jobs that others could run.
     """
 
 
 class Pauses:
-    """How long jobs that could not be started stay away: each time longer, until one is started again."""
+    """How long jobs that could not be started are delayed: each time longer, until one starts."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -140,19 +143,26 @@ class Pauses:
         self._seconds = self._until = 0.0
 
 
+def ignore_exception(work: Future[Any]) -> None:
+    """A done callback for work that may end without a waiter: asyncio then logs no exception that was not retrieved."""
+    if not work.cancelled():
+        work.exception()
+
+
 class Executor(ABC):
     """Runs processors. A cancellation, a timeout and a lost lease all reach it as CancelledError in `run`."""
 
     _closed = False
+    _reporter: StoreReporter | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, as it is with the worker it was given to: then it runs nothing any more."""
+        """Whether it was closed, with the worker it was given to: then it runs nothing any more."""
         return self._closed
 
     @property
     def left_behind(self) -> int:
-        """How many jobs that were called off still go on, as nothing could end them."""
+        """How many cancelled jobs still run, because nothing could end them."""
         return 0
 
     @property
@@ -160,16 +170,18 @@ class Executor(ABC):
         """The job types that it can run, which its worker claims; None means all."""
         return None
 
-    @abstractmethod
     def take(self, record: Job, backend: Backend) -> RunningJob:
         """The job as its processor will see it."""
+        if self._reporter is None or self._reporter.backend is not backend:
+            self._reporter = StoreReporter(backend)
+        return RunningJob(record, self._reporter)
 
     @abstractmethod
     async def run(self, job: RunningJob) -> Any:
         """Runs the job once: returns the processor's value, or raises what it raised.
 
-        Cancelled, it stops the work, by force after the grace; a value that comes within the grace is returned, and
-        whoever cancelled decides whether it still counts.
+        If it is cancelled, it stops the work, by force after the grace. It returns a value that comes within the grace;
+        the worker decides whether that counts.
         """
 
     def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors that have to wait for a slot
@@ -177,5 +189,5 @@ class Executor(ABC):
         return False
 
     async def close(self) -> None:
-        """Lets go of threads and processes; nothing runs any more."""
+        """Ends threads and processes; nothing runs any more."""
         return

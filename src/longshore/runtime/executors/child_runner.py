@@ -17,38 +17,39 @@ from typing import Any, BinaryIO, cast
 from longshore.core.errors import Fatal, Snooze
 from longshore.core.job import Job
 from longshore.core.validation import LARGEST_NOTE, check_json, clean_text, pack
+from longshore.runtime.background import running_loop
 from longshore.runtime.error_text import ProcessDied, describe, type_names
 from longshore.runtime.executors.wire import Frame, frame, refusal_from, run_name
 from longshore.runtime.running_job import Results, RunningJob, Written, running
 
-LINE_LOST = 71  # EX_OSERR: "an operating system error"
+CHANNEL_LOST = 71  # EX_OSERR: "an operating system error"
 
 
 class ChildChannel:
-    """This end of the line to the worker; any thread may talk on it."""
+    """The child's end of the channel to the worker; any thread may send on it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._file = self._identity()
         self._process = os.getpid()
         self._sending = threading.Lock()
-        # another one: whoever sends may wait until the worker reads, and the worker until an answer of its is taken
+        # a second lock: a sender may wait until the worker reads, and the worker until its answer is taken
         self._asking = threading.Lock()
         self._asked = 0
         self._waiting: dict[int, Future[Any]] = {}
         self.incoming = cast(BinaryIO, connection.makefile("rb"))
 
-    def tell(self, message: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a message, or ends this process: what cannot report is of no use."""
-        said = frame(message, body)
+    def send(self, message: dict[str, Any], body: bytes = b"") -> None:
+        """Sends a message, or ends this process, which is of no use if it cannot report."""
+        data = frame(message, body)
         with self._sending:
-            # a job may have forked, or closed the line and got its number for a file of its own
+            # a job may have forked, or closed the channel and opened a file with the same number
             if os.getpid() != self._process or self._identity() != self._file:
-                os._exit(LINE_LOST)
+                os._exit(CHANNEL_LOST)
             try:
-                self._connection.sendall(said)
+                self._connection.sendall(data)
             except OSError:
-                os._exit(LINE_LOST)
+                os._exit(CHANNEL_LOST)
 
     def ask(self, message: dict[str, Any], body: bytes = b"") -> Future[Any]:
         """Sends a question; the future has its answer, or raises what was refused."""
@@ -57,11 +58,11 @@ class ChildChannel:
             self._asked += 1
             number = self._asked
             self._waiting[number] = answer
-        self.tell({**message, "question": number}, body)
+        self.send({**message, "question": number}, body)
         return answer
 
     def answered(self, message: dict[str, Any]) -> None:
-        """Passes an answer on to who asked."""
+        """Resolves the question that this message answers."""
         with self._asking:
             waiting = self._waiting.pop(message["answer"])
         if not waiting.set_running_or_notify_cancel():
@@ -72,7 +73,7 @@ class ChildChannel:
             waiting.set_result(message["value"])
 
     def close(self) -> None:
-        """Hangs up, at the end of this process."""
+        """Closes the channel at the end of this process."""
         self.incoming.close()
         self._connection.close()
 
@@ -85,10 +86,10 @@ class ChildChannel:
 
 
 class ChannelReporter:
-    """Passes a running job's notes to the worker, which writes them: awaited on an event loop, at once elsewhere."""
+    """Sends a running job's notes to the worker, which writes them: awaited on an event loop, at once elsewhere."""
 
-    def __init__(self, line: ChildChannel) -> None:
-        self._channel = line
+    def __init__(self, channel: ChildChannel) -> None:
+        self._channel = channel
 
     def set_progress(self, record: Job, value: Any) -> Any:
         """Kept when it is answered."""
@@ -103,38 +104,30 @@ class ChannelReporter:
         return self._note("checkpoint", record, pack("data", data))
 
     def dependency_results(self, record: Job) -> Any:
-        """Asked of the worker."""
+        """Asks the worker."""
         answer = self._channel.ask({"note": "dependencies", "for": run_name(record)})
-        return asyncio.wrap_future(answer) if _on_a_loop() else Results(answer.result())
+        return Results(answer.result()) if running_loop() is None else asyncio.wrap_future(answer)
 
     def _note(self, kind: str, record: Job, body: bytes, **more: Any) -> Any:
         answer = self._channel.ask({"note": kind, "for": run_name(record), **more}, body)
-        if _on_a_loop():
+        if running_loop() is not None:
             return asyncio.wrap_future(answer)
         answer.result()
         return Written()
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 _MOST_TYPE_NAMES = 100
 
 
 class ChildRunner:
-    """Runs jobs in the thread that calls it; any other thread may call off the one that is run."""
+    """Runs jobs in the thread that calls it; any other thread may cancel the one that runs."""
 
     def __init__(
         self,
         function: Callable[[RunningJob], Any],
         within: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`within` is entered for each job, and left before anything is told of it."""
+        """`within` is entered for each job, and left before its outcome is reported."""
         self._function = function
         self._within = within
         self._lock = threading.Lock()
@@ -143,14 +136,14 @@ class ChildRunner:
         self._interruptible = False
 
     def take(self, job: RunningJob) -> None:
-        """From now on this is the job that may be called off."""
+        """Makes this the job that `cancel` ends."""
         with self._lock:
             self._job = job
 
     def perform(self, job: RunningJob) -> Frame:
-        """Runs the job once; one that was called off before it began is not run at all."""
+        """Runs the job once; a job that was cancelled before it began does not run at all."""
         if job.cancel_requested:
-            return told_failure(asyncio.CancelledError()), b""
+            return failure_message(asyncio.CancelledError()), b""
         try:
             with running(job), self._within():
                 self._interruptible = True
@@ -158,24 +151,24 @@ class ChildRunner:
                 if inspect.isawaitable(value):
                     value = asyncio.run(self._awaited(job, value))
                 self._interruptible = False
-            return self._told_value(job, value)
+            return self._value_message(job, value)
         except BaseException as error:
             self._interruptible = False
             if job.said_complete and isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-                return self._told_value(job, None)
-            return told_failure(error), b""
+                return self._value_message(job, None)
+            return failure_message(error), b""
 
-    def _told_value(self, job: RunningJob, value: Any) -> Frame:
+    def _value_message(self, job: RunningJob, value: Any) -> Frame:
         value = job.returned(value)
         return {"done": True, **job.report()}, b"" if value is None else check_json("result", value)
 
     def forget(self) -> None:
-        """The job is over."""
+        """Forgets the job, which has ended."""
         with self._lock:
             self._job = self._cancel = None
 
-    def call_off(self) -> None:
-        """Tells the job that it should end."""
+    def cancel(self) -> None:
+        """Asks the job to end."""
         with self._lock:
             if self._job is not None:
                 self._job.request_cancel()
@@ -184,12 +177,12 @@ class ChildRunner:
                     self._cancel()
 
     def interrupted(self, *_: object) -> None:
-        """A signal's handler, the last word before force: a job that waits for something is shaken awake."""
+        """The signal handler that interrupts a job which waits for something, before it is ended by force."""
         if self._interruptible:
             self._interruptible = False
             if self._job is not None:
                 self._job.heed()
-            raise KeyboardInterrupt("the job was called off and did not end")
+            raise KeyboardInterrupt("the job was cancelled and did not end")
 
     async def _awaited(self, job: RunningJob, work: Awaitable[Any]) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -204,15 +197,15 @@ class ChildRunner:
         return value
 
 
-def flush_what_was_printed() -> None:
-    """So that it is read where it belongs: before whatever comes next."""
+def flush_output() -> None:
+    """Flushes stdout and stderr, so that a job's output comes before that of the next one."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the job may have closed or replaced it
             stream.flush()
 
 
-def told_failure(error: BaseException) -> dict[str, Any]:
-    """An exception as the worker will hear of it; Fatal, Snooze and ProcessDied keep what they mean."""
+def failure_message(error: BaseException) -> dict[str, Any]:
+    """The message that reports an exception; Fatal, Snooze and ProcessDied keep their meaning."""
     message: dict[str, Any] = {"failed": describe(error)}
     with suppress(Exception):  # names come from user code
         message["types"] = type_names(error)[:_MOST_TYPE_NAMES]

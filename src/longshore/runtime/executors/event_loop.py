@@ -6,34 +6,33 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from longshore.backends.base import Backend
-from longshore.core.job import Job
 from longshore.runtime.executors.base import Executor
-from longshore.runtime.running_job import AsyncReporter, RunningJob, become_current
+from longshore.runtime.running_job import CURRENT, RunningJob
+
+
+async def run_on_loop(process: Callable[[RunningJob], Awaitable[Any]], job: RunningJob) -> Any:
+    """Awaits the processor in the calling task, whose context is the job's own.
+
+    A cancellation reaches the processor as CancelledError at its next `await`.
+    """
+    CURRENT.set(job)
+    try:
+        value = await process(job)
+    except CancelledError:
+        if not job.said_complete:
+            raise
+        value = None
+    if value is None:
+        job.heed()  # a CancelledError that was raised in it has been noticed
+    return job.returned(value)
 
 
 class LoopExecutor(Executor):
-    """Awaits the processor; a cancellation reaches it as CancelledError at its next `await`."""
+    """Awaits the processor of a worker that was given an `async def`."""
 
     def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
         self._process = process
-        self._reporter: AsyncReporter | None = None
-
-    def take(self, record: Job, backend: Backend) -> RunningJob:
-        """A job whose notes are awaited."""
-        if self._reporter is None or self._reporter.backend is not backend:
-            self._reporter = AsyncReporter(backend)
-        return RunningJob(record, self._reporter)
 
     async def run(self, job: RunningJob) -> Any:
-        """In the calling task, whose context is its own."""
-        become_current(job)
-        try:
-            value = await self._process(job)
-        except CancelledError:
-            if not job.said_complete:
-                raise
-            value = None
-        if value is None:
-            job.heed()  # it could not miss the CancelledError that was raised in it
-        return job.returned(value)
+        """Runs the job in the calling task."""
+        return await run_on_loop(self._process, job)

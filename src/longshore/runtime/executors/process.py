@@ -14,21 +14,29 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
-from longshore.backends.base import Backend
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import Duration, check_duration
 from longshore.core.validation import check_number
 from longshore.runtime.error_text import LONGEST_STDERR, ProcessDied, how_it_ended, is_a
-from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
-from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, read_frame, told_job
-from longshore.runtime.running_job import AsyncReporter, RunningJob
+from longshore.runtime.executors.base import (
+    CANCEL_GRACE,
+    UNTIL_INTERRUPTED,
+    CannotStart,
+    Executor,
+    Pauses,
+    Target,
+    ignore_exception,
+    refuse_while_importing,
+)
+from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, job_fields, read_frame
+from longshore.runtime.running_job import RunningJob
 from longshore.runtime.signals import command_to_run, surroundings
 
 _SOON = 2.0
-"""Seconds for what the system does by itself: a dead process is reaped, its last words arrive."""
+"""Seconds for what the system does by itself: it reaps a dead process, and delivers its last output."""
 _SHOWN_STDERR = 64 * 1024
-"""Of each job, passed on to the worker's own: enough for its log lines, and no job can fill a disk by it."""
+"""Bytes of each job's stderr that are copied to the worker's: enough for log lines, too few to fill a disk."""
 _LONGEST_IMPORT = 300.0
 """Seconds after which a child that is still importing is taken for one that hangs."""
 
@@ -61,7 +69,7 @@ class ChildProcess:
         self._stderr = StderrTail(self._process.stderr.fileno(), self.loop)
         try:
             threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
-        except RuntimeError:  # there are no more threads to be had, and nobody would notice its end
+        except RuntimeError:  # no more threads, so nothing would notice its end
             _kill_group(self.pid)
             self._process.wait()
             self._stderr.close()
@@ -80,14 +88,14 @@ class ChildProcess:
             except BaseException:
                 writer.close()
                 raise
-        order = {"target": target.told(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
+        order = {"target": target.as_dict(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
         writer.write(frame(order))
         child._imported = asyncio.create_task(child._import())
-        child._imported.add_done_callback(_looked_at)
+        child._imported.add_done_callback(ignore_exception)
         return child
 
     async def ready(self) -> None:
-        """Waits until it has imported its target, or raises NeverReady; whoever stops waiting stops nothing else."""
+        """Waits until it has imported its target, or raises NeverReady; the import continues if you stop waiting."""
         await asyncio.wait({self._imported})
         self._imported.result()
 
@@ -100,7 +108,7 @@ class ChildProcess:
         except (EOFError, ConnectionError):
             await asyncio.wait({self._exited}, timeout=_SOON)
             code = self._exited.result() if self._exited.done() else None
-            reason = "its process closed its line" if code is None else how_it_ended(code, "while it was importing")
+            reason = "its process closed its channel" if code is None else how_it_ended(code, "while it was importing")
         except Unreadable as problem:
             reason = f"its process sent something unreadable to the worker: {problem}"
         else:
@@ -120,7 +128,7 @@ class ChildProcess:
         talk = asyncio.create_task(self._talk(job))
         try:
             await asyncio.wait({talk, self._exited}, return_when=asyncio.FIRST_COMPLETED)
-            # what it said before it died is still in the line
+            # what it sent before it died is still in the channel
             await asyncio.wait({talk}, timeout=_SOON)
             if talk.done():
                 return talk.result()
@@ -132,10 +140,10 @@ class ChildProcess:
             talk.cancel()
         if self._exited.done():
             raise await self._death(how_it_ended(self._exited.result()))
-        raise await self._death("its process closed its line to the worker before the job ended")
+        raise await self._death("its process closed its channel to the worker before the job ended")
 
     async def _talk(self, job: RunningJob) -> Any:
-        self._writer.write(frame({"job": told_job(job.record), "run": self.jobs}, job.payload))
+        self._writer.write(frame({"job": job_fields(job.record), "run": self.jobs}, job.payload))
         await self._writer.drain()
         try:
             while True:
@@ -144,7 +152,8 @@ class ChildProcess:
                     if message["begun"] == self.jobs:
                         job.begin()
                 elif "note" in message:
-                    await self._write_note(job, message, body)
+                    self._writer.write(frame(await answer_to_note(job, message, body)))
+                    await self._writer.drain()
                 elif message["run"] == self.jobs:
                     break
             if "failed" not in message:
@@ -155,16 +164,12 @@ class ChildProcess:
             failure = failure_from(message)
         except (KeyError, TypeError, ValueError) as problem:
             raise Unreadable(repr(problem)) from None
-        # what a job without memory left behind, nobody knows
+        # a process that ran out of memory may be in any state
         self.usable = not is_a(failure.__cause__ or failure, MemoryError)
         raise failure
 
-    async def _write_note(self, job: RunningJob, message: dict[str, Any], body: bytes) -> None:
-        self._writer.write(frame(await answer_to_note(job, message, body)))
-        await self._writer.drain()
-
-    def call_off(self) -> None:
-        """Tells the job that it should end."""
+    def cancel(self) -> None:
+        """Asks the job to end."""
         if not self._writer.is_closing():
             self._writer.write(frame({"cancel": True}))
 
@@ -203,14 +208,14 @@ class ChildProcess:
         return ProcessDied(reason, self._stderr.text())
 
     def _attend(self) -> None:
-        """In a thread of its own: only so is a dead process noticed whose line somebody else keeps open."""
+        """Waits for the exit in a thread: the channel of a dead process may still be open elsewhere."""
         if hasattr(os, "waitid"):
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         else:
             self._process.wait()
         with self._lock:
-            # before it is reaped: until then its number is nobody else's
+            # before it is reaped: until then no other process has its number
             _kill_group(self.pid)
             code = self._process.wait()
             self._reaped = True
@@ -240,11 +245,11 @@ class StderrTail:
         self._kept, self._shown = b"", 0
 
     def text(self) -> str:
-        """The end of what was written since."""
+        """The end of what was written since then."""
         return self._kept.decode(errors="replace")
 
     def close(self) -> None:
-        """Takes what is left, and no more: a process that got away may still be writing."""
+        """Reads what is left, and no more: a process that escaped may still be writing."""
         for _ in range(100):
             if not self._read():
                 break
@@ -265,12 +270,6 @@ class StderrTail:
         return True
 
 
-def _looked_at(imported: asyncio.Future[None]) -> None:
-    """A child that nobody waited for may fail without a word: the next job will have another one."""
-    if not imported.cancelled():
-        imported.exception()
-
-
 def _show(written: bytes) -> None:
     with suppress(Exception):  # a worker without a stderr, or one that was replaced, works on
         sys.stderr.write(written.decode(errors="replace"))
@@ -282,11 +281,9 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-_UNTIL_INTERRUPTED = 0.75
-"""Of the grace: until then the job may notice by itself that it was called off; in the rest it is shaken awake."""
 _SURELY_DEAD = 10.0
 _CLOSED_PAUSE = 5.0
-"""Seconds for which jobs stay away from a worker that can run nothing any more."""
+"""Seconds for which jobs are delayed that a closed worker cannot run."""
 
 
 class ProcessExecutor(Executor):
@@ -307,7 +304,7 @@ class ProcessExecutor(Executor):
         jobs_per_process: int = 1000,
     ) -> None:
         if os.name != "posix":
-            raise LongshoreError("jobs run in processes of their own on Linux and macOS only; use threads here")
+            raise LongshoreError("child processes need Linux or macOS; use threads here")
         self.target = function if isinstance(function, Target) else Target.of(function)
         self.processes = check_number("processes", processes, least=1)
         if memory_limit is not None and (type(memory_limit) is not int or memory_limit < 1):
@@ -322,10 +319,6 @@ class ProcessExecutor(Executor):
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def take(self, record: Job, backend: Backend) -> RunningJob:
-        """The worker's side of the job: what the child notes is written through it."""
-        return RunningJob(record, AsyncReporter(backend))
-
     def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
         """It waits for a child that is free, and has imported what it needs."""
         return True
@@ -336,8 +329,8 @@ class ProcessExecutor(Executor):
             child = await self._free_child()
             self._busy.add(child)
             try:
-                await self._ready(child)  # called off meanwhile, the job never begins, and the child is the next one's
-                return await self._guided(child, job)
+                await self._ready(child)  # cancelled meanwhile, the job never begins, and the next job gets the child
+                return await self._run_in(child, job)
             finally:
                 self._busy.discard(child)
                 if child.alive and child.jobs < self._jobs_per_process and not self._closed:
@@ -378,41 +371,34 @@ class ProcessExecutor(Executor):
             raise self._pauses.after(str(error)) from error
         self._pauses.end()
 
-    async def _guided(self, child: ChildProcess, job: RunningJob) -> Any:
+    async def _run_in(self, child: ChildProcess, job: RunningJob) -> Any:
         work = asyncio.create_task(child.perform(job))
-        work.add_done_callback(_noticed)
+        work.add_done_callback(ignore_exception)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             job.request_cancel()
-            return await self._called_off(child, work)
+            return await self._cancel(child, work)
         finally:
-            if not work.done():  # called off twice: there is no patience left
+            if not work.done():  # cancelled twice: no more grace
                 child.kill()
 
-    async def _called_off(self, child: ChildProcess, work: asyncio.Task[Any]) -> Any:
+    async def _cancel(self, child: ChildProcess, work: asyncio.Task[Any]) -> Any:
         """The job's value, if it comes within the grace."""
-        child.call_off()
-        patience = self._cancel_grace * _UNTIL_INTERRUPTED
-        harsher = ((patience, child.interrupt), (self._cancel_grace - patience, child.kill))
-        for seconds, step in harsher:
+        child.cancel()
+        polite = self._cancel_grace * UNTIL_INTERRUPTED
+        for seconds, then in ((polite, child.interrupt), (self._cancel_grace - polite, child.kill)):
             if (await asyncio.wait({work}, timeout=seconds))[0]:
                 break
-            step()
+            then()
         else:
             await asyncio.wait({work}, timeout=_SURELY_DEAD)
         if work.done() and not work.cancelled() and work.exception() is None:
             return work.result()
-        child.usable = False  # it was torn out of its work: what that left behind goes with the process
+        child.usable = False  # an interrupted process may be in any state
         raise asyncio.CancelledError
 
     def _dismiss(self, child: ChildProcess) -> None:
         leaving = asyncio.create_task(child.end())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-
-
-def _noticed(work: asyncio.Task[Any]) -> None:
-    """What became of a run that nobody waits for any more is no warning's business."""
-    if not work.cancelled():
-        work.exception()

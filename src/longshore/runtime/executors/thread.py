@@ -11,14 +11,12 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from longshore.backends.base import Backend
-from longshore.core.job import Job
 from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Pauses
-from longshore.runtime.running_job import RunningJob, SyncReporter, running
+from longshore.runtime.running_job import RunningJob, make_blocking, running
 from longshore.safe_logging import logger
 
 Answer = tuple[Any, BaseException | None]
-"""What was returned, or what was raised: as it is, for a future would change some exceptions on their way."""
+"""What was returned, or what was raised. A future would change some exceptions."""
 
 
 class WorkerThread:
@@ -26,24 +24,24 @@ class WorkerThread:
 
     def __init__(self) -> None:
         self.interrupted = False
-        """Whether an exception is under way to its thread, and may reach it in a later call: it gets none."""
+        """Whether an exception was sent to the thread, which could reach a later call: it gets no more calls."""
         self._dismissed = False
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
         self._thread.start()
 
     def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> asyncio.Future[Answer]:
-        """Calls it in the thread, within the context; what it returned or raised arrives in the running loop."""
+        """Calls `call` in the thread, within the context; the answer arrives in the running loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
 
         def work() -> None:
             try:
-                told: Answer = context.run(call, *args), None
-            except BaseException as error:  # SystemExit, too, is an answer, and the thread goes on
-                told = None, error
-            with suppress(RuntimeError):  # its loop has closed: nobody is left to tell
-                loop.call_soon_threadsafe(answer.set_result, told)
+                result: Answer = context.run(call, *args), None
+            except BaseException as error:  # SystemExit is an answer, too: the thread continues
+                result = None, error
+            with suppress(RuntimeError):  # its loop has closed
+                loop.call_soon_threadsafe(answer.set_result, result)
 
         self._calls.put(work)
         return answer
@@ -55,7 +53,7 @@ class WorkerThread:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
 
     def dismiss(self) -> None:
-        """The thread ends after its present call."""
+        """Ends the thread after its present call."""
         self._dismissed = True
         self._calls.put(None)
 
@@ -76,24 +74,17 @@ _log = logger("longshore.worker")
 class ThreadExecutor(Executor):
     """Calls the processor in a thread.
 
-    A cancelled one sees `job.cancelled` and has `cancel_grace` seconds; then CancelledError is raised in its thread;
-    and if that does not reach it, the thread is left to itself, as nothing in Python can end it.
+    A cancelled job reads `job.cancelled` as true and has `cancel_grace` seconds to end. Then CancelledError is raised
+    in its thread. If that does not reach it, the thread is abandoned, as nothing in Python can end it.
     """
 
     def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
         self._process = process
         self._grace = cancel_grace
-        self._reporter: SyncReporter | None = None
         self._idle: list[WorkerThread] = []
         self._left: set[asyncio.Future[Answer]] = set()
         self._pauses = Pauses()
         self._closed = False
-
-    def take(self, record: Job, backend: Backend) -> RunningJob:
-        """A job whose notes are plain calls."""
-        if self._reporter is None or self._reporter.backend is not backend:
-            self._reporter = SyncReporter(backend)
-        return RunningJob(record, self._reporter)
 
     @property
     def left_behind(self) -> int:
@@ -101,8 +92,9 @@ class ThreadExecutor(Executor):
         return len(self._left)
 
     async def run(self, job: RunningJob) -> Any:
-        """In a thread that has nothing else to do."""
+        """Runs the job in an idle thread."""
         thread = self._idle_thread()
+        make_blocking(job)
         work = thread.begin(contextvars.copy_context(), self._call, job)
         try:
             await asyncio.shield(work)
@@ -126,7 +118,7 @@ class ThreadExecutor(Executor):
     def _idle_thread(self) -> WorkerThread:
         try:
             thread = self._idle.pop() if self._idle else WorkerThread()
-        except (RuntimeError, MemoryError) as error:  # the system gives us no more threads
+        except (RuntimeError, MemoryError) as error:  # the system has no more threads
             raise self._pauses.after(f"{type(error).__name__}: {error}") from error
         self._pauses.end()
         return thread
@@ -150,14 +142,14 @@ class ThreadExecutor(Executor):
             job.heed()
         if not work.done():
             _log.warning(
-                "job %s does not end although it was called off, and its thread cannot be ended; call "
+                "job %s ignored its cancellation, and its thread cannot be ended; call "
                 'job.raise_if_cancelled() in long loops, or run it with executor="process"',
                 job.id,
             )
             raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """Ends the idle threads, and each of the others after its present call."""
+        """Ends the idle threads now, and each of the others after its present call."""
         self._closed = True
         while self._idle:
             self._idle.pop().dismiss()

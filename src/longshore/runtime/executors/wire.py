@@ -24,15 +24,15 @@ Frame = tuple[dict[str, Any], bytes]
 
 _SIZES = struct.Struct("!II")
 _LARGEST_HEADER = 2 * 1024 * 1024
-"""A child's: its longest texts, escaped. What a job wrote into the line by mistake must not be taken for a size."""
+"""Of a child: its longest texts, escaped. Bytes that a job wrote into the channel must not be read as a size."""
 
 
 class Unreadable(Exception):
-    """Whatever came, it was no frame."""
+    """What was received is not a frame."""
 
 
 def frame(message: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """A message as it goes over the line; large values travel beside the JSON, as they are."""
+    """A message as bytes: JSON, and a large value after it as it is."""
     header = json.dumps(message, separators=(",", ":")).encode()
     return b"".join((_SIZES.pack(len(header), len(body)), header, body))
 
@@ -51,38 +51,38 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     return message, await reader.readexactly(body)
 
 
-def next_frame(line: BinaryIO) -> Frame | None:
+def next_frame(channel: BinaryIO) -> Frame | None:
     """The next message of the parent, waited for in this thread; None when there will be no more."""
-    sizes = line.read(_SIZES.size)
+    sizes = channel.read(_SIZES.size)
     if len(sizes) < _SIZES.size:
         return None
     header, body = _SIZES.unpack(sizes)
-    told, beside = line.read(header), line.read(body)
-    return (json.loads(told), beside) if len(told) == header and len(beside) == body else None
+    message, value = channel.read(header), channel.read(body)
+    return (json.loads(message), value) if len(message) == header and len(value) == body else None
 
 
-# -- a job, field by field; its payload travels beside it
+# -- a job, field by field; its payload is sent after it
 
 
-def told_job(record: Job) -> dict[str, list[Any]]:
-    """A job's fields, each with its kind: what is inside a value is never mistaken for one."""
+def job_fields(record: Job) -> dict[str, list[Any]]:
+    """A job's fields, each with its kind, so that no value is read as another kind."""
     fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(Job) if field.name != "payload"}
-    return {name: _told(value) for name, value in fields.items() if value is not None}
+    return {name: _with_kind(value) for name, value in fields.items() if value is not None}
 
 
-def job_from(told: Mapping[str, list[Any]], payload: bytes) -> Job:
-    """The job that was told of."""
-    fields = {name: _read(kind, value) for name, (kind, value) in told.items()}
+def job_from(sent: Mapping[str, list[Any]], payload: bytes) -> Job:
+    """The job with these fields."""
+    fields = {name: _read(kind, value) for name, (kind, value) in sent.items()}
     fields["status"] = JobStatus(fields["status"])
     return Job(payload=payload, **fields)
 
 
 def run_name(record: Job) -> str:
-    """Which run of which job a note is from: a thread that outlives its job may still write some."""
+    """Names the attempt that a note is from: a thread that outlives its job may still write some."""
     return f"{record.id} {record.epoch}"
 
 
-def _told(value: Any) -> list[Any]:
+def _with_kind(value: Any) -> list[Any]:
     if isinstance(value, bytes):
         return ["bytes", base64.b64encode(value).decode()]
     if isinstance(value, datetime):
@@ -108,30 +108,30 @@ def _read(kind: str, value: Any) -> Any:
     return value
 
 
-# -- a refusal, so that a handler can catch LeaseLost wherever it runs
+# -- a refusal, so that a task can catch LeaseLost in any process
 
 
-def told_refusal(error: Exception) -> dict[str, Any]:
+def refusal_fields(error: Exception) -> dict[str, Any]:
     """One of our own errors with its fields; any other as its text."""
     if isinstance(error, LongshoreError) and getattr(errors, type(error).__name__, None) is type(error):
         plain = {"name": type(error).__name__, "args": error.args, "fields": vars(error)}
-        told: dict[str, Any] = json.loads(json.dumps(plain, default=str))
-        return told
+        fields: dict[str, Any] = json.loads(json.dumps(plain, default=str))
+        return fields
     return {"name": LongshoreError.__name__, "args": [describe(error)], "fields": {}}
 
 
-def refusal_from(told: Mapping[str, Any]) -> LongshoreError:
-    """The error that was told of, to be raised here."""
-    kind: type[LongshoreError] = getattr(errors, told["name"])
+def refusal_from(sent: Mapping[str, Any]) -> LongshoreError:
+    """The error with these fields, to be raised here."""
+    kind: type[LongshoreError] = getattr(errors, sent["name"])
     error = kind.__new__(kind)
-    error.args = tuple(told["args"])
-    for name, value in told["fields"].items():
+    error.args = tuple(sent["args"])
+    for name, value in sent["fields"].items():
         setattr(error, name, JobStatus(value) if name in ("status", "target") and value in set(JobStatus) else value)
     return error
 
 
 def failure_from(message: dict[str, Any]) -> Exception:
-    """The failure that was told of; Fatal, Snooze and ProcessDied are what they were."""
+    """The failure that a message reports; Fatal, Snooze and ProcessDied keep their meaning."""
     if "died" in message:  # another process, that the job's own could not do without
         return ProcessDied(str(message["died"]))
     remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
@@ -151,10 +151,10 @@ async def answer_to_note(job: RunningJob, message: dict[str, Any], body: bytes) 
     answer: dict[str, Any] = {"answer": message["question"], "value": None}
     try:
         if message["for"] != run_name(job.record):
-            raise RuntimeError("this run of the job is over; its process has another one now")
+            raise RuntimeError("this attempt at the job has ended; its process runs another job now")
         answer["value"] = await _written(job, message, body)
     except Exception as error:
-        answer = {"answer": message["question"], "refused": told_refusal(error)}
+        answer = {"answer": message["question"], "refused": refusal_fields(error)}
     return answer
 
 

@@ -92,13 +92,9 @@ def _job(job: Job, now: datetime) -> dict[str, Any]:
     error = job.error_message.partition("\n")[0]
     moods = {JobStatus.DEAD: "bad", JobStatus.FAILED_RETRY: "bad", JobStatus.COMPLETED: "good"}
     return {
-        "id": job.id,
+        "record": job,
         "address": f"/v1/jobs/{quote(job.id, safe='')}",
-        "type": job.type,
-        "queue": str(job.queue),
-        "status": job.status.value,
         "mood": moods.get(job.status, ""),
-        "executions": job.executions,
         "since": ago(job.updated_at, now),
         "error": error if len(error) <= _SHOWN_ERROR else f"{error[:_SHOWN_ERROR]}…",
     }
@@ -107,11 +103,7 @@ def _job(job: Job, now: datetime) -> dict[str, Any]:
 def _worker(worker: WorkerInfo, now: datetime) -> dict[str, Any]:
     state = state_of_worker(worker.state, worker.seen_at, now)
     return {
-        "id": worker.id,
-        "host": worker.host,
-        "queues": ", ".join(worker.queues) or "all",
-        "running": worker.running,
-        "concurrency": worker.concurrency,
+        "record": worker,
         "state": state,
         "mood": "bad" if state == "silent" else "good" if state == "running" else "",
         "seen": ago(worker.seen_at, now),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from longshore.core.job import JobEvent
 from longshore.core.status import JobStatus
 from longshore.core.times import from_micros
+from longshore.server.models.fields import view_of
 from longshore.server.models.jobs import view as job_view
 
 
@@ -41,8 +42,7 @@ class EventPage(BaseModel):
 
 def event_view(event: JobEvent) -> EventView:
     """From the record."""
-    fields = {name: getattr(event, name) for name in EventView.model_fields}
-    return EventView.model_construct(**{**fields, "detail": _shown(event)})
+    return view_of(EventView, event, detail=_shown(event))
 
 
 def _shown(event: JobEvent) -> dict[str, Any]:

@@ -6,10 +6,13 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from functools import lru_cache
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AwareDatetime,
+    BaseModel,
     BeforeValidator,
     Field,
     StrictBool,
@@ -31,10 +34,27 @@ def base64_text(raw: bytes) -> str:
     return b64encode(raw).decode("ascii")
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
+def view_of(model: type[M], record: object, **instead: Any) -> M:
+    """A record as a model: its attributes of the same names, and these fields instead or besides."""
+    names, read = _shared(model, tuple(instead))
+    instead.update(zip(names, read(record), strict=True))
+    return model.model_construct(**instead)
+
+
+@lru_cache
+def _shared(model: type[BaseModel], instead: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[object], Any]]:
+    """The names that a model shares with its record, at least two, and what reads them."""
+    names = tuple(name for name in model.model_fields if name not in instead)
+    return names, attrgetter(*names)
+
+
 _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 
 
-def in_words_of_the_sdk(check: Callable[[str, Any], Any]) -> BeforeValidator:
+def checked_by(check: Callable[[str, Any], Any]) -> BeforeValidator:
     """Refuses what `check` refuses, with the same message."""
 
     def checked(value: Any) -> Any:
@@ -53,11 +73,11 @@ def _seconds(positive: bool) -> BeforeValidator:
             raise InvalidArgument(field, "must be a number of seconds, like 300")
         check_duration(field, value, positive=positive)
 
-    return in_words_of_the_sdk(check)
+    return checked_by(check)
 
 
 def _number(least: int) -> BeforeValidator:
-    return in_words_of_the_sdk(lambda field, value: check_number(field, value, least=least))
+    return checked_by(lambda field, value: check_number(field, value, least=least))
 
 
 def _moment(value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> datetime:
@@ -85,9 +105,9 @@ Seconds = Annotated[float, _seconds(positive=False), Field(ge=0, le=_LONGEST)]
 SomeSeconds = Annotated[float, _seconds(positive=True), Field(gt=0, le=_LONGEST)]
 Moment = Annotated[AwareDatetime, WrapValidator(_moment)]
 _NameText = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-Name = Annotated[_NameText, in_words_of_the_sdk(check_name)]
-Names = Annotated[list[_NameText], in_words_of_the_sdk(check_names)]
-Tags = Annotated[list[_NameText], in_words_of_the_sdk(check_tags)]
+Name = Annotated[_NameText, checked_by(check_name)]
+Names = Annotated[list[_NameText], checked_by(check_names)]
+Tags = Annotated[list[_NameText], checked_by(check_tags)]
 Number = Annotated[StrictInt, _number(SMALLEST), Field(ge=SMALLEST, le=LARGEST)]
 Count = Annotated[StrictInt, _number(0), Field(ge=0, le=LARGEST)]
 Limit = Annotated[StrictInt, _number(1), Field(ge=1, le=LARGEST)]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, create_model
 
-from longshore.core.dependencies import RESULTS_FROM, DependencyPolicy
+from longshore.core.dependencies import RESULTS_FROM, Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument
 from longshore.core.explain import ReasonKind
 from longshore.core.flows import FlowStatus
 from longshore.core.job import Job
+from longshore.core.job_options import OPTIONS, BackoffLike, RepeatedJobOptions
 from longshore.core.job_record import REQUEST
 from longshore.core.retry import check_jitter
 from longshore.core.status import JobStatus
+from longshore.core.times import Duration, Moment
 from longshore.core.validation import MOST_NAMES, MOST_TAGS, read_json
 from longshore.core.vocabulary import word_for_job
 from longshore.server.models.fields import (
     Count,
     Kept,
-    Moment,
     Name,
     Names,
     Number,
@@ -28,8 +30,10 @@ from longshore.server.models.fields import (
     SomeSeconds,
     Tags,
     base64_text,
-    in_words_of_the_sdk,
+    checked_by,
+    view_of,
 )
+from longshore.server.models.fields import Moment as Time
 from longshore.server.options import MOST_PER_BATCH
 
 State = Literal["CREATED", "QUEUED", "RUNNING", "SUCCESS", "RETRY", "DEAD", "CANCELLED"]
@@ -86,7 +90,7 @@ class JobView(JobSummary):
     data_base64: str | None
     result: Any = Field(description="What it gave back; null if that is not JSON, and then result_base64 has it.")
     result_base64: str | None
-    checkpoint: Any = Field(description="What it saved to go on from; bytes are shown in base64.")
+    checkpoint: Any = Field(description="Its last checkpoint; bytes are shown in base64.")
     delay: float | None = Field(description="Seconds, as given.")
     timeout: float | None = Field(description="Seconds.")
     depends_on: list[str]
@@ -111,7 +115,7 @@ class LogLine(BaseModel):
 
 
 class LogLines(BaseModel):
-    """The lines after the number asked for."""
+    """The log entries after the given number."""
 
     items: list[LogLine]
 
@@ -126,7 +130,7 @@ class ProgressView(BaseModel):
 
 
 class ReasonView(BaseModel):
-    """One reason why a job is not running, with the way out; `kind` never changes its meaning."""
+    """One reason why a job is not running, with what to do; the meaning of `kind` never changes."""
 
     kind: ReasonKind
     text: str = Field(description="For people.")
@@ -147,88 +151,55 @@ class ExplanationView(BaseModel):
 
 def summary(job: Job, now: datetime) -> JobSummary:
     """A job as lists show it."""
-    return JobSummary.model_construct(**_summed_up(job, now))
+    return view_of(JobSummary, job, **_common(job, now))
 
 
 def view(job: Job, now: datetime) -> JobView:
     """A job as it is shown alone."""
-    data, data_base64 = _readable("data", job.payload)
-    result, result_base64 = _readable("result", job.result)
+    data, data_base64 = readable("data", job.payload)
+    result, result_base64 = readable("result", job.result)
     return _view(job, now, data=data, data_base64=data_base64, result=result, result_base64=result_base64)
 
 
 def written_view(job: Job, now: datetime) -> bytes:
-    """The same as JSON, of a large job: what it carries is read to see that it is JSON, and not written anew."""
-    data, result = (_is_readable("data", job.payload), job.result is None or _is_readable("result", job.result))
-    shown = _view(
-        job,
-        now,
-        data_base64=None if data else base64_text(job.payload),
-        result_base64=None if result else base64_text(job.result or b""),
-    )
-    told = shown.model_dump_json(exclude={"data", "result"}).encode()
-    carried = (job.payload if data else b"null", job.result or b"null" if result else b"null")
-    return b'%b,"data":%b,"result":%b}' % (told.removesuffix(b"}"), *carried)
+    """The same as JSON, for a large job: its data and result are checked and copied, not parsed and written again."""
+    data_base64, result_base64 = readable("data", job.payload)[1], readable("result", job.result)[1]
+    shown = _view(job, now, data=None, result=None, data_base64=data_base64, result_base64=result_base64)
+    written = shown.model_dump_json(exclude={"data", "result"}).encode()
+    data = job.payload if data_base64 is None else b"null"
+    result = job.result or b"null" if result_base64 is None else b"null"
+    return b'%b,"data":%b,"result":%b}' % (written.removesuffix(b"}"), data, result)
 
 
 def _view(job: Job, now: datetime, **carried: Any) -> JobView:
-    return JobView.model_construct(
-        **_summed_up(job, now),
+    return view_of(
+        JobView,
+        job,
+        **_common(job, now),
         **carried,
         checkpoint=base64_text(job.checkpoint) if isinstance(job.checkpoint, bytes) else job.checkpoint,
         delay=_seconds(job.delay),
         timeout=_seconds(job.timeout),
         depends_on=list(job.depends_on),
-        on_dependency_failure=job.on_dependency_failure,
         options=shown_options(job),
     )
 
 
 def shown_options(job: Job) -> dict[str, Any]:
-    """What was asked for with it; not the server's own notes of the request it came with, and of who sent it."""
+    """The options of the job without the server's own notes."""
     return {name: value for name, value in job.options.items() if name not in (REQUEST, RESULTS_FROM)}
 
 
-def _summed_up(job: Job, now: datetime) -> dict[str, Any]:
-    lease = job.lease
+def _common(job: Job, now: datetime) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "uid": job.uid,
         "queue": str(job.queue),
-        "type": job.type,
-        "status": job.status,
         "state": word_for_job(job, "orchestrator", now) or job.status.value,
         "tags": list(job.tags),
-        "priority": job.priority,
-        "lifo": job.lifo,
-        "run_at": job.run_at,
-        "expires_at": job.expires_at,
-        "executions": job.executions,
-        "retry_count": job.retry_count,
-        "crashes": job.crashes,
-        "max_attempts": job.max_attempts,
-        "max_crashes": job.max_crashes,
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
-        "started_at": job.started_at,
-        "finalized_at": job.finalized_at,
-        "last_retry_at": job.last_retry_at,
-        "assigned_at": job.assigned_at,
-        "assignee_id": job.assignee_id,
-        "error_message": job.error_message,
-        "progress": job.progress,
-        "idempotency_key": job.idempotency_key,
-        "concurrency_key": job.concurrency_key,
-        "parent_id": job.parent_id,
-        "schedule_id": job.schedule_id,
-        "epoch": job.epoch,
-        "lease": None
-        if lease is None
-        else LeaseView(epoch=lease.epoch, expires_at=lease.expires_at, cancel_requested=lease.cancel_requested),
+        "lease": None if job.lease is None else view_of(LeaseView, job.lease),
     }
 
 
-def _readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
+def readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
     """The JSON inside, or the bytes themselves where a program of another kind stored them."""
     if stored is None:
         return None, None
@@ -238,19 +209,11 @@ def _readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
         return None, base64_text(stored)
 
 
-def _is_readable(field: str, stored: bytes) -> bool:
-    try:
-        read_json(field, stored)
-    except InvalidArgument:
-        return False
-    return True
-
-
 def _seconds(span: object) -> float | None:
     return span.total_seconds() if isinstance(span, timedelta) else None
 
 
-Jitter = Annotated[StrictFloat, in_words_of_the_sdk(check_jitter)]
+Jitter = Annotated[StrictFloat, checked_by(check_jitter)]
 
 
 class Backoff(BaseModel):
@@ -264,35 +227,56 @@ class Backoff(BaseModel):
     jitter: Jitter = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
 
 
-class JobSettings(BaseModel):
-    """What may be said of a job, or of the jobs a schedule makes, besides its type and data."""
+_TYPES: Mapping[Any, tuple[Any, str]] = {
+    int: (Count, ""),
+    bool: (StrictBool, ""),
+    str | None: (Name | None, ""),
+    int | None: (Count | None, " Null is no limit."),
+    bool | int: (Kept, " True, or how many to keep."),
+    Duration | None: (Seconds | None, " In seconds."),
+    Moment | None: (Time | None, ""),
+    BackoffLike | None: (Backoff | None, ""),
+    Sequence[str]: (Annotated[Tags, Field(max_length=MOST_TAGS)], ""),
+    Dependencies: (Annotated[Names, Field(max_length=MOST_NAMES)], ""),
+    DependencyPolicy: (DependencyPolicy, ""),
+}
+"""The field of a request for an option, by the option's type, and what to add to its description."""
+_BOUNDS: Mapping[str, Any] = {"priority": Number, "timeout": SomeSeconds | None}
+"""Options whose bounds are others than those of their type."""
+
+
+def _fields(names: Iterable[str]) -> dict[str, Any]:
+    """The fields of a request for these options, with their defaults and descriptions."""
+    fields = {}
+    for name in names:
+        option = OPTIONS[name]
+        type_, more = _TYPES[option.type]
+        many: Any = {"default_factory": list, "json_schema_extra": {"default": []}}  # faster than a default to copy
+        default = many if option.default == () else {"default": option.default}
+        fields[name] = (_BOUNDS.get(name, type_), Field(**default, description=f"{option.help}{more}"))
+    return fields
+
+
+_RepeatedJob = create_model("_RepeatedJob", **_fields(RepeatedJobOptions.__annotations__))
+_OneJob = create_model("_OneJob", **_fields(("run_at", "expires_at", "depends_on", "on_dependency_failure")))
+
+
+class JobSettings(_RepeatedJob):  # type: ignore[misc, valid-type]  # pydantic makes it from the table of options
+    """Options of a job, or of the jobs a schedule makes."""
 
     model_config = ConfigDict(extra="forbid")
 
     queue: Name = Field("default", description="Where it waits.")
-    priority: Number = Field(0, description="Smaller is sooner.")
-    lifo: StrictBool = Field(False, description="Before all others of its priority, the newest first.")
-    delay: Seconds | None = Field(None, description="Seconds before it may start.")
-    attempts: Count = Field(1, description="Tries in all; 0 is no limit.")
-    backoff: Backoff | None = None
-    retry_strategy: Name | None = Field(None, description="A strategy that its worker knows by this name.")
-    tags: Tags = Field(default_factory=list, max_length=MOST_TAGS, json_schema_extra={"default": []})
-    timeout: SomeSeconds | None = Field(None, description="Seconds that one try may take.")
-    parent_id: Name | None = None
-    remove_on_complete: Kept = Field(False, description="True, or how many to keep.")
-    remove_on_fail: Kept = Field(False, description="True, or how many to keep.")
-    concurrency_key: Name | None = Field(None, description="Jobs that share it share its limits.")
-    max_crashes: Count | None = Field(3, description="Crashes survived; null is no limit.")
 
     def options(self) -> dict[str, Any]:
         """As `job_from` takes them."""
-        told = dict(self)
+        given = dict(self)
         if self.backoff is not None:
-            told["backoff"] = self.backoff.model_dump(exclude_none=True)
-        return told
+            given["backoff"] = self.backoff.model_dump(exclude_none=True)
+        return given
 
 
-class NewJob(JobSettings):
+class NewJob(JobSettings, _OneJob):  # type: ignore[misc, valid-type]  # as above
     """A job to be run."""
 
     model_config = ConfigDict(
@@ -307,22 +291,13 @@ class NewJob(JobSettings):
 
     type: Name = Field(description="Which task runs it.")
     data: Any = Field(None, description="Its arguments: any JSON.")
-    id: Name | None = Field(None, description="An id of your own; left out, it gets a UUID.")
-    run_at: Moment | None = Field(None, description="Not before; wins over delay.")
-    expires_at: Moment | None = Field(None, description="Not started after this.")
-    depends_on: Names = Field(
-        default_factory=list,
-        max_length=MOST_NAMES,
-        description="Ids of jobs that must complete before.",
-        json_schema_extra={"default": []},
-    )
-    on_dependency_failure: Literal["wait", "stop", "ignore"] = "wait"
+    id: Name | None = Field(None, description=OPTIONS["job_id"].help)
 
     def options(self) -> dict[str, Any]:
         """As above."""
-        told = super().options()
-        told["job_id"] = told.pop("id")
-        return told
+        given = super().options()
+        given["job_id"] = given.pop("id")
+        return given
 
 
 class BatchJob(NewJob):
@@ -343,7 +318,7 @@ class NewJobs(BaseModel):
 
 
 class Accepted(BaseModel):
-    """A job that is stored and will be run, whatever happens to anybody."""
+    """A job that is stored durably and will be run."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -397,23 +372,5 @@ class FlowView(BaseModel):
 
 def flow_view(flow: FlowStatus) -> FlowView:
     """From the record."""
-    steps = [
-        StepView.model_construct(
-            name=step.name,
-            job_id=step.job_id,
-            status=step.status,
-            progress=step.progress,
-            error=step.error,
-            waits_for=list(step.waits_for),
-        )
-        for step in flow.steps
-    ]
-    return FlowView.model_construct(
-        id=flow.id,
-        name=flow.name,
-        state=flow.state,
-        total=flow.total,
-        ended=flow.ended,
-        counts=dict(flow.counts),
-        steps=steps,
-    )
+    steps = [view_of(StepView, step, waits_for=list(step.waits_for)) for step in flow.steps]
+    return view_of(FlowView, flow, counts=dict(flow.counts), steps=steps)

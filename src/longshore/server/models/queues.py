@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from longshore.core.explain import state_of_worker
 from longshore.core.job import JobStats
 from longshore.core.limits import Rate
 from longshore.core.status import JobStatus
-from longshore.server.models.fields import Limit, SomeSeconds
+from longshore.server.models.fields import Limit, SomeSeconds, view_of
 
 
 class RateView(BaseModel):
@@ -71,20 +72,13 @@ class QueueList(BaseModel):
 
 def queue_view(info: QueueInfo) -> QueueView:
     """From the record."""
-    return QueueView(
-        name=info.name,
-        paused=info.paused,
-        limits=LimitsView(
-            running=info.running, per_key=info.per_key, rate=_rate(info.rate), rate_per_key=_rate(info.rate_per_key)
-        ),
-        counts={status: info.counts.get(status, 0) for status in JobStatus},
-        waiting=info.waiting,
-    )
+    limits = view_of(LimitsView, info, rate=_rate(info.rate), rate_per_key=_rate(info.rate_per_key))
+    return view_of(QueueView, info, limits=limits, counts={status: info.counts.get(status, 0) for status in JobStatus})
 
 
-def empty_queue(name: str) -> QueueInfo:
-    """A queue that nobody has used yet: there is nothing that it could not be."""
-    return QueueInfo(name, False, None, None, None, None, {})
+def queue_named(name: str, known: Iterable[QueueInfo]) -> QueueInfo:
+    """The queue of this name among those known; an empty one if it was never used."""
+    return next((info for info in known if info.name == name), QueueInfo(name, False, None, None, None, None, {}))
 
 
 def _rate(rate: Rate | None) -> RateView | None:
@@ -109,17 +103,16 @@ class WorkerView(BaseModel):
 
 
 class WorkerList(BaseModel):
-    """The workers heard of in the last day, sorted by id."""
+    """The workers seen in the last day, sorted by id."""
 
     items: list[WorkerView]
 
 
 def worker_view(worker: WorkerInfo, now: datetime) -> WorkerView:
     """From the record."""
-    fields = {name: getattr(worker, name) for name in WorkerView.model_fields}
+    types = None if worker.types is None else list(worker.types)
     state = state_of_worker(worker.state, worker.seen_at, now)
-    fields["types"] = None if worker.types is None else list(worker.types)
-    return WorkerView(**{**fields, "queues": list(worker.queues), "tags": list(worker.tags), "state": state})
+    return view_of(WorkerView, worker, queues=list(worker.queues), tags=list(worker.tags), types=types, state=state)
 
 
 class StatsView(BaseModel):
@@ -142,5 +135,4 @@ def stats_view(
     queue: str | None, stats: JobStats, counts: dict[JobStatus, int] | None, delayed: int | None
 ) -> StatsView:
     """From the records."""
-    told = {name: getattr(stats, name) for name in StatsView.model_fields if name.endswith(("_jobs", "_retries"))}
-    return StatsView(queue=queue, tags=list(stats.tags), counts=counts, delayed=delayed, **told)
+    return view_of(StatsView, stats, queue=queue, tags=list(stats.tags), counts=counts, delayed=delayed)

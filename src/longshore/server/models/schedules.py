@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.server.models.fields import Limit, Moment, Name, Seconds
+from longshore.server.models.fields import Limit, Moment, Name, Seconds, view_of
 from longshore.server.models.jobs import JobSettings, JobView, view
 
 
@@ -91,29 +91,11 @@ def schedule_view(schedule: Schedule, now: datetime) -> ScheduleView:
     """From the record."""
     repeat = schedule.repeat
     every = repeat.every.total_seconds() if isinstance(repeat.every, timedelta) else None
-    return ScheduleView.model_construct(
-        id=schedule.id,
+    return view_of(
+        ScheduleView,
+        schedule,
         queue=str(schedule.job.queue),
         type=schedule.job.type,
         job=view(schedule.job.replace(expires_at=None), now),
-        repeat=RepeatBody.model_construct(
-            cron=repeat.cron,
-            every=every,
-            tz=repeat.tz,
-            limit=repeat.limit,
-            start=repeat.start,
-            end=repeat.end,
-            on_gap=repeat.on_gap,
-            on_overlap=repeat.on_overlap,
-            catch_up=repeat.catch_up,
-            immediate=repeat.immediate,
-        ),
-        paused=schedule.paused,
-        next_run_at=schedule.next_run_at,
-        last_run_at=schedule.last_run_at,
-        last_job_id=schedule.last_job_id,
-        run_count=schedule.run_count,
-        created_at=schedule.created_at,
-        updated_at=schedule.updated_at,
-        error=schedule.error,
+        repeat=view_of(RepeatBody, repeat, every=every),
     )

@@ -1,4 +1,4 @@
-"""Tokens over HTTP; a secret is shown once, to whoever asked for it to be made."""
+"""Tokens over HTTP. A secret is shown once, when the token is created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from longshore.core.tokens import Token
-from longshore.server.models.fields import Name, Names, SomeSeconds
+from longshore.server.models.fields import Name, Names, SomeSeconds, view_of
 
 ScopeName = Literal["read", "submit", "work", "admin"]
 
@@ -32,7 +32,7 @@ class TokenRequest(BaseModel):
 
 
 class TokenView(BaseModel):
-    """What is known of a token: all but its secret."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -59,23 +59,17 @@ class TokenList(BaseModel):
 
 def token_view(token: Token, now: datetime) -> TokenView:
     """Without its hash."""
-    return TokenView.model_construct(**_fields(token, now))
+    return view_of(TokenView, token, **_listed(token, now))
 
 
 def new_token_view(token: Token, secret: str, now: datetime) -> NewTokenView:
     """With its secret."""
-    return NewTokenView.model_construct(**_fields(token, now), token=secret)
+    return view_of(NewTokenView, token, **_listed(token, now), token=secret)
 
 
-def _fields(token: Token, now: datetime) -> dict[str, Any]:
+def _listed(token: Token, now: datetime) -> dict[str, Any]:
     return {
-        "id": token.id,
-        "name": token.name,
         "scopes": sorted(str(scope) for scope in token.scopes),
         "queues": None if token.queues is None else sorted(token.queues),
         "standing": token.standing(now),
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "revoked_at": token.revoked_at,
-        "last_used_at": token.last_used_at,
     }

@@ -15,7 +15,6 @@ from longshore.server.auth import Calling, GuardedRoute, needs
 from longshore.server.filter_parameters import FilterBody, InAnyStatus
 from longshore.server.models.jobs import JobPage
 from longshore.server.platform import Here
-from longshore.server.problems import refusals
 from longshore.server.routes.jobs import Cursor, Limit, page_of
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)
@@ -52,7 +51,7 @@ class RetryAllBody(BaseModel):
 
 
 class BulkAnswer(BaseModel):
-    """What became of an act on all jobs that match a filter."""
+    """The result of an operation on all jobs that match a filter."""
 
     action: str
     dry_run: bool
@@ -61,14 +60,7 @@ class BulkAnswer(BaseModel):
     more: bool = Field(description="Whether more of them match than the limit let through: ask again.")
 
 
-@router.post(
-    "/jobs/bulk",
-    tags=["jobs"],
-    operation_id="act_on_jobs",
-    summary="Act on all jobs that match",
-    response_model=BulkAnswer,
-    responses=refusals(),
-)
+@router.post("/jobs/bulk", tags=["jobs"], summary="Act on all jobs that match")
 @needs(Scope.ADMIN)
 async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer:
     """Cancels, retries, promotes or deletes whatever matches and is in a status for it. Try it with `dry_run` first."""
@@ -82,35 +74,21 @@ async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer
     )
 
 
-@router.get(
-    "/dead-letters",
-    tags=["dead letters"],
-    operation_id="list_dead_letters",
-    summary="Jobs that failed for good",
-    response_model=JobPage,
-    responses=refusals(),
-)
+@router.get("/dead-letters", tags=["dead letters"], summary="Jobs that failed for good")
 @needs(Scope.READ)
 async def list_dead_letters(
     here: Here, caller: Calling, wanted: InAnyStatus, limit: Limit = 100, cursor: Cursor = None
 ) -> JobPage:
-    """DEAD jobs that match every condition given, newest first; there is no `status` to ask for."""
+    """Lists DEAD jobs that match every condition, newest first; `status` is not a parameter."""
     dead = wanted.model_copy(update={"statuses": [JobStatus.DEAD]})
     return await page_of(here, dead.filter(caller), limit, cursor)
 
 
-@router.post(
-    "/dead-letters/retry",
-    tags=["dead letters"],
-    operation_id="retry_dead_letters",
-    summary="Bring dead letters back",
-    response_model=BulkAnswer,
-    responses=refusals(),
-)
+@router.post("/dead-letters/retry", tags=["dead letters"], summary="Bring dead letters back")
 @needs(Scope.ADMIN)
 async def retry_dead_letters(here: Here, caller: Calling, body: RetryAllBody | None = None) -> BulkAnswer:
-    """Sends all dead jobs that match back to their queues, recorded with who asked for it; every one with `all`."""
-    body = body or RetryAllBody.model_validate({})  # so that a request without one is told what to say
+    """Returns all dead jobs that match to their queues, with the caller as the actor; every one with `all`."""
+    body = body or RetryAllBody.model_validate({})  # so that a request without a body gets the error below
     if body.filter.is_empty and not body.all:
         raise InvalidArgument("filter", 'needs at least one condition; for every dead letter say {"all": true}')
     report = await act_on_all(

@@ -42,9 +42,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get(
-    "/events", operation_id="read_events", summary="Read the log", response_model=EventPage, responses=refusals(410)
-)
+@router.get("/events", summary="Read the log", responses=refusals(410))
 @needs(Scope.READ)
 async def read_events(
     here: Here,
@@ -66,7 +64,6 @@ async def read_events(
 
 @router.get(
     "/events/stream",
-    operation_id="stream_events",
     summary="Follow the log",
     response_class=EventStream,
     status_code=200,
@@ -89,13 +86,7 @@ async def stream_events(
     return await _stream(request, here, last_event_id, after, wanted)
 
 
-@router.get(
-    "/jobs/{job_id:name}/events",
-    operation_id="get_history",
-    summary="A job's history",
-    response_model=EventPage,
-    responses=refusals(404, 410),
-)
+@router.get("/jobs/{job_id:name}/events", summary="A job's history", responses=refusals(404, 410))
 @needs(Scope.READ)
 async def get_history(job_id: JobId, here: Here, caller: Calling, after: After = None, limit: Limit = 100) -> EventPage:
     """What happened to it, in order."""
@@ -106,7 +97,6 @@ async def get_history(job_id: JobId, here: Here, caller: Calling, after: After =
 
 @router.get(
     "/jobs/{job_id:name}/events/stream",
-    operation_id="stream_job",
     summary="Follow a job",
     response_class=EventStream,
     status_code=200,
@@ -138,16 +128,14 @@ async def _stream(
     cursor = last_id or after
     if cursor:
         try:
-            await here.backend.read_events(cursor, 1)  # CursorExpired is told as an answer, before a stream begins
+            await here.backend.read_events(cursor, 1)  # raises CursorExpired before the stream begins
         except InvalidArgument as error:
             raise InvalidArgument("Last-Event-ID" if last_id else "after", error.problem) from None
-    with here.a_place():
+    with here.open_stream():
         return EventStream(request, here, cursor or None, wanted, whole=whole)
 
 
-@router.get(
-    "/audit", operation_id="read_audit", summary="Who did what", response_model=EventPage, responses=refusals(410)
-)
+@router.get("/audit", summary="Who did what", responses=refusals(410))
 @needs(Scope.READ)
 async def read_audit(
     here: Here,

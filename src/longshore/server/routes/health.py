@@ -41,7 +41,7 @@ class Readiness(BaseModel):
     reason: str
 
 
-@router.get("/healthz", operation_id="health", summary="Is it alive?", response_model=Health, responses=refusals())
+@router.get("/healthz", summary="Is it alive?")
 @needs(Scope.PUBLIC)
 async def health() -> Health:
     """It answers, so it is."""
@@ -50,7 +50,6 @@ async def health() -> Health:
 
 @router.get(
     "/readyz",
-    operation_id="readiness",
     summary="Is it ready?",
     response_model=Readiness,
     responses={**refusals(), 503: {"model": Readiness, "description": "Not ready"}},
@@ -77,7 +76,6 @@ async def readiness(here: Here) -> Response:
 
 @router.get(
     "/metrics",
-    operation_id="metrics",
     summary="Figures for Prometheus",
     response_class=Response,
     responses={**refusals(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},

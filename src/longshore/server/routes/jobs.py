@@ -1,14 +1,14 @@
-"""Jobs looked at and acted upon, one by one."""
+"""Operations on one job, and lists of jobs."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
-from longshore.backends.base import Page
 from longshore.core.explain import explanation_of
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
@@ -17,11 +17,11 @@ from longshore.core.validation import LARGE
 from longshore.runtime.bulk_operations import cancel_one, delete_one
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.filter_parameters import AskedFor
-from longshore.server.long_poll import until_over
+from longshore.server.long_poll import until_final
+from longshore.server.models.fields import view_of
 from longshore.server.models.jobs import (
     ExplanationView,
     JobPage,
-    JobSummary,
     JobView,
     LogLine,
     LogLines,
@@ -34,9 +34,9 @@ from longshore.server.options import MOST_PER_PAGE
 from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
 from longshore.server.problems import refusals
-from longshore.server.queue_scoping.operations import facts_for
-from longshore.server.redaction import told_of
-from longshore.server.response_limits import beside_the_loop
+from longshore.server.queue_scoping import facts_for
+from longshore.server.redaction import redact
+from longshore.server.response_limits import run_in_thread
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
@@ -52,7 +52,7 @@ class RetryBody(BaseModel):
     reset: StrictBool = Field(True, description="Whether its failures and crashes are counted anew.")
 
 
-@router.get("", operation_id="list_jobs", summary="List jobs", response_model=JobPage, responses=refusals())
+@router.get("", summary="List jobs")
 @needs(Scope.READ)
 async def list_jobs(
     here: Here,
@@ -65,13 +65,11 @@ async def list_jobs(
         bool | None, Query(description="Of jobs that can start: only those whose time has come, or not.")
     ] = None,
 ) -> JobPage:
-    """Jobs that match every condition given. A cursor stays good whatever comes or goes meanwhile."""
+    """Lists jobs that match every condition. A cursor stays valid while jobs come and go."""
     return await page_of(here, wanted.filter(caller), limit, cursor, oldest_first=order == "oldest", due=due)
 
 
-@router.get(
-    "/{job_id:name}", operation_id="get_job", summary="Show a job", response_model=JobView, responses=refusals(404)
-)
+@router.get("/{job_id:name}", summary="Show a job", response_model=JobView, responses=refusals(404))
 @needs(Scope.READ)
 async def get_job(
     job_id: JobId,
@@ -80,88 +78,63 @@ async def get_job(
     caller: Calling,
     wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end, if it is not over.")] = 0,
 ) -> JobView | Response:
-    """All that is known of it. With `wait` the answer comes when the job is over, or the time is."""
+    """Returns the whole job. With `wait` the answer comes when the job is final, or the time is over."""
     job = await here.job(caller, job_id)
     if wait and not job.status.final:
-        job = await until_over(here, job, min(wait, here.options.longest_wait))
-        await request.app.state.gate.admit(request)  # whoever waited may have lost their token meanwhile
-        caller.check_job(job)  # and its id may have become another's
+        job = await until_final(here, job, min(wait, here.options.longest_wait))
+        await request.app.state.gate.admit(request)  # the token may have been revoked meanwhile
+        caller.check_job(job)  # and another job may have its id now
     return await _shown(here, job)
 
 
 @router.delete(
-    "/{job_id:name}",
-    operation_id="delete_job",
-    summary="Remove a job",
-    status_code=204,
-    response_class=Response,
-    responses=refusals(404, 409),
+    "/{job_id:name}", summary="Remove a job", status_code=204, response_class=Response, responses=refusals(404, 409)
 )
 @needs(Scope.ADMIN)
 async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
-    """Removes a job that is over, for good. One that waits or runs is refused: cancel it first."""
+    """Removes a final job for good. A waiting or running one is refused: cancel it first."""
     await here.check_job(caller, job_id)
     await delete_one(here.queue, job_id)
     return Response(status_code=204)
 
 
-@router.post(
-    "/{job_id:name}/cancel",
-    operation_id="cancel_job",
-    summary="Call a job off",
-    response_model=JobView,
-    responses=refusals(404, 409),
-)
+@router.post("/{job_id:name}/cancel", summary="Call a job off", response_model=JobView, responses=refusals(404, 409))
 @needs(Scope.SUBMIT)
 async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
-    """Ends it if nobody runs it, and asks for its end if somebody does (CANCELLING). One that is over is refused.
+    """Ends a waiting job, and requests the end of a running one (CANCELLING). A final one is refused.
 
-    Whoever has not the scope `read` is told its id, queue, type, status and key; all else reads as if there were none.
+    A caller without the scope `read` gets its id, queue, type, status and key; the other fields are empty.
     """
     await here.check_job(caller, job_id)
-    return await _shown(here, told_of(caller, caller.check_job(await cancel_one(here.queue, job_id))))
+    return await _shown(here, redact(caller, caller.check_job(await cancel_one(here.queue, job_id))))
 
 
 @router.post(
-    "/{job_id:name}/retry",
-    operation_id="retry_job",
-    summary="Bring a dead job back",
-    response_model=JobView,
-    responses=refusals(404, 409),
+    "/{job_id:name}/retry", summary="Bring a dead job back", response_model=JobView, responses=refusals(404, 409)
 )
 @needs(Scope.ADMIN)
 async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody | None = None) -> JobView | Response:
-    """DEAD back to its queue, recorded with who asked for it."""
+    """Returns a DEAD job to its queue, recorded with the caller as the actor."""
     await here.check_job(caller, job_id)
     await here.queue.retry_job(job_id, reset=body is None or body.reset, actor=caller.name)
     return await _now(here, caller, job_id)
 
 
 @router.post(
-    "/{job_id:name}/promote",
-    operation_id="promote_job",
-    summary="Let a job run now",
-    response_model=JobView,
-    responses=refusals(404, 409),
+    "/{job_id:name}/promote", summary="Let a job run now", response_model=JobView, responses=refusals(404, 409)
 )
 @needs(Scope.ADMIN)
 async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
-    """A job that waits for its time need not wait any longer."""
+    """Makes a delayed job due now."""
     await here.check_job(caller, job_id)
     await here.queue.promote_job(job_id)
     return await _now(here, caller, job_id)
 
 
-@router.get(
-    "/{job_id:name}/explain",
-    operation_id="explain_job",
-    summary="Why is it not running?",
-    response_model=ExplanationView,
-    responses=refusals(404),
-)
+@router.get("/{job_id:name}/explain", summary="Why is it not running?", responses=refusals(404))
 @needs(Scope.READ)
 async def explain_job(job_id: JobId, here: Here, caller: Calling) -> ExplanationView:
-    """Who or what is in its way now, each reason with its way out."""
+    """Says why it is not running: every reason, each with a remedy."""
     await here.check_job(caller, job_id)
     if caller.queues is None:
         found = await here.queue.explain(job_id)
@@ -170,30 +143,15 @@ async def explain_job(job_id: JobId, here: Here, caller: Calling) -> Explanation
     return ExplanationView.model_validate(found.as_json())
 
 
-@router.get(
-    "/{job_id:name}/progress",
-    operation_id="get_progress",
-    summary="How far is it?",
-    response_model=ProgressView,
-    responses=refusals(404),
-)
+@router.get("/{job_id:name}/progress", summary="How far is it?", responses=refusals(404))
 @needs(Scope.READ)
 async def get_progress(job_id: JobId, here: Here, caller: Calling) -> ProgressView:
-    """What the job said last of how far it is."""
+    """Returns the progress that the job reported last."""
     job = await here.job(caller, job_id)
-    shown = summary(job, await here.backend.now())
-    return ProgressView.model_construct(
-        status=shown.status, state=shown.state, progress=shown.progress, executions=shown.executions
-    )
+    return view_of(ProgressView, summary(job, await here.backend.now()))
 
 
-@router.get(
-    "/{job_id:name}/logs",
-    operation_id="get_logs",
-    summary="What it wrote",
-    response_model=LogLines,
-    responses=refusals(404),
-)
+@router.get("/{job_id:name}/logs", summary="What it wrote", responses=refusals(404))
 @needs(Scope.READ)
 async def get_logs(
     job_id: JobId,
@@ -201,14 +159,12 @@ async def get_logs(
     caller: Calling,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only lines with a greater number.")] = 0,
 ) -> LogLines:
-    """The lines of its log."""
+    """Returns the entries of its log."""
     await here.check_job(caller, job_id)
     lines = await here.queue.read_logs(job_id, after)
     if not lines:
-        await here.job(caller, job_id)  # JobNotFound, rather than an empty log of nothing
-    return LogLines(
-        items=[LogLine(number=line.number, at=line.at, level=line.level, message=line.message) for line in lines]
-    )
+        await here.job(caller, job_id)  # JobNotFound instead of an empty log
+    return LogLines(items=[view_of(LogLine, line) for line in lines])
 
 
 async def page_of(
@@ -220,16 +176,12 @@ async def page_of(
     oldest_first: bool = False,
     due: bool | None = None,
 ) -> JobPage:
-    """One page of them, without what they carry: of that little is in memory at once."""
+    """One page of jobs without payloads and results, few of which are in memory at once."""
     now = await here.backend.now()
-
-    async def look(most: int, after: str | None) -> Page:
-        return await here.backend.list_jobs(wanted, limit=most, cursor=after, oldest_first=oldest_first, due=due)
-
-    def told(job: Job) -> JobSummary:
-        return summary(job, now)
-
-    items, following = await here.heaviest.told_of_each(look, limit, list(wanted.queues) or None, told, cursor)
+    look = partial(here.backend.list_jobs, wanted, oldest_first=oldest_first, due=due)
+    items, following = await here.job_sizes.map_page(
+        look, limit, list(wanted.queues) or None, lambda job: summary(job, now), cursor
+    )
     return JobPage.model_construct(items=items, next_cursor=following)
 
 
@@ -241,4 +193,4 @@ async def _shown(here: Platform, job: Job) -> JobView | Response:
     now = await here.backend.now()
     if len(job.payload) + len(job.result or b"") < LARGE:
         return view(job, now)
-    return Response(await beside_the_loop(written_view, job, now), media_type="application/json")
+    return Response(await run_in_thread(written_view, job, now), media_type="application/json")

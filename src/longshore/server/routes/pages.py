@@ -27,7 +27,7 @@ _LONGEST = 4_096
 _MOST_FIELDS = 10
 
 
-@router.get("/sign-in", operation_id="sign_in_page", response_class=HTMLResponse)
+@router.get("/sign-in", response_class=HTMLResponse)
 @needs(Scope.PUBLIC)
 async def sign_in_page(request: Request) -> Response:
     """Where a token can be shown."""
@@ -36,7 +36,7 @@ async def sign_in_page(request: Request) -> Response:
     return _form(request, "")
 
 
-@router.post("/sign-in", operation_id="sign_in", response_class=HTMLResponse)
+@router.post("/sign-in", response_class=HTMLResponse)
 @needs(Scope.PUBLIC)
 @takes_form
 async def sign_in(request: Request) -> Response:
@@ -63,11 +63,11 @@ async def sign_in(request: Request) -> Response:
     return answer
 
 
-@router.post("/sign-out", operation_id="sign_out", response_class=HTMLResponse)
+@router.post("/sign-out", response_class=HTMLResponse)
 @needs(Scope.PUBLIC)
 @takes_form
 async def sign_out(request: Request) -> Response:
-    """Ends the session, also for whoever has a copy of its cookie."""
+    """Ends the session, also for copies of its cookie."""
     if isinstance(request.app.state.gate, TokenGate):
         request.app.state.gate.end_session(request)
     answer = RedirectResponse(f"{root_of(request)}/sign-in", 303)
@@ -79,8 +79,8 @@ async def sign_out(request: Request) -> Response:
     return answer
 
 
-async def on_stranger(request: Request, error: Exception) -> Response:
-    """For whoever must be known first: a person before a page is asked to sign in, a program is told so."""
+async def on_unauthenticated(request: Request, error: Exception) -> Response:
+    """Answers an unauthenticated request: a browser gets the sign-in page, a program a problem."""
     assert isinstance(error, Unauthenticated)
     route = request.scope.get("route")
     wants_page = isinstance(route, GuardedRoute) and route.response_class is HTMLResponse
@@ -110,7 +110,7 @@ async def _field(request: Request, name: str) -> str:
 _SHOWN = 20
 
 
-@router.get("/", operation_id="status_page", response_class=HTMLResponse)
+@router.get("/", response_class=HTMLResponse)
 @needs(Scope.READ)
 async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResponse:
     """Queues, counts, the latest and the failed jobs, workers."""

@@ -1,4 +1,4 @@
-"""Schedules: stored, looked at, looked ahead at, held up, run by hand and taken away."""
+"""Stores, reads, previews, pauses, runs and removes schedules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
-from longshore.core.schedule import Schedule
+from longshore.core.job_options import job_from
+from longshore.core.schedule import Schedule, schedule_errors
 from longshore.core.tokens import Scope
-from longshore.runtime.job_options import in_words_of_its_job, job_from
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.models.jobs import Accepted
 from longshore.server.models.schedules import (
@@ -24,62 +24,44 @@ from longshore.server.models.schedules import (
 from longshore.server.parameters import ScheduleId
 from longshore.server.platform import Here, Platform
 from longshore.server.problems import refusals
-from longshore.server.queue_scoping.operations import check_kinship, check_schedule_id
-from longshore.server.replays import no_key
+from longshore.server.queue_scoping import check_parents, check_schedule_id
+from longshore.server.replays import reject_idempotency_key
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 
-_MAKES_ONE_MORE = no_key("one more job", "look for it with GET /v1/jobs?schedule_id=… before you repeat it")
+_MAKES_ONE_MORE = reject_idempotency_key(
+    "one more job", "look for it with GET /v1/jobs?schedule_id=… before you repeat it"
+)
 HowMany = Annotated[int, Query(ge=1, le=100, description="Times to show.")]
 
 
-@router.get(
-    "", operation_id="list_schedules", summary="List schedules", response_model=ScheduleList, responses=refusals()
-)
+@router.get("", summary="List schedules")
 @needs(Scope.READ)
 async def list_schedules(here: Here, caller: Calling) -> ScheduleList:
-    """All there are."""
+    """Lists all schedules."""
     now = await here.backend.now()
     found = await here.queue.get_schedules()
     return ScheduleList.model_construct(items=[schedule_view(one, now) for one in found if caller.sees(one.job.queue)])
 
 
-@router.post(
-    "/preview",
-    operation_id="preview_repeat",
-    summary="When would it run?",
-    response_model=Times,
-    responses=refusals(),
-)
+@router.post("/preview", summary="When would it run?")
 @needs(Scope.READ)
 async def preview_repeat(body: RepeatBody, here: Here, count: HowMany = 10) -> Times:
-    """The next times of a rule that is not stored."""
+    """Returns the next times of a schedule that is not stored."""
     return Times(items=await here.queue.preview_schedule(body.repeat(), count))
 
 
-@router.get(
-    "/{schedule_id:name}",
-    operation_id="get_schedule",
-    summary="Show a schedule",
-    response_model=ScheduleView,
-    responses=refusals(404),
-)
+@router.get("/{schedule_id:name}", summary="Show a schedule", responses=refusals(404))
 @needs(Scope.READ)
 async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """As it stands."""
+    """Returns the schedule."""
     return await _view(here, await _seen(here, caller, schedule_id))
 
 
-@router.put(
-    "/{schedule_id:name}",
-    operation_id="put_schedule",
-    summary="Store or change a schedule",
-    response_model=ScheduleView,
-    responses=refusals(),
-)
+@router.put("/{schedule_id:name}", summary="Store or change a schedule")
 @needs(Scope.ADMIN)
 async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, caller: Calling) -> ScheduleView:
-    """The same times again move nothing; other times are planned anew from now. Its runs are remembered."""
+    """If its times are the same, its next run stays; otherwise it is planned from now. Its run count stays."""
     caller.check_queue(body.job.queue)
     await check_schedule_id(here.backend, caller, schedule_id)
     given = body.job.options()
@@ -88,16 +70,15 @@ async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, c
         job = job_from(**given, expires_at=expires_at, queue=queue)
     except InvalidArgument as error:
         raise InvalidArgument(f"job.{error.field}", error.problem) from None
-    await check_kinship(here.backend, caller, [job])
+    await check_parents(here.backend, caller, [job])
     schedule = Schedule(id=schedule_id, job=job, repeat=body.repeat.repeat(), paused=bool(body.paused))
-    with in_words_of_its_job("schedule_id"):
+    with schedule_errors("schedule_id"):
         stored = await here.queue.put_schedule(schedule, keep_pause=body.paused is None)
     return await _view(here, stored)
 
 
 @router.delete(
     "/{schedule_id:name}",
-    operation_id="remove_schedule",
     summary="Remove a schedule",
     status_code=204,
     response_class=Response,
@@ -105,29 +86,22 @@ async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, c
 )
 @needs(Scope.ADMIN)
 async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
-    """Jobs that it made stay."""
+    """Removes the schedule; its jobs stay."""
     await _seen(here, caller, schedule_id)
     await here.queue.remove_schedule(schedule_id)
     return Response(status_code=204)
 
 
-@router.get(
-    "/{schedule_id:name}/preview",
-    operation_id="preview_schedule",
-    summary="When will it run?",
-    response_model=Times,
-    responses=refusals(404),
-)
+@router.get("/{schedule_id:name}/preview", summary="When will it run?", responses=refusals(404))
 @needs(Scope.READ)
 async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling, count: HowMany = 10) -> Times:
-    """Its next planned times, as its limit and end allow."""
+    """Returns its next planned times, within its limit and end."""
     await _seen(here, caller, schedule_id)
     return Times(items=await here.queue.preview_schedule(schedule_id, count))
 
 
 @router.post(
     "/{schedule_id:name}/run",
-    operation_id="run_schedule",
     summary="Run it once more, now",
     status_code=202,
     response_model=Accepted,
@@ -136,7 +110,7 @@ async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling,
 )
 @needs(Scope.ADMIN)
 async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
-    """Makes one of its jobs beside its plan, which goes on as if nothing had happened.
+    """Makes one more of its jobs now; its plan does not change.
 
     Sent twice it makes two, so an Idempotency-Key is refused: after a lost answer look for its job by `schedule_id`.
     """
@@ -146,30 +120,18 @@ async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> 
     return Response(made.model_dump_json(), 202, media_type="application/json")
 
 
-@router.post(
-    "/{schedule_id:name}/pause",
-    operation_id="pause_schedule",
-    summary="Pause a schedule",
-    response_model=ScheduleView,
-    responses=refusals(404),
-)
+@router.post("/{schedule_id:name}/pause", summary="Pause a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """It makes nothing until it is resumed; what it has made stays."""
+    """Stops firing it until it is resumed; its jobs stay."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.pause_schedule(schedule_id))
 
 
-@router.post(
-    "/{schedule_id:name}/resume",
-    operation_id="resume_schedule",
-    summary="Resume a schedule",
-    response_model=ScheduleView,
-    responses=refusals(404),
-)
+@router.post("/{schedule_id:name}/resume", summary="Resume a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def resume_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """Goes on with the next planned time; what fell into the pause is not made up for."""
+    """Resumes it with the next planned time; occurrences during the pause are skipped."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.resume_schedule(schedule_id))
 

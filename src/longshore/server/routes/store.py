@@ -1,4 +1,4 @@
-"""The contract over HTTP: work for workers on other machines, and every other verb for the remote backend."""
+"""The contract over HTTP: `/v1/work` for workers in any language, `/v1/store` for the remote backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from longshore.backends import argument_checks
 from longshore.backends.base import Page
-from longshore.backends.remote import records
 from longshore.backends.remote.codecs import an_object, only, read_span
 from longshore.backends.remote.protocol import (
     CHANGES,
@@ -21,11 +20,12 @@ from longshore.backends.remote.protocol import (
     LIST_JOBS,
     MARK,
     MOST_AT_ONCE,
+    OPERATIONS,
     SENT_TO,
     SETTLE_AND_DEQUEUE,
-    VERBS,
-    Verb,
+    RemoteOperation,
 )
+from longshore.backends.remote.records.jobs import LEASE
 from longshore.core.actor import acting
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, check_duration
@@ -34,13 +34,13 @@ from longshore.core.validation import LARGE as LARGE_BODY
 from longshore.core.validation import check_name
 from longshore.server.auth import Caller, GuardedRoute, as_the_store, needs
 from longshore.server.body_limits import read_body
-from longshore.server.event_tail import first_of
-from longshore.server.long_poll import claimed, claimed_within, settled_and_claimed
-from longshore.server.openapi import CHANGES_ANSWER, CHANGES_BODY, operation_schema, told_in_full
+from longshore.server.event_tail import first_completed
+from longshore.server.long_poll import claim_within, claimed, settle_and_claim
+from longshore.server.openapi import CHANGES_ANSWER, CHANGES_BODY, full_description, operation_schema
 from longshore.server.platform import Platform
 from longshore.server.problems import refusals
-from longshore.server.queue_scoping.guards import carry_out
-from longshore.server.response_limits import LARGE, beside_the_loop, page_within, weight_of
+from longshore.server.queue_scoping import carry_out
+from longshore.server.response_limits import LARGE, page_within, run_in_thread, weight_of
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -50,40 +50,40 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _write = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
-def _serving(verb: Verb[Any]) -> Handler:
-    """The route of one verb."""
+def _serving(operation: RemoteOperation) -> Handler:
+    """The route of one operation."""
 
     async def serve(request: Request) -> Response:
         here: Platform = request.app.state.platform
         caller: Caller = request.state.caller
         raw = await request.body()
         if len(raw) < LARGE_BODY:
-            arguments, wait = _arguments(here, verb, raw)
+            arguments, wait = _arguments(here, operation, raw)
         else:
-            arguments, wait = await beside_the_loop(_arguments, here, verb, raw)
-        unfenced = _is_unfenced(verb, arguments)
-        if unfenced:  # what is done to a job without its lease is an operator's act
+            arguments, wait = await run_in_thread(_arguments, here, operation, raw)
+        unfenced = _is_unfenced(operation, arguments)
+        if unfenced:  # a call without a lease needs the rights of an operator
             caller.check_scope(Scope.ADMIN)
-        if verb.note_of:
-            here.notes.count(caller.name, check_name(verb.note_of, arguments[verb.note_of]))
-        if "actor" in verb.takes and request.app.state.gate.authenticates:
-            arguments["actor"] = caller.name  # whoever they say they are
+        if operation.note_of:
+            here.notes.count(caller.name, check_name(operation.note_of, arguments[operation.note_of]))
+        if "actor" in operation.takes and request.app.state.gate.authenticates:
+            arguments["actor"] = caller.name  # not the one that the request names
 
         async def answer() -> bytes:
             if wait:
-                found: Any = await claimed_within(request, here, caller, arguments, wait)
+                found: Any = await claim_within(request, here, caller, arguments, wait)
             elif unfenced and request.app.state.gate.authenticates:
                 with acting(caller.name):
-                    found = await _carried_out(here, caller, verb, arguments)
+                    found = await _call_operation(here, caller, operation, arguments)
             else:
-                found = await _carried_out(here, caller, verb, arguments)
+                found = await _call_operation(here, caller, operation, arguments)
             if weight_of(found) < LARGE:
-                return _written(verb, caller, found, _write)
-            return await beside_the_loop(_written, verb, caller, found, _write_in_pieces)
+                return _written(operation, caller, found, _write)
+            return await run_in_thread(_written, operation, caller, found, _write_in_pieces)
 
         key = request.headers.get(KEY, "")
-        if key and not verb.looks:
-            name = f"{caller.name}\n{verb.name}"
+        if key and not operation.reads:
+            name = f"{caller.name}\n{operation.name}"
             sent_to = request.headers.get(SENT_TO, "")
             body = await here.replays.once(name, check_name(KEY, key), sent_to, raw, answer)
         else:
@@ -91,52 +91,52 @@ def _serving(verb: Verb[Any]) -> Handler:
         headers = {MARK: await here.changes.mark()}
         if not here.backend.capabilities.durable:
             headers[FORGETFUL] = "yes"
-        if verb.says_nothing:
+        if operation.says_nothing:
             return Response(status_code=204, headers=headers)
         return Response(body, 200, headers, "application/json")
 
-    serve.__name__ = verb.operation
-    serve.__doc__ = told_in_full(verb)
+    serve.__name__ = operation.operation_id
+    serve.__doc__ = full_description(operation)
     return serve
 
 
-def _arguments(here: Platform, verb: Verb[Any], raw: bytes) -> tuple[dict[str, Any], float]:
-    """What the verb is called with, and how long a claim may wait."""
+def _arguments(here: Platform, operation: RemoteOperation, raw: bytes) -> tuple[dict[str, Any], float]:
+    """The arguments of the call, and how long a claim may wait."""
     told = an_object("body", read_body(raw))
     wait = 0.0
-    if verb is DEQUEUE_JOBS and "wait" in told:
+    if operation is DEQUEUE_JOBS and "wait" in told:
         given = read_span("wait", told.pop("wait"))
         wait = min(check_duration("wait", given, positive=False) / SECOND, here.options.longest_wait)
-    only("", told, verb.takes)
-    for name in verb.needed:
+    only("", told, operation.takes)
+    for name in operation.needed:
         if name not in told:
             raise InvalidArgument(name, "is missing")
-    arguments = {name: verb.takes[name].read(name, value) for name, value in told.items()}
-    if verb.bounded and type(arguments.get("limit")) is int:
+    arguments = {name: operation.takes[name].read(name, value) for name, value in told.items()}
+    if operation.bounded and type(arguments.get("limit")) is int:
         arguments["limit"] = min(arguments["limit"], MOST_AT_ONCE)
-    if verb.name == "wait_for_change":  # those who wait long wait at an address of its own
+    if operation.name == "wait_for_change":  # CHANGES is the path for long polls
         arguments["timeout"] = 0
     return arguments, wait
 
 
-def _is_unfenced(verb: Verb[Any], arguments: dict[str, Any]) -> bool:
-    """Whether it changes a job whose lease is not shown."""
-    if verb.takes.get("lease") is records.LEASE:
+def _is_unfenced(operation: RemoteOperation, arguments: dict[str, Any]) -> bool:
+    """Whether it changes a job without its lease."""
+    if operation.takes.get("lease") is LEASE:
         return arguments.get("lease") is None
     return any(outcome.lease is None for outcome in arguments.get("outcomes", ()))
 
 
-def _written(verb: Verb[Any], caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
-    if verb.says_nothing:
+def _written(operation: RemoteOperation, caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
+    if operation.says_nothing:
         return b""
-    told = verb.returns.write(verb.answer, found)
+    told = operation.returns.write(operation.answer, found)
     if not caller.scopes & {Scope.WORK, Scope.ADMIN}:
         _hide_tokens(told)
-    return write({verb.answer: told} if verb.answer else told).encode()
+    return write({operation.answer: told} if operation.answer else told).encode()
 
 
 def _write_in_pieces(told: Any) -> str:
-    """As `_write`, record by record: within one call to it no other thread could go on."""
+    """Like `_write`, record by record: one long call would block all other threads."""
     if isinstance(told, dict):
         return f"{{{','.join([f'{_write(name)}:{_write_in_pieces(inner)}' for name, inner in told.items()])}}}"
     if isinstance(told, list):
@@ -144,34 +144,32 @@ def _write_in_pieces(told: Any) -> str:
     return _write(told)
 
 
-async def _carried_out(here: Platform, caller: Caller, verb: Verb[Any], arguments: dict[str, Any]) -> Any:
-    """What the verb gives back; of large jobs no more than can be told at once."""
-    if verb is SETTLE_AND_DEQUEUE:
-        return await settled_and_claimed(here, caller, arguments)
-    if verb is DEQUEUE_JOBS:
+async def _call_operation(here: Platform, caller: Caller, operation: RemoteOperation, arguments: dict[str, Any]) -> Any:
+    """What the operation returns; of large jobs no more than one answer may hold."""
+    if operation is SETTLE_AND_DEQUEUE:
+        return await settle_and_claim(here, caller, arguments)
+    if operation is DEQUEUE_JOBS:
         return await claimed(here, caller, arguments)
-    if verb is LIST_JOBS:
+    if operation is LIST_JOBS:
         return await _page(here, caller, arguments)
-    found = await carry_out(here.backend, caller, verb.name, arguments, here.heaviest)
-    if "jobs" in arguments:  # now that the store has looked at them: before, they may be anything
-        here.heaviest.came_in(arguments["jobs"])
+    found = await carry_out(here, caller, operation.name, arguments)
+    if "jobs" in arguments:  # after the store has checked them
+        here.job_sizes.note_added(arguments["jobs"])
     elif "job" in arguments:
-        here.heaviest.came_in([arguments["job"]])
+        here.job_sizes.note_added([arguments["job"]])
     return found
 
 
 async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:
     async def look(limit: int, cursor: str | None) -> Page:
-        page: Page = await carry_out(
-            here.backend, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor}, here.heaviest
-        )
+        page: Page = await carry_out(here, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor})
         return page
 
     return await page_within(look, argument_checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
 
 
 def _hide_tokens(told: Any) -> None:
-    """The proof of a lease is for those who work; others see until when it lasts."""
+    """Removes the tokens of leases: only workers need them. Others see when a lease ends."""
     if isinstance(told, list):
         for one in told:
             _hide_tokens(one)
@@ -188,7 +186,6 @@ def _hide_tokens(told: Any) -> None:
 @router.post(
     CHANGES,
     tags=["store"],
-    operation_id="wait_for_changes",
     summary="Wait for the next change",
     responses={**refusals(), 200: CHANGES_ANSWER},
     response_class=Response,
@@ -196,13 +193,13 @@ def _hide_tokens(told: Any) -> None:
 )
 @needs(Scope.READ)
 async def wait_for_changes(request: Request) -> Response:
-    """Answers as soon as the store has changed since `mark`, which an earlier answer told, or after `timeout` seconds.
+    """Answers when the store has changed since `mark` of an earlier answer, or after `timeout` seconds.
 
-    Without a mark it answers at once, with the first one. Every answer of the store has the mark as a header, too.
+    Without a mark it answers at once, with the first one. Every answer of the store has the mark as a header.
     """
     here: Platform = request.app.state.platform
     raw = await request.body()
-    told = an_object("body", read_body(raw) if len(raw) < LARGE_BODY else await beside_the_loop(read_body, raw))
+    told = an_object("body", read_body(raw) if len(raw) < LARGE_BODY else await run_in_thread(read_body, raw))
     only("", told, {"mark": "", "timeout": 0})
     mark, given = told.get("mark", ""), read_span("timeout", told.get("timeout", 0))
     if not isinstance(mark, str):
@@ -210,36 +207,36 @@ async def wait_for_changes(request: Request) -> Response:
     seconds = min(check_duration("timeout", given, positive=False) / SECOND, here.options.longest_wait)
     now = await here.changes.mark()
     if mark == now and seconds:
-        with here.a_place():
-            await first_of(here.changes.after(mark, seconds), here.closed())
+        with here.open_stream():
+            await first_completed(here.changes.after(mark, seconds), here.closed())
         await request.app.state.gate.admit(request)
         now = await here.changes.mark()
     changed = bool(mark) and mark != now
     return Response(_write({"mark": now, "changed": changed}), 200, {MARK: now}, "application/json")
 
 
-# -- every verb
+# -- every operation
 
 
-def _add(verb: Verb[Any]) -> None:
+def _add(operation: RemoteOperation) -> None:
     told: dict[int | str, dict[str, Any]] = refusals(404, 409, 410)
-    if not verb.says_nothing:
-        told[200] = {"description": "Done.", "content": {"application/json": {"schema": verb.answers}}}
-    endpoint = needs(Scope(verb.scope))(as_the_store(_serving(verb)))
+    if not operation.says_nothing:
+        told[200] = {"description": "Done.", "content": {"application/json": {"schema": operation.answers}}}
+    endpoint = needs(Scope(operation.scope))(as_the_store(_serving(operation)))
     router.add_api_route(
-        verb.path,
+        operation.path,
         endpoint,
         methods=["POST"],
-        tags=["work" if verb.path.startswith("/v1/work/") else "store"],
-        operation_id=verb.operation,
-        summary=verb.summary,
-        description=told_in_full(verb),
-        status_code=204 if verb.says_nothing else 200,
+        tags=["work" if operation.path.startswith("/v1/work/") else "store"],
+        operation_id=operation.operation_id,
+        summary=operation.description.partition("\n")[0],
+        description=full_description(operation),
+        status_code=204 if operation.says_nothing else 200,
         response_class=Response,
         responses=told,
-        openapi_extra=operation_schema(verb),
+        openapi_extra=operation_schema(operation),
     )
 
 
-for _verb in VERBS.values():
-    _add(_verb)
+for _operation in OPERATIONS.values():
+    _add(_operation)

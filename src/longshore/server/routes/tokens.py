@@ -1,4 +1,4 @@
-"""Tokens: made, listed and revoked, by whoever may hand on what they are good for."""
+"""Creates, lists and revokes tokens."""
 
 from __future__ import annotations
 
@@ -26,26 +26,19 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=GuardedRout
 TokenId = Annotated[str, Path(description="The token's id, never its secret.", examples=["0f3a9c51b27e"])]
 
 
-@router.get("", operation_id="list_tokens", summary="List tokens", response_model=TokenList, responses=refusals())
+@router.get("", summary="List tokens")
 @needs(Scope.ADMIN)
 async def list_tokens(here: Here, caller: Calling) -> TokenList:
-    """Who may call this server, what for, and when they last did; also those that are over."""
+    """Lists tokens with their rights and last use, also expired and revoked ones."""
     now = await here.backend.now()
     found = await _keeper(here).list_tokens()
     return TokenList(items=[token_view(token, now) for token in found if _is_theirs(caller, token)])
 
 
-@router.post(
-    "",
-    operation_id="create_token",
-    summary="Make a token",
-    status_code=201,
-    response_model=NewTokenView,
-    responses=refusals(),
-)
+@router.post("", summary="Make a token", status_code=201)
 @needs(Scope.ADMIN)
 async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTokenView:
-    """Its secret is in the answer, once. Nobody makes a token that may more, or lasts longer, than their own."""
+    """The answer has the secret, once. A new token has no more rights, and lasts no longer, than the caller's own."""
     scopes, queues = check_scopes(body.scopes), check_queues(body.queues)
     caller.check_grant(scopes, queues)
     made = await _keeper(here).issue_token(
@@ -54,13 +47,7 @@ async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTo
     return new_token_view(made.token, made.secret, made.token.created_at)
 
 
-@router.delete(
-    "/{token_id:name}",
-    operation_id="revoke_token",
-    summary="Revoke a token",
-    response_model=TokenView,
-    responses=refusals(404),
-)
+@router.delete("/{token_id:name}", summary="Revoke a token", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def revoke_token(token_id: TokenId, here: Here, caller: Calling) -> TokenView:
     """Within a second it opens nothing any more, on any server of this store. It stays listed for 30 days."""

@@ -11,36 +11,21 @@ from longshore.server.auth import Calling, GuardedRoute, needs
 from longshore.server.models.fields import Name
 from longshore.server.models.queues import StatsView, WorkerList, stats_view, worker_view
 from longshore.server.platform import Here
-from longshore.server.problems import refusals
 
 router = APIRouter(prefix="/v1", route_class=GuardedRoute)
 
 
-@router.get(
-    "/workers",
-    tags=["workers"],
-    operation_id="list_workers",
-    summary="List workers",
-    response_model=WorkerList,
-    responses=refusals(),
-)
+@router.get("/workers", tags=["workers"], summary="List workers")
 @needs(Scope.READ)
 async def list_workers(here: Here, caller: Calling) -> WorkerList:
-    """Those heard of in the last day; `state` is what they said last, or `silent` after a minute; `seen_at` is when."""
+    """Lists the workers seen in the last day. `state` is what a worker reported last, or `silent` after a minute."""
     found = await here.queue.list_workers()
     mine = [worker for worker in found if caller.owns(worker.queues)]
     now = await here.backend.now()
     return WorkerList(items=[worker_view(worker, now) for worker in mine])
 
 
-@router.get(
-    "/stats",
-    tags=["figures"],
-    operation_id="get_stats",
-    summary="Count jobs",
-    response_model=StatsView,
-    responses=refusals(),
-)
+@router.get("/stats", tags=["figures"], summary="Count jobs")
 @needs(Scope.READ)
 async def get_stats(
     here: Here,

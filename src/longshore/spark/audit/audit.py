@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.backends.export import Place, place_of
-from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.spark.audit import rules
 from longshore.spark.audit.histories import (
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 WAITS_FOR_WRITERS = 10.0
-"""Seconds for transactions that were open when the jobs were read; one that is held for longer is told of."""
+"""Seconds to wait for transactions that were open when the jobs were read; the report names a longer one."""
 _LOOKS_EVERY = 0.2
 
 
@@ -81,18 +80,18 @@ def from_store(
     where = address(options)
     with where.opened() as backend:
         now = answer(backend.now())
-    before = _log_ends(where)
+    before = where.log_ends()
     if history is not None and history.log != before.log:
         raise InvalidArgument(
             "lake", "is the history of another log: of another store, or of this one before it was restored from a copy"
         )
     jobs = _read(spark, "jobs", JOB_COLUMNS, options).localCheckpoint(eager=True)
-    covered = _covers(where, _log_ends(where).end, within=wait)
+    covered = _covers(where, where.log_ends().end, within=wait)
     events = _read(spark, "events", EVENT_COLUMNS, options)
     if history is not None:
         events = _continued(history, events)
     certain = Watermark(place_of(before.last), covered, now, swept_within)
-    return Material(events, jobs, certain, pruned=_log_ends(where).pruned_anywhere > 0)
+    return Material(events, jobs, certain, pruned=where.log_ends().pruned_anywhere > 0)
 
 
 def _read(spark: SparkSession, table: str, columns: tuple[str, ...], options: Mapping[str, str]) -> DataFrame:
@@ -109,15 +108,10 @@ def _continued(history: History, events: DataFrame) -> DataFrame:
     return history.events.select(*EVENT_COLUMNS).unionByName(later)
 
 
-def _log_ends(where: Address) -> LogEnds:
-    with where.reading() as store:
-        return store.log_ends()
-
-
 def _covers(where: Address, position: int, within: float) -> bool:
-    """Whether everything up to there can be read, once those who were writing have had their time."""
+    """Whether the log can be read up to this position, after waiting for open transactions."""
     began = perf_counter()
-    while _log_ends(where).certain < position:
+    while where.log_ends().certain < position:
         if perf_counter() - began > within:
             return False
         with where.opened() as backend:
@@ -137,7 +131,8 @@ def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Wate
     lives = steps(events, certain.until)
     if jobs is None:
         return lives.transform(with_what_came_before).withColumn("wrong", F.expr(_wrong(rules.OF_EVENTS)))
-    lives = lives.unionByName(standings(jobs)).transform(with_what_came_before).transform(with_the_whole_life)
+    lives = lives.unionByName(standings(jobs), allowMissingColumns=True)
+    lives = lives.transform(with_what_came_before).transform(with_the_whole_life)
     swept = None if certain.now is None else certain.now - certain.swept_within
     of_events, of_jobs = _judgements(certain)
     judged = f"IF(stored, {_wrong(of_jobs)}, {_wrong(of_events)})"
@@ -173,7 +168,7 @@ def _first_that_holds(group: Group) -> str:
 
 
 def _told(text: str) -> str:
-    """Pieces of text and SQL in braces as one text; what is null is told as nothing."""
+    """An SQL expression for a text with SQL in braces; a null becomes an empty text."""
     pieces = re.split(r"\{([^}]*)\}", text)
     spoken = [
         f"coalesce(string({piece}), 'nothing')" if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces)
@@ -191,7 +186,7 @@ class AuditReport:
 
     events: int
     jobs: int
-    """Jobs that the events tell of."""
+    """The number of jobs that have events."""
     counts: dict[Kind, int]
     """How often each was found; what was not is not in it."""
     pruned: dict[Kind, int]
@@ -208,7 +203,7 @@ class AuditReport:
         return not self.counts
 
     def listed(self, most: int) -> list[dict[str, Any]]:
-        """The first so many, in the order of kinds and jobs."""
+        """The first findings, ordered by kind and job."""
         return [row.asDict() for row in self.findings.orderBy("kind", "job_uid", "job_seq").limit(most).collect()]
 
     def all(self) -> Iterator[dict[str, Any]]:

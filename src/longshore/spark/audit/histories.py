@@ -1,4 +1,4 @@
-"""Histories: every job's events in the order of its own numbers, and the watermark up to which they are complete."""
+"""Histories: the events of each job ordered by `job_seq`, and the watermark up to which they are complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longshore.backends.export import Place
 from longshore.core.status import JobStatus
 
 SWEPT_WITHIN = timedelta(seconds=60)
-"""How long after the end of a lease somebody must have taken the job back."""
+"""The time after the end of a lease in which a sweep must reclaim the job."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ JOB_COLUMNS = (
 """What is looked at of the two tables; the rest need not be read."""
 
 _UNTOLD = -1
-"""Crashes of a job that crashed while it was being cancelled: that is told without a number."""
+"""The crashes of a job that crashed while it was being cancelled: that event carries no number."""
 _COUNTS_FAILURES = ["job.failed", "job.stopped"]
 _SO_FAR = (Window.unboundedPreceding, Window.currentRow)
 _NEW_TIME = ["job.failed", "job.stalled", "job.released", "job.retried", "job.promoted"]
@@ -47,7 +47,7 @@ _NEW_TIME = ["job.failed", "job.stalled", "job.released", "job.retried", "job.pr
 
 
 def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
-    """Events as steps of a life, each with what it tells of counters and times; those of no job are left out."""
+    """Events as steps of a history, with their counters and times; events without a job are left out."""
     kind, detail = F.col("event"), F.col("detail")
     reset = (kind == "job.retried") & (F.get_json_object(detail, "$.reset") == "true")
     added = kind == "job.added"
@@ -75,8 +75,6 @@ def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
         .when(kind.isin(_NEW_TIME), 0)
         .alias("not_before"),
         _lies_before(until).alias("settled"),
-        F.lit(None).cast("timestamp").alias("lease_expires_at"),
-        F.lit(None).cast("timestamp").alias("expires_at"),
     )
 
 
@@ -89,7 +87,7 @@ def _lies_before(until: Place | None) -> Column:
 
 
 def standings(jobs: DataFrame) -> DataFrame:
-    """Jobs as they stand, in the columns of a step: each takes its place in its life right behind its last event."""
+    """Jobs as they stand, in the columns of a step as far as a job has them: each comes right after its last event."""
     return jobs.select(
         F.col("uid").alias("job_uid"),
         "job_seq",
@@ -97,17 +95,12 @@ def standings(jobs: DataFrame) -> DataFrame:
         F.lit(True).alias("stored"),
         F.col("id").alias("job_id"),
         "queue",
-        F.lit(None).cast("string").alias("event"),
-        F.lit(None).cast("string").alias("from_status"),
         F.col("status").alias("to_status"),
         "epoch",
         F.col("executions").alias("execution"),
         F.col("updated_at").alias("occurred_at"),
         F.col("retry_count").alias("failures"),
         "crashes",
-        F.lit(None).cast("long").alias("failures_after"),
-        F.lit(None).cast("long").alias("crashes_after"),
-        F.lit(None).cast("long").alias("not_before"),
         F.lit(True).alias("settled"),
         "lease_expires_at",
         "expires_at",
@@ -166,7 +159,7 @@ def _in_order() -> WindowSpec:
 
 
 def _last_told(column: str, frame: WindowSpec) -> Column:
-    """What an event last told of this, with the number of that event."""
+    """The last value of this column, with the number of its event."""
     told = ~F.col("stored") & F.col(column).isNotNull()
     return F.last(F.when(told, F.struct(F.col("job_seq"), F.col(column).alias("value"))), ignorenulls=True).over(frame)
 

@@ -4,55 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, JobStatus
 
 
 class Kind(StrEnum):
-    """What is wrong with a job; the value is what programs read."""
+    """What is wrong with a job; the value is what programs read, the meaning is for people."""
 
-    ILLEGAL_TRANSITION = "illegal_transition"
-    BROKEN_CHAIN = "broken_chain"
-    WRONG_BEGINNING = "wrong_beginning"
-    DOUBLE_CLAIM = "double_claim"
-    EPOCH_BACK = "epoch_back"
-    COUNTER_OFF = "counter_off"
-    STARTED_EARLY = "started_early"
-    GAP = "gap"
-    DOUBLED_EVENT = "doubled_event"
-    LATE_BEGINNING = "late_beginning"
-    CHANGED_NAME = "changed_name"
-    BAD_REMOVAL = "bad_removal"
-    LOST = "lost"
-    UNRECORDED = "unrecorded"
-    WITHOUT_EVENTS = "without_events"
-    STANDS_ELSEWHERE = "stands_elsewhere"
-    STUCK = "stuck"
+    meaning: str
 
+    def __new__(cls, value: str, meaning: str = "") -> Self:
+        made = str.__new__(cls, value)
+        made._value_, made.meaning = value, meaning
+        return made
 
-MEANING: dict[Kind, str] = {
-    Kind.ILLEGAL_TRANSITION: "a move that the table of legal transitions does not have",
-    Kind.BROKEN_CHAIN: "a move from a status that the job was not in",
-    Kind.WRONG_BEGINNING: "a life that begins as none may",
-    Kind.DOUBLE_CLAIM: "claimed while somebody held it: two leases at one time",
-    Kind.EPOCH_BACK: "a lease epoch that is not the one it must be",
-    Kind.COUNTER_OFF: "executions, failures or crashes that were not counted as they must be",
-    Kind.STARTED_EARLY: "started before its time",
-    Kind.GAP: "events missing in between",
-    Kind.DOUBLED_EVENT: "two events with one number",
-    Kind.LATE_BEGINNING: "its first events are missing",
-    Kind.CHANGED_NAME: "an event under another id or queue",
-    Kind.BAD_REMOVAL: "removed before its end, or not gone after it was removed",
-    Kind.LOST: "the log knows it, the store does not, and nobody removed it",
-    Kind.UNRECORDED: "the log ends before the store does: its last events are missing",
-    Kind.WITHOUT_EVENTS: "the store has it, and the log knows nothing of it",
-    Kind.STANDS_ELSEWHERE: "the store and the log tell different things of it",
-    Kind.STUCK: "its lease or its time is over, and no sweep has taken it back",
-}
+    ILLEGAL_TRANSITION = "illegal_transition", "a move that the table of legal transitions does not have"
+    BROKEN_CHAIN = "broken_chain", "a move from a status that the job was not in"
+    WRONG_BEGINNING = "wrong_beginning", "a life that begins as none may"
+    DOUBLE_CLAIM = "double_claim", "claimed while somebody held it: two leases at one time"
+    EPOCH_BACK = "epoch_back", "a lease epoch that is not the one it must be"
+    COUNTER_OFF = "counter_off", "executions, failures or crashes that were not counted as they must be"
+    STARTED_EARLY = "started_early", "started before its time"
+    GAP = "gap", "events missing in between"
+    DOUBLED_EVENT = "doubled_event", "two events with one number"
+    LATE_BEGINNING = "late_beginning", "its first events are missing"
+    CHANGED_NAME = "changed_name", "an event under another id or queue"
+    BAD_REMOVAL = "bad_removal", "removed before its end, or not gone after it was removed"
+    LOST = "lost", "the log knows it, the store does not, and nobody removed it"
+    UNRECORDED = "unrecorded", "the log ends before the store does: its last events are missing"
+    WITHOUT_EVENTS = "without_events", "the store has it, and the log knows nothing of it"
+    STANDS_ELSEWHERE = "stands_elsewhere", "the store and the log tell different things of it"
+    STUCK = "stuck", "its lease or its time is over, and no sweep has taken it back"
+
 
 PRUNED = frozenset({Kind.LATE_BEGINNING, Kind.WITHOUT_EVENTS})
-"""What is no defect where old events were pruned: then it is what is no longer kept."""
+"""Kinds that are no defect where old events were pruned."""
 
 _FIRST = frozenset({JobStatus.CREATED, JobStatus.INITIAL_PENDING, JobStatus.WAITING_CHILDREN})
 """How a job may arrive."""
@@ -64,24 +51,9 @@ def is_legal(source: str, target: str) -> str:
     return f"coalesce(concat({source}, '>', {target}) IN ({arrows}), false)"
 
 
-def is_first(status: str) -> str:
-    """Whether a life may begin so."""
-    return f"{status} IN ({_texts(_FIRST)})"
-
-
-def is_final(status: str) -> str:
-    """Whether nothing happens to it any more by itself."""
-    return f"{status} IN ({_texts(FINAL)})"
-
-
-def is_held(status: str) -> str:
-    """Whether somebody has it."""
-    return f"{status} IN ({_texts(HOLDS_CAPACITY)})"
-
-
-def waits_to_start(status: str) -> str:
-    """Whether its start, or its next one, is still to come."""
-    return f"{status} IN ({_texts(ELIGIBLE | {JobStatus.WAITING_CHILDREN})})"
+def is_one_of(status: str, statuses: Iterable[JobStatus]) -> str:
+    """Whether the status in this column is one of these."""
+    return f"{status} IN ({_texts(statuses)})"
 
 
 def _texts(names: Iterable[str]) -> str:
@@ -109,19 +81,19 @@ ORDER = (
     Rule(Kind.BAD_REMOVAL, "before.event = 'job.removed'", "comes after the job was removed"),
     Rule(
         Kind.BAD_REMOVAL,
-        f"event = 'job.removed' AND NOT {is_final('was')}",
+        f"event = 'job.removed' AND NOT {is_one_of('was', FINAL)}",
         "it was {was}, and only a final job is removed",
     ),
 )
 TRANSITION = (
     Rule(
         Kind.DOUBLE_CLAIM,
-        f"{_CLAIMS} AND {is_held('was')}",
+        f"{_CLAIMS} AND {is_one_of('was', HOLDS_CAPACITY)}",
         "claimed with epoch {epoch} while it was {was} with epoch {before.epoch}",
     ),
     Rule(
         Kind.WRONG_BEGINNING,
-        f"{_BEGINS} AND NOT (from_status IS NULL AND coalesce({is_first('to_status')}, false))",
+        f"{_BEGINS} AND NOT (from_status IS NULL AND coalesce({is_one_of('to_status', _FIRST)}, false))",
         "a life begins with {from_status} -> {to_status}",
     ),
     Rule(
@@ -235,12 +207,12 @@ STANDING = (
 SWEEP = (
     Rule(
         Kind.STUCK,
-        f"{is_held('to_status')} AND lease_expires_at < swept",
+        f"{is_one_of('to_status', HOLDS_CAPACITY)} AND lease_expires_at < swept",
         "is {to_status}, its lease ended at {lease_expires_at}, and nobody took it back",
     ),
     Rule(
         Kind.STUCK,
-        f"{waits_to_start('to_status')} AND expires_at < swept",
+        f"{is_one_of('to_status', ELIGIBLE | {JobStatus.WAITING_CHILDREN})} AND expires_at < swept",
         "is {to_status}, was not to start after {expires_at}, and nobody ended it",
     ),
 )

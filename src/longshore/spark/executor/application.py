@@ -29,7 +29,7 @@ _OVER = ("SUCCEEDED", "FAILED")
 class Percent:
     """Of the tasks that are known so far; 100 is only for the end.
 
-    An execution that goes on from an earlier one has what that left over for the tasks of its own.
+    An execution that continues an earlier one starts from the percent that the earlier one reached.
     """
 
     def __init__(self, earlier: Any = None) -> None:
@@ -38,7 +38,7 @@ class Percent:
         self._begun_at = self._told = min(told, _MOST) if isinstance(told, int) and told > 0 else 0
 
     def after(self, done: int, known: int) -> int | None:
-        """The percent to tell of, or None if they are no more than was told already."""
+        """The percent to report, or None if it is not more than the last reported one."""
         share = min(done / known, 1) if known else 0
         percent = self._begun_at + int((_MOST - self._begun_at) * share)
         if percent <= self._told:
@@ -48,7 +48,7 @@ class Percent:
 
 
 class TaskCount:
-    """Tasks done and known of the Spark jobs in some groups; those that are over are asked about once."""
+    """Counts the tasks of the Spark jobs in some groups; finished Spark jobs are queried once."""
 
     def __init__(self, tracker: StatusTracker, groups: tuple[str | None, ...]) -> None:
         self._tracker = tracker
@@ -62,7 +62,7 @@ class TaskCount:
             for job in self._tracker.getJobIdsForGroup(group):
                 if job not in self._over:
                     counted[job] = self._of(job)
-        return _sums(counted)
+        return sum(done for done, _ in counted.values()), sum(known for _, known in counted.values())
 
     def _of(self, job: int) -> tuple[int, int]:
         told = self._tracker.getJobInfo(job)
@@ -75,10 +75,6 @@ class TaskCount:
             self._over[job] = (done, done)
             return done, done
         return done, known
-
-
-def _sums(counted: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    return sum(done for done, _ in counted.values()), sum(known for _, known in counted.values())
 
 
 def progress_note(percent: int, done: int, known: int) -> dict[str, Any]:
@@ -132,14 +128,14 @@ def run_application(
     finally:
         watch.stop()
     if count is not None:
-        with suppress(Exception):  # it has done its work, whether or not anybody can be told of it
+        with suppress(Exception):  # the work is done, even if the progress cannot be stored
             job.update_progress(progress_note(100, *count.now()))
     spark.stop()
     return value
 
 
 class _Watch:
-    """A thread beside the function: it stops Spark's work when the job is called off, and tells how far it is."""
+    """A thread that stops Spark's work when the job is cancelled, and reports progress."""
 
     def __init__(
         self, spark: SparkSession, job: RunningJob, java: subprocess.Popen[bytes], count: TaskCount | None
@@ -166,7 +162,9 @@ class _Watch:
         while not self._over.wait(_BETWEEN_LOOKS):
             looks += 1
             if self._java.poll() is not None and not self._over.wait(_DIES_WITHIN):
-                _end_with(self._java.returncode)  # the function has not noticed, and perhaps never will
+                # the function has not noticed, and perhaps never will: the worker sees a process that died
+                print(_obituary(self._java.returncode), file=sys.stderr, flush=True)
+                os._exit(_JAVA_DIED)
             try:
                 if self._job.cancel_requested:
                     self._stop_everything()
@@ -195,12 +193,6 @@ def _answers(spark: SparkSession) -> bool:
     except Exception:  # py4j has many words for a Java that is gone
         return False
     return True
-
-
-def _end_with(code: int) -> None:
-    """The worker sees a process that died."""
-    print(_obituary(code), file=sys.stderr, flush=True)
-    os._exit(_JAVA_DIED)
 
 
 def _obituary(code: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from longshore.core.errors import Snooze
 from longshore.runtime.error_text import ProcessDied
 from longshore.runtime.executors.base import CannotStart
-from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, read_frame, told_job
+from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, job_fields, read_frame
 from longshore.runtime.running_job import RunningJob
 from longshore.spark.executor.rows import Columns
 
@@ -22,7 +22,7 @@ LULL = 0.05
 """Seconds without a new job after which it is taken that no more come soon."""
 LONGEST_GATHERING = 0.5
 SLICES_PER_SLOT = 4
-"""Tasks of a batch for each that can run at once: a slow job holds up only the few that stand behind it in its task."""
+"""Tasks of a batch per slot: a slow job delays only the few jobs behind it in its task."""
 MOST_BYTES = 64 * 1024 * 1024
 """Of payloads in one batch: what is sent to the tasks passes through the memory of driver and Java."""
 
@@ -33,10 +33,10 @@ def gathered(*, jobs: int, before: int, waited: float, most: int) -> bool:
 
 
 def may_begin(*, jobs: int, under_way: Sequence[int], slots: int, most: int) -> bool:
-    """Whether a batch of these jobs may begin beside those that have so many jobs left each.
+    """Whether a batch of these jobs may begin beside the running batches, given the jobs left in each.
 
     Beside others only if it is as large as what is left of them, so that batches stay large while processors are busy;
-    and never more batches than there are slots to be held up by a slow job each.
+    and never more batches than slots, because one slow job may occupy a slot for each.
     """
     if not under_way:
         return True
@@ -72,7 +72,7 @@ class Row:
         """To the task that has it."""
         self.begun = False
         self.disowned = False
-        """Whether its task was told to end in the midst of it."""
+        """Whether the worker told its task to exit while it ran this row."""
 
     def fail(self, error: Exception) -> None:
         """Ends it so, unless it has ended."""
@@ -90,7 +90,7 @@ class TaskLine:
         """The one that the task runs now."""
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Sends it, if there is somebody to hear it."""
+        """Sends it, unless the connection is closing."""
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
@@ -115,7 +115,7 @@ class Batch:
         self.left = len(rows)
         self.over = asyncio.Event()
         self.called_off = False
-        """Whether some of its rows were, whose tasks may be about to do what nobody wants any more."""
+        """Whether some of its rows were cancelled, so that its tasks should end soon."""
         self.to_be_forced = asyncio.Event()
         """Whether Spark is to kill its tasks, for what one of its jobs does."""
         self._rows = rows
@@ -129,7 +129,7 @@ class Batch:
     def left_to_run(self) -> Columns:
         """The rows that have not ended, for the tasks; may be asked from any thread."""
         rows = [row for row in self._rows if not row.answer.done()]
-        told = [json.dumps(told_job(row.job.record), separators=(",", ":")) for row in rows]
+        told = [json.dumps(job_fields(row.job.record), separators=(",", ":")) for row in rows]
         return [row.number for row in rows], told, [row.job.record.payload for row in rows]
 
     def give_back(self, seconds: float, reason: str) -> None:
@@ -187,7 +187,7 @@ class Batch:
             await line.answer({"answer": message["question"], "value": None})
 
     def _taken(self, line: TaskLine, numbers: Sequence[int]) -> list[int]:
-        """Gives the rows to this task; those that have ended it should skip."""
+        """Assigns the rows to this task; returns those that have ended, which it skips."""
         for row in [self._rows[number] for number in numbers]:
             if row.line is not None and row.line is not line:  # Spark has given up that task, and tries it again
                 row.line.close()
@@ -205,7 +205,7 @@ class Batch:
         row = self._rows[message["run"]]
         line.row = None
         if row.line is not line or row.answer.done():
-            return  # given up since: whoever has it now tells of it
+            return  # this task lost the row; the task that has it now reports its end
         if "failed" in message:
             row.fail(failure_from(message))
         else:
@@ -214,7 +214,7 @@ class Batch:
             row.answer.set_result(value)
 
     def _gone(self, line: TaskLine, reason: str) -> None:
-        """The row that it ran has no answer, and those it had not begun are anybody's."""
+        """Fails the row that the task ran, and releases the rows it had not begun."""
         for had in self._rows:
             if had.line is line:
                 had.line = None
@@ -230,6 +230,6 @@ class Batch:
 
 
 def _looked_at(answer: asyncio.Future[Any]) -> None:
-    """What became of a row that nobody waits for any more is no warning's business."""
+    """Retrieves the exception, so that asyncio does not warn about a row without a waiter."""
     if not answer.cancelled():
         answer.exception()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _INTRODUCES_ITSELF_WITHIN = 10.0
 _SILENT_FOR, _BETWEEN_PROBES, _PROBES = 60, 10, 3
-"""Seconds after which the other end is asked whether it is there: a machine that lost its power says nothing."""
+"""Seconds for TCP keepalive: a machine that lost power closes no connection."""
 
 
 class DriverServer:
@@ -50,7 +50,7 @@ class DriverServer:
         self._expected[batch.token] = batch
 
     def forget(self, batch: Batch) -> None:
-        """It is over."""
+        """Refuses the batch's tasks from now on."""
         self._expected.pop(batch.token, None)
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class DriverServer:
             _notice_lost_power(writer.get_extra_info("socket"))
             await batch.serve(reader, TaskLine(writer, str(message.get("task"))[:200]))
         except (TimeoutError, EOFError, OSError, Unreadable, asyncio.CancelledError):
-            return  # a stranger, or we hang up; either way nobody is left to tell
+            return  # an unknown client, or we closed the connection
         finally:
             self._talks.discard(talk)
             writer.close()
@@ -107,7 +107,7 @@ class Place(NamedTuple):
 
 
 class Driver:
-    """Talks with Spark from threads of its own: none of its calls returns soon."""
+    """Calls Spark from its own threads, because its calls block."""
 
     def __init__(self, master: str | None, config: Mapping[str, str]) -> None:
         self._master = master
@@ -126,9 +126,9 @@ class Driver:
                 await self._in_a_thread(self._open)
             return self._place
 
-    async def submit(self, rows: Callable[[], Columns], order: TaskSpec, group: str) -> None:
+    async def submit(self, rows: Callable[[], Columns], spec: TaskSpec, group: str) -> None:
         """Runs the rows; returns when Spark has no task of them any more, and raises what Spark raised."""
-        await self._in_a_thread(self._run, rows, order, group)
+        await self._in_a_thread(self._run, rows, spec, group)
 
     async def cancel(self, group: str) -> None:
         """Has Spark end the tasks of a batch, with the processes they run in."""
@@ -190,29 +190,29 @@ class Driver:
         if conf.get("spark.speculation", "false") == "true":
             raise SparkUnavailable("spark.speculation would run jobs twice at the same time: set it to false")
         slots = context.defaultParallelism
-        self._spark = spark.newSession()  # what is set there is nobody else's
+        self._spark = spark.newSession()  # settings there affect no other session
         self._spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(slots * SLICES_PER_SLOT))
         host = str(conf.get("spark.driver.host", "127.0.0.1"))
         self._place = Place(host, str(conf.get("spark.driver.bindAddress", host)), slots)
         self._ours = not there
         self._master = self._master or context.master  # should its Java die, the next one belongs there, too
 
-    def _run(self, rows: Callable[[], Columns], order: TaskSpec, group: str) -> None:
+    def _run(self, rows: Callable[[], Columns], spec: TaskSpec, group: str) -> None:
 
         spark = self._spark
         if spark is None:
             raise SparkUnavailable("Spark has ended meanwhile")
         context = spark.sparkContext
         columns = rows()
-        context.setJobGroup(group, f"longshore: {len(columns[0])} jobs of {order.target.name}", interruptOnCancel=True)
+        context.setJobGroup(group, f"longshore: {len(columns[0])} jobs of {spec.target.name}", interruptOnCancel=True)
         table = _sliced(columns, self._place.slots * SLICES_PER_SLOT)
         frame = spark.createDataFrame(table, schema=ROWS)
-        ended = frame.mapInArrow(functools.partial(run_rows, order), ENDED)
+        ended = frame.mapInArrow(functools.partial(run_rows, spec), ENDED)
         ended.write.format("noop").mode("overwrite").save()  # all that counts has been told on the line
 
 
 def _sliced(columns: Columns, slices: int) -> pyarrow.Table:
-    """In as many pieces as there shall be tasks: of what is large, Spark makes a task for each piece."""
+    """In one piece per task: Spark makes a task for each piece of a large table."""
     import pyarrow
 
     types = [pyarrow.int32(), pyarrow.string(), pyarrow.binary()]

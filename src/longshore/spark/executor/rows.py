@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from longshore.runtime.executors.base import Target
 from longshore.runtime.executors.child_runner import (
-    LINE_LOST,
+    CHANNEL_LOST,
     ChannelReporter,
     ChildChannel,
     ChildRunner,
-    flush_what_was_printed,
-    told_failure,
+    failure_message,
+    flush_output,
 )
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
@@ -36,7 +36,7 @@ ROWS = "number int, job string, payload binary"
 Columns = tuple[list[int], list[str], list[bytes]]
 """The same, column by column."""
 ENDED = "number int"
-"""What comes back by Spark: which rows a task is done with. What became of them was told on the line."""
+"""What Spark returns: the rows that a task has finished. The task reports their outcomes over its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +57,50 @@ def task_spec_for(target: Target, address: tuple[str, int], token: str) -> TaskS
 
 
 _ANSWERS_WITHIN = 30.0
-_CALLED_OFF = 75  # EX_TEMPFAIL: the job did not end although it was called off
+_CALLED_OFF = 75  # EX_TEMPFAIL: the job ignored its cancellation
 
 
-def run_rows(order: TaskSpec, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """For mapInArrow: what is yielded says which rows are done with; how each ended was told to the worker by then."""
+def run_rows(spec: TaskSpec, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """For mapInArrow: yields the finished rows, after the worker has received their outcomes."""
     import pyarrow
 
-    hand: RowRunner | None = None
+    runner: RowRunner | None = None
     try:
         for batch in batches:
-            hand = hand or RowRunner(order)
+            runner = runner or RowRunner(spec)
             numbers: list[int] = batch.column("number").to_pylist()
-            hand.run(numbers, batch.column("job").to_pylist(), batch.column("payload").to_pylist())
+            runner.run(numbers, batch.column("job").to_pylist(), batch.column("payload").to_pylist())
             yield pyarrow.RecordBatch.from_arrays([pyarrow.array(numbers, pyarrow.int32())], names=["number"])
     finally:
-        if hand is not None:
-            hand.hang_up()
+        if runner is not None:
+            runner.hang_up()
 
 
 class RowRunner:
     """Runs rows in the task's own thread; another one listens, so that a word reaches a job that is busy."""
 
-    def __init__(self, order: TaskSpec) -> None:
-        self._connection = _connected(order)
+    def __init__(self, spec: TaskSpec) -> None:
+        self._connection = _connected(spec)
         self._channel = ChildChannel(self._connection)
         self._lock = threading.Lock()
         self._skipped: set[int] = set()
         self._at: int | None = None
         """The number of the row that is run."""
         self._over = False
-        self._channel.tell({"hello": order.token, "task": _task_name()})
+        self._channel.send({"hello": spec.token, "task": _task_name()})
         self._listener = threading.Thread(target=self._listen, name="longshore-line", daemon=True)
         self._listener.start()
         try:
-            self._runner = ChildRunner(_found(order.target, order.path))
+            self._runner = ChildRunner(_found(spec.target, spec.path))
         except BaseException as error:
-            self._channel.ask({"unready": told_failure(error)["failed"]}).result()
+            self._channel.ask({"unready": failure_message(error)["failed"]}).result()
             raise
         self._handler_before: Any = None
         with suppress(ValueError):  # not in the main thread, where alone a job can be shaken awake
             self._handler_before = signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def run(self, numbers: list[int], jobs: list[str], payloads: list[bytes]) -> None:
-        """Those of the rows that the worker still wants: others have ended, before this task was tried again."""
+        """Runs the rows that the worker still wants; the others ended before Spark retried this task."""
         unwanted = self._channel.ask({"rows": numbers}).result()
         with self._lock:
             self._skipped.update(unwanted)
@@ -109,14 +109,14 @@ class RowRunner:
             if not self._begins(number, job):
                 continue
             message, body = self._runner.perform(job)
-            flush_what_was_printed()
+            flush_output()
             with self._lock:
                 self._at = None
                 self._runner.forget()
-            self._channel.tell({**message, "run": number}, body)
+            self._channel.send({**message, "run": number}, body)
 
     def hang_up(self) -> None:
-        """Returns when the worker has heard everything."""
+        """Closes the connection after the worker has received everything."""
         try:
             self._channel.ask({"over": True}).result()
         finally:
@@ -134,7 +134,7 @@ class RowRunner:
                 return False
             self._at = number
             self._runner.take(job)
-            self._channel.tell({"begun": number})
+            self._channel.send({"begun": number})
             return True
 
     def _listen(self) -> None:
@@ -143,7 +143,7 @@ class RowRunner:
             while (received := next_frame(self._channel.incoming)) is not None:
                 self._hear(received[0])
         if not self._over:  # the worker is gone, or wants no more of this task
-            os._exit(LINE_LOST)
+            os._exit(CHANNEL_LOST)
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "answer" in message:
@@ -158,18 +158,18 @@ class RowRunner:
     def _called_off(self, number: int) -> None:
         with self._lock:
             if self._at == number:
-                self._runner.call_off()
+                self._runner.cancel()
             else:
                 self._skipped.add(number)
-                self._channel.tell({"skipped": number})
+                self._channel.send({"skipped": number})
 
 
-def _connected(order: TaskSpec) -> socket.socket:
+def _connected(spec: TaskSpec) -> socket.socket:
     try:
-        connection = socket.create_connection((order.host, order.port), timeout=_ANSWERS_WITHIN)
+        connection = socket.create_connection((spec.host, spec.port), timeout=_ANSWERS_WITHIN)
     except OSError as error:
         raise ConnectionError(
-            f"this Spark task does not reach its worker at {order.host}:{order.port} ({error}); "
+            f"this Spark task does not reach its worker at {spec.host}:{spec.port} ({error}); "
             "spark.driver.host must be an address of the worker that executors reach"
         ) from error
     connection.settimeout(None)

@@ -7,25 +7,31 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from longshore.backends.base import Backend
 from longshore.core.errors import LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number, new_id
-from longshore.runtime.executors.base import CANCEL_GRACE, CannotStart, Executor, Pauses, Target, refuse_while_importing
-from longshore.runtime.running_job import AsyncReporter, RunningJob
+from longshore.runtime.executors.base import (
+    CANCEL_GRACE,
+    UNTIL_INTERRUPTED,
+    CannotStart,
+    Executor,
+    Pauses,
+    Target,
+    ignore_exception,
+    refuse_while_importing,
+)
+from longshore.runtime.running_job import RunningJob
 from longshore.safe_logging import logger
 from longshore.spark.executor.batch import BATCH, LULL, Batch, Row, gathered, how_many, may_begin
 from longshore.spark.executor.driver import Driver, DriverServer
 from longshore.spark.executor.rows import task_spec_for
 
-_UNTIL_INTERRUPTED = 0.75
-"""Of the grace: until then a job may notice by itself that it was called off; in the rest it is shaken awake."""
 _OBEYS_WITHIN = 1.5
-"""Seconds in which a process that is told to end does so, if its job lets any Python run; then Spark is asked to."""
+"""Seconds in which a process should obey the order to exit; after that, Spark kills it."""
 _LINES_CLOSE_WITHIN = 10.0
 _LEAVES_WITHIN, _LEAVES_IN_ORDER = 0.5, 30.0
-"""Seconds in which tasks that have nothing to do any more end by themselves, after a job was called off or not."""
+"""Seconds in which idle tasks should end, after a cancellation and otherwise."""
 _CLOSED_PAUSE = 5.0
 
 _log = logger("longshore.worker")
@@ -53,7 +59,7 @@ class SparkExecutor(Executor):
         self._most = check_number("batch_size", batch_size, least=1)
         self._grace = check_duration("cancel_grace", cancel_grace, positive=False) / SECOND
         self._driver = Driver(master, dict(config or {}))
-        self._board = DriverServer()
+        self._server = DriverServer()
         self._slots = 1
         self._waiting: dict[str, list[Row]] = {}
         """Jobs of no batch yet, by type."""
@@ -62,12 +68,8 @@ class SparkExecutor(Executor):
         self._pauses = Pauses()
         self._closed = False
 
-    def take(self, record: Job, backend: Backend) -> RunningJob:
-        """The worker's side of the job: what its task notes is written through it."""
-        return RunningJob(record, AsyncReporter(backend))
-
     def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
-        """It waits for its batch, and for those that stand before it in its task."""
+        """True: a job waits for its batch and for the jobs before it in its task."""
         return True
 
     async def run(self, job: RunningJob) -> Any:
@@ -82,7 +84,7 @@ class SparkExecutor(Executor):
             job.request_cancel()
             return await self._called_off(row)
         finally:
-            row.answer.cancel()  # called off twice: whatever it still says, nobody waits for it
+            row.answer.cancel()  # cancelled twice: its answer is no longer wanted
 
     async def close(self) -> None:
         """Ends what runs, and the session if it was started here."""
@@ -90,7 +92,7 @@ class SparkExecutor(Executor):
         for work in (*self._gatherers, *self._batches):
             work.cancel()
         await asyncio.gather(*self._gatherers, *self._batches, return_exceptions=True)
-        await self._board.close()
+        await self._server.close()
         await self._driver.close()
 
     # -- gathering
@@ -139,7 +141,7 @@ class SparkExecutor(Executor):
         work.add_done_callback(lambda work: self._batches.pop(work))
 
     async def _run(self, batch: Batch, target: Target) -> None:
-        self._board.expect(batch)
+        self._server.expect(batch)
         try:
             while batch.left and await self._ran_some(batch, target):
                 pass
@@ -150,20 +152,20 @@ class SparkExecutor(Executor):
             batch.give_back(0, "the worker stopped before the job had ended")
             raise
         finally:
-            self._board.forget(batch)
+            self._server.forget(batch)
 
     async def _ran_some(self, batch: Batch, target: Target) -> bool:
         """Has Spark run what is left; raises if nothing came of it. What a dead task has left goes out once more."""
         refuse_while_importing()
         place = await self._driver.start()
         self._slots = place.slots
-        port = await self._board.open(place.bound_to)
+        port = await self._server.open(place.bound_to)
         before = batch.left
         batch.to_be_forced.clear()
         group = f"longshore-{new_id()}"
-        order = task_spec_for(target, (place.host, port), batch.token)
-        work = asyncio.create_task(self._driver.submit(batch.left_to_run, order, group))
-        work.add_done_callback(_looked_at)
+        spec = task_spec_for(target, (place.host, port), batch.token)
+        work = asyncio.create_task(self._driver.submit(batch.left_to_run, spec, group))
+        work.add_done_callback(ignore_exception)
         try:
             failure = await self._watched(batch, work, group)
         except asyncio.CancelledError:
@@ -178,7 +180,7 @@ class SparkExecutor(Executor):
         return True
 
     async def _watched(self, batch: Batch, work: asyncio.Task[None], group: str) -> BaseException | None:
-        """What Spark raised. Ends its tasks when nobody waits for them any more, or one of them must be ended."""
+        """Returns what Spark raised. Cancels its tasks when all rows have ended or one task must be killed."""
         over = asyncio.create_task(batch.over.wait())
         forced = asyncio.create_task(batch.to_be_forced.wait())
         try:
@@ -194,7 +196,7 @@ class SparkExecutor(Executor):
             over.cancel()
             forced.cancel()
 
-    # -- calling off
+    # -- cancellation
 
     async def _called_off(self, row: Row) -> Any:
         """The job's value, if it comes within the grace."""
@@ -211,7 +213,7 @@ class SparkExecutor(Executor):
 
     async def _ended_by_and_by(self, row: Row, batch: Batch) -> None:
         """Asks, shakes, kills the process, and has Spark kill it; one that has not begun is asked only."""
-        patience = self._grace * _UNTIL_INTERRUPTED
+        patience = self._grace * UNTIL_INTERRUPTED
         for seconds, word in ((patience, "cancel"), (self._grace - patience, "interrupt"), (_OBEYS_WITHIN, "kill")):
             if row.line is not None and (row.begun or word == "cancel"):
                 row.disowned = row.disowned or word == "kill"
@@ -221,12 +223,6 @@ class SparkExecutor(Executor):
         if row.begun:
             batch.to_be_forced.set()
             await asyncio.wait({row.answer}, timeout=_OBEYS_WITHIN)
-
-
-def _looked_at(work: asyncio.Task[None]) -> None:
-    """What Spark says of a batch that nobody waits for any more is no warning's business."""
-    if not work.cancelled():
-        work.exception()
 
 
 def _in_a_line(error: Exception) -> str:

@@ -25,7 +25,7 @@ _POSITION_BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What the store let go of, or could."""
+    """What was removed from the store, or could be."""
 
     events: int
     jobs: int
@@ -66,8 +66,7 @@ class _Archive:
         self._spark = spark
         self._store = store
         self._lake = lake
-        with store.reading() as reader:
-            refuse_another_log(lake, reader.log_ends().log)
+        refuse_another_log(lake, store.log_ends().log)
         with store.opened() as backend:
             self._before: datetime = answer(backend.now()) - older_than
         self._reached = list(lake.manifest.reached)
@@ -130,7 +129,7 @@ class _Archive:
         return logs_piece.rows
 
     def remove_jobs(self) -> int:
-        """Removes those that the lake has read back as the store has them."""
+        """Removes the rows that the lake returns exactly as the store has them."""
         held = self._lake.table(self._spark, ARCHIVED_JOBS)
         candidates = self.could_go()
         proven = candidates.join(_not_in(candidates, held, ["uid"]).select("uid"), "uid", "left_anti")

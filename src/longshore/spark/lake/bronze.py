@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -17,7 +16,7 @@ from longshore.spark.lake.checks import check_all_came
 from longshore.spark.lake.draft import write_piece
 from longshore.spark.lake.files import Files
 from longshore.spark.lake.lake import RECEIPTS, numbered_batch
-from longshore.spark.lake.manifest import LakeError, Piece
+from longshore.spark.lake.manifest import LakeError, Piece, Receipt
 from longshore.spark.lake.silver import date_of
 from longshore.spark.lake.tables import EVENTS, schema_of
 from longshore.spark.options import Address
@@ -25,23 +24,6 @@ from longshore.spark.options import Address
 CHECKPOINT = "checkpoint"
 _NEEDED = ("number", "queue", "event", "occurred_at")
 _NEEDED_OF_A_JOB = ("job_id", "job_seq")
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What landed in one batch, counted on disk."""
-
-    batch: int
-    rows: int
-    events: Piece
-    added: int = 0
-    claims: int = 0
-    nulls: dict[str, int] = field(default_factory=dict)
-    first: list[int] = field(default_factory=list)
-    """The place of its first event in the log: transaction (0 where there is none), number."""
-    last: list[int] = field(default_factory=list)
-    newest: int = 0
-    """The time of its newest event, in microseconds."""
 
 
 def with_date(events: DataFrame, batch: int) -> DataFrame:
@@ -67,7 +49,7 @@ def tallied(events: DataFrame) -> DataFrame:
 
 
 class Landing:
-    """Brings what the log has gained since the last run to the lake's folder; it is listed by whoever commits."""
+    """Writes the events since the last run to the lake's folder; a commit lists them."""
 
     def __init__(self, spark: SparkSession, address: Address, files: Files, form: str) -> None:
         self._spark = spark
@@ -104,7 +86,7 @@ class Landing:
     def land(self, batch: DataFrame, number: int) -> Receipt:
         """Writes one batch; the receipt comes last, and makes it one that has landed.
 
-        Each try has a folder of its own: a Java that outlives its killed driver by a moment writes into nobody's.
+        Each try writes to its own folder, because a Java process may outlive its killed driver for a moment.
         """
         name = f"batch={number:08}-{new_id()[-12:]}"
         given = Observation()
@@ -135,17 +117,8 @@ def _receipt(number: int, events: Piece, told: Row) -> Receipt:
     if not events.days:
         return Receipt(number, 0, events)
     nulls = {name: count for name, count in told["nulls"].asDict().items() if count}
-    return Receipt(
-        number,
-        told["rows"],
-        events,
-        told["added"],
-        told["claims"],
-        nulls,
-        list(told["first"]),
-        list(told["last"]),
-        told["newest"],
-    )
+    counted = {name: told[name] for name in ("rows", "added", "claims", "newest")}
+    return Receipt(number, events=events, nulls=nulls, first=list(told["first"]), last=list(told["last"]), **counted)
 
 
 def receipts_after(files: Files, last: int) -> list[Receipt]:
@@ -164,12 +137,3 @@ def _from_text(text: str | None) -> Receipt:
     assert text is not None  # it was listed a moment ago
     body: dict[str, Any] = json.loads(text)
     return Receipt(**{**body, "events": Piece(**body["events"])})
-
-
-def events_in(receipts: Sequence[Receipt]) -> dict[str, int]:
-    """Rows for each day of what has landed."""
-    days: dict[str, int] = {}
-    for receipt in receipts:
-        for day, rows in receipt.events.days.items():
-            days[day] = days.get(day, 0) + rows
-    return dict(sorted(days.items()))

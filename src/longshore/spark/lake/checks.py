@@ -1,35 +1,23 @@
-"""What must hold before a run becomes the lake: told in words, and pure."""
+"""The checks that a run must pass before it becomes the next version of the lake. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from longshore.spark.lake.manifest import LakeError, Manifest
+from longshore.spark.lake.manifest import LakeError, Manifest, Receipt
 from longshore.spark.lake.tables import ATTEMPTS, EVENTS, THROUGHPUT
 
 _AHEAD = timedelta(days=1)
 """An event further in the future than this was written by a clock that is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """What the checks need to know of one batch."""
-
-    batch: int
-    rows: int
-    nulls: Mapping[str, int]
-    first: Sequence[int]
-    last: Sequence[int]
-
-
 def stop(reason: str, way_out: str) -> LakeError:
-    """The one form in which a run ends that did not pass."""
+    """The error of a run that did not pass a check."""
     return LakeError(f"the run was stopped, and the lake is as it was: {reason}; {way_out}")
 
 
-def check_nulls(batches: Sequence[Landed]) -> None:
+def check_nulls(batches: Sequence[Receipt]) -> None:
     """Every event has what makes it one."""
     for batch in batches:
         for column, count in batch.nulls.items():
@@ -39,7 +27,7 @@ def check_nulls(batches: Sequence[Landed]) -> None:
             )
 
 
-def check_order(batches: Sequence[Landed], reached: Sequence[int]) -> None:
+def check_order(batches: Sequence[Receipt], reached: Sequence[int]) -> None:
     """A batch begins after the one before it, and the first after what the lake holds: no event comes twice."""
     before = reached
     for batch in batches:

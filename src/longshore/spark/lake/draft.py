@@ -16,19 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 from longshore.core.validation import new_id
 from longshore.spark.lake.files import Files
 from longshore.spark.lake.lake import Lake
-from longshore.spark.lake.manifest import (
-    OPEN,
-    LakeError,
-    Manifest,
-    Piece,
-    with_pieces,
-    without_days,
-)
+from longshore.spark.lake.manifest import OPEN, LakeError, Manifest, Piece, with_other_days
 from longshore.spark.lake.tables import folder_of, schema_of
 
 
 def write_piece(rows: DataFrame, table: str, files: Files, name: str, form: str, *, compact: bool = True) -> Piece:
-    """Writes rows as a piece of a table; what it holds is told by the files, not by what was sent.
+    """Writes rows as a piece of a table; the counts come from the files, not from the input.
 
     A stream's batch cannot be compacted on the way: Spark plans those without looking at sizes.
     """
@@ -45,7 +38,7 @@ def write_piece(rows: DataFrame, table: str, files: Files, name: str, form: str,
 
 
 def _rows_in_footers(folder: Path) -> dict[str, int]:
-    """Each file says how many rows it has; asking Spark would be a job of its own for every table."""
+    """Read from the files' footers; counting with Spark would be a job for every table."""
     days: dict[str, int] = {}
     for file in folder.glob("day=*/*.parquet"):
         day = file.parent.name.removeprefix("day=")
@@ -64,7 +57,7 @@ def _rows_on_disk(rows: DataFrame, path: str, form: str) -> dict[str, int]:
 
 
 class Draft:
-    """Nothing of it is seen by anybody until it is committed."""
+    """Readers see none of it before the commit."""
 
     def __init__(self, spark: SparkSession, lake: Lake, form: str) -> None:
         self._spark = spark
@@ -89,9 +82,8 @@ class Draft:
     def replace_days(self, table: str, days: Collection[str], *pieces: Piece) -> None:
         """Other rows for some days of a table, or none."""
         with self._changing:  # several tables are written side by side
-            left = without_days(self.manifest.pieces(table), days)
-            tables = {**self.manifest.tables, table: with_pieces(left, pieces)}
-            self.manifest = replace(self.manifest, tables=tables)
+            replaced = with_other_days(self.manifest.pieces(table), days, pieces)
+            self.manifest = replace(self.manifest, tables={**self.manifest.tables, table: replaced})
 
     def write(self, table: str, rows: DataFrame) -> Piece:
         """Rows that are on disk, and not yet in the table."""

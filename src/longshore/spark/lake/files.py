@@ -52,7 +52,7 @@ class Files(Protocol):
         ...
 
     def alone(self) -> Any:
-        """A context in which nobody else writes here, as far as that can be known."""
+        """A context that keeps other writers out where the file system has locks."""
         ...
 
 
@@ -199,7 +199,7 @@ class HadoopFiles:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody can be kept out here: who commits second is refused, and has to run again."""
+        """No lock is possible here: the second commit is refused, and that run must be repeated."""
         yield
 
     def _at(self, name: str) -> Any:

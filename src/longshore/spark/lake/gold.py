@@ -134,8 +134,7 @@ def depth_over_time(throughput: DataFrame, opening: DataFrame) -> DataFrame:
 
 def _at_midnight(rows: DataFrame, values: dict[str, int]) -> DataFrame:
     filled = rows.withColumns({name: F.lit(value).cast("bigint") for name, value in values.items()}) if values else rows
-    midnight = F.timestamp_seconds(F.unix_date("event_date") * F.lit(86_400))
-    return filled.withColumn("at", midnight).withColumn("midnight", F.lit(True))
+    return filled.withColumn("at", _midnight()).withColumn("midnight", F.lit(True))
 
 
 def _one_row_for_each_minute(rows: DataFrame) -> DataFrame:

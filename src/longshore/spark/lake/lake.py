@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from longshore.core.errors import InvalidArgument
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 MANIFESTS = "manifests"
 KEPT_VERSIONS = 3
-"""Versions whose pieces are kept, so that whoever reads an older one ends in peace."""
+"""Versions whose pieces are kept, so that readers of an older version can finish."""
 PLAIN_FILES = ("parquet", "orc")
 """Formats that are files and nothing else: a day is read by its folder."""
 RECEIPTS = "receipts"
@@ -83,10 +84,7 @@ class Lake:
             spark.read.format(kind).load(f"{self.files.root}/{path}").where(_one_of(held)).select(*schema.fieldNames())
             for path, held in wanted
         ]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole.unionByName(part)
-        return whole
+        return reduce(lambda whole, part: whole.unionByName(part), parts)
 
     def create_views(self, spark: SparkSession) -> list[str]:
         """A temporary view for every table, for SQL: gold.throughput is gold_throughput."""
@@ -96,7 +94,7 @@ class Lake:
         return [name.replace(".", "_") for name in names]
 
     def commit(self, manifest: Manifest) -> Lake:
-        """The next version, at one stroke; LakeError if somebody else was faster."""
+        """Commits the next version atomically; LakeError if another run committed first."""
         if manifest.version != self.version + 1:
             raise AssertionError("a version follows the one it was made from")
         if not self.files.put_new(f"{MANIFESTS}/{manifest.version:08}.json", to_text(manifest)):
@@ -149,7 +147,7 @@ def refuse_another_log(lake: Lake, log: str) -> None:
 def clear_away(lake: Lake) -> int:
     """Removes pieces that no kept version names, and versions that are not kept; says how many pieces went.
 
-    For whoever has just listed all that had landed, while nobody else is at work: what is not listed is of no use.
+    Call it after a commit, while no other run is active: files that no version lists are leftovers.
     """
     files = lake.files
     versions = versions_in(files)

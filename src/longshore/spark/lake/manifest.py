@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from longshore.core.errors import LongshoreError
@@ -21,7 +21,7 @@ class LakeError(LongshoreError):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one write brought to a table: where it is, and how many rows each day of it holds."""
+    """The files of one write to a table: their path, and the rows of each day."""
 
     path: str
     days: Mapping[str, int]
@@ -72,35 +72,33 @@ class Manifest:
         return {piece.path for pieces in self.tables.values() for piece in pieces}
 
 
-def without_days(pieces: Sequence[Piece], days: Collection[str]) -> tuple[Piece, ...]:
-    """The same table, with nothing in these days; a piece that holds nothing else is gone."""
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The record of one batch, counted on disk."""
+
+    batch: int
+    rows: int
+    events: Piece
+    added: int = 0
+    claims: int = 0
+    nulls: dict[str, int] = field(default_factory=dict)
+    first: list[int] = field(default_factory=list)
+    """The place of its first event in the log: transaction (0 where there is none), number."""
+    last: list[int] = field(default_factory=list)
+    newest: int = 0
+    """The time of its newest event, in microseconds."""
+
+
+def with_other_days(pieces: Sequence[Piece], days: Collection[str], new: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The same table with nothing in these days, and with new pieces; a piece without rows is left out."""
     left = (Piece(piece.path, {day: rows for day, rows in piece.days.items() if day not in days}) for piece in pieces)
-    return tuple(piece for piece in left if piece.days)
-
-
-def with_pieces(pieces: Sequence[Piece], new: Iterable[Piece]) -> tuple[Piece, ...]:
-    """The same table with more in it."""
-    return (*pieces, *(piece for piece in new if piece.days))
+    return tuple(piece for piece in (*left, *new) if piece.days)
 
 
 def to_text(manifest: Manifest) -> str:
     """As it is stored."""
-    tables = {
-        name: [{"path": piece.path, "days": dict(piece.days)} for piece in pieces]
-        for name, pieces in sorted(manifest.tables.items())
-    }
-    body: dict[str, Any] = {
-        "layout": LAYOUT,
-        "version": manifest.version,
-        "format": manifest.format,
-        "log": manifest.log,
-        "last_batch": manifest.last_batch,
-        "totals": dict(manifest.totals),
-        "newest": manifest.newest,
-        "reached": list(manifest.reached),
-        "made_at": manifest.made_at,
-        "tables": tables,
-    }
+    body: dict[str, Any] = {"layout": LAYOUT, **asdict(manifest)}
+    body["tables"] = dict(sorted(body["tables"].items()))
     return json.dumps(body, indent=1)
 
 

@@ -1,4 +1,4 @@
-"""From bronze to gold: which days a run has to work out, and in which order."""
+"""From bronze to gold: which days a run computes, and in which order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
 from longshore.spark.lake import checks, gold, silver
-from longshore.spark.lake.bronze import Receipt, events_in
 from longshore.spark.lake.draft import Draft
-from longshore.spark.lake.manifest import OPEN, Piece
+from longshore.spark.lake.manifest import OPEN, Piece, Receipt
 from longshore.spark.lake.silver import as_steps, date_of, only_steps, with_course
 from longshore.spark.lake.tables import (
     ATTEMPTS,
@@ -68,7 +67,7 @@ class Refresh:
             self._draft.add(EVENTS, receipt.events)
         events = self._draft.read_pieces(EVENTS, [receipt.events for receipt in receipts])
         first = not self._draft.manifest.pieces(JOBS)
-        came = set(events_in(receipts))
+        came = {day for receipt in receipts for day in receipt.events.days}
         changed = self._bring_silver_up_to_date(as_steps(events), anew=first)
         self._work_out_gold(came, changed)
 
@@ -82,7 +81,7 @@ class Refresh:
                 strays = _held(silver.out_of_order(carried, fresh), held)
                 if strays.count():
                     gone = self._take_out(strays)
-                    whole = as_steps(self._all_of(strays))
+                    whole = as_steps(self._draft.read(EVENTS).join(F.broadcast(strays), "job_uid", "left_semi"))
                     gone |= _dates(whole.select(date_of(F.col("occurred_at")).alias("event_date")))
                     fresh = fresh.join(strays, "job_uid", "left_anti").unionByName(whole)
                     carried = carried.join(strays, "job_uid", "left_anti")
@@ -98,9 +97,6 @@ class Refresh:
         self._draft.replace_days(JOBS, {OPEN}, finished)
         self._draft.replace_days(CARRIED, {OPEN}, kept)
         return gone | (set(ended.days) | set(finished.days)) - {OPEN}
-
-    def _all_of(self, jobs: DataFrame) -> DataFrame:
-        return self._draft.read(EVENTS).join(F.broadcast(jobs), "job_uid", "left_semi")
 
     def _take_out(self, jobs: DataFrame) -> set[str]:
         """Removes the rows of these jobs, day by day; the days they were on."""
@@ -232,7 +228,7 @@ class Refresh:
 
 
 def _held(rows: DataFrame, until: ExitStack) -> DataFrame:
-    """Rows that are worked out once, and let go of when done with."""
+    """Rows that are computed once and released with the stack."""
     held = rows.persist(StorageLevel.DISK_ONLY)
     until.callback(held.unpersist)
     return held

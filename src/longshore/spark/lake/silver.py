@@ -33,7 +33,7 @@ def one_of(column: Column, statuses: frozenset[JobStatus]) -> Column:
 
 
 def only_steps(events: DataFrame) -> DataFrame:
-    """Events that move a job, or tell when it may move; progress, logs and removals are no part of its course."""
+    """Events that change a job's status or its due time; progress, logs and removals are left out."""
     told = F.col("event").isin(*_TELLS_OF_TIME, "job.failed")
     return events.where(F.col("job_uid").isNotNull() & (F.col("to_status").isNotNull() | told))
 
@@ -75,7 +75,7 @@ def with_course(steps: DataFrame) -> DataFrame:
     def latest(condition: Column, *columns: str) -> Column:
         return F.last(F.when(condition, F.struct(*columns)), ignorenulls=True).over(earlier)
 
-    # all over one order, so that one pass over the sorted steps brings them all
+    # all over the same window, so that Spark sorts the steps once
     seen = steps.withColumns(
         {
             **{name: F.max(name).over(whole) for name in _BELONGS},
@@ -117,13 +117,13 @@ def seconds_between(start: Column, end: Column) -> Column:
 
 
 def ended_attempts(course: DataFrame) -> DataFrame:
-    """Attempts that a step ended: by what became of the job, or, if the log is out of order, by the next claim."""
+    """Attempts that a step ended: the job's next status or, in a log out of order, the next claim."""
     ended = course.where(F.col("mark").isNotNull() & F.col("before.begun"))
     return ended.select(*_attempt("before"), *_ending(), date_of(F.col("occurred_at")).alias("event_date"))
 
 
 def running_attempts(course: DataFrame) -> DataFrame:
-    """Attempts that nothing has ended yet; a job that is over has none."""
+    """Attempts that have not ended; a final job has none."""
     last = Window.partitionBy("job_uid").orderBy("job_seq")
     marks = course.where(~F.col("over") & F.col("mark").isNotNull()).withColumn("next", F.lead("job_seq").over(last))
     running = marks.where(F.col("next").isNull() & F.col("mark.begun"))
@@ -240,7 +240,7 @@ class Silver:
 
 
 def out_of_order(carried: DataFrame, fresh: DataFrame) -> DataFrame:
-    """Jobs of which something came that belongs before what is known, or that were over and go on."""
+    """Jobs with a new event that belongs before known ones, or that were final and have new events."""
     known = carried.groupBy("job_uid").agg(F.max("job_seq").alias("known"))
     came = fresh.groupBy("job_uid").agg(F.min("job_seq").alias("came"))
     joined = came.join(known, "job_uid", "left")
@@ -250,7 +250,7 @@ def out_of_order(carried: DataFrame, fresh: DataFrame) -> DataFrame:
 
 
 def together(carried: DataFrame, fresh: DataFrame) -> DataFrame:
-    """Old steps and new ones, told apart."""
+    """Old and new steps, with a column that marks the new ones."""
     return carried.withColumn(_FRESH, F.lit(False)).unionByName(fresh.withColumn(_FRESH, F.lit(True)))
 
 

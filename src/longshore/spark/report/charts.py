@@ -37,7 +37,7 @@ class Canvas:
         return self.width - self.right
 
     def drawn(self, told: str, *shapes: object) -> Markup:
-        """The picture; `told` is what it is called for those who do not see it."""
+        """The picture; `told` is its label for screen readers."""
         box = f"0 0 {self.width:g} {self.height:g}"
         return tag("svg", tag("title", told), shapes, viewBox=box, role="img", class_="plot")
 
@@ -54,7 +54,7 @@ def height_axis(canvas: Canvas, scale: Scale, unit: str) -> list[Markup]:
 
 
 def time_axis(canvas: Canvas, scale: Scale) -> list[Markup]:
-    """Times below the plot; those that would run into one another are left out."""
+    """Times below the plot; overlapping ones are left out."""
     drawn: list[Markup] = []
     free = 0.0
     for value, label in scale.marks:
@@ -89,29 +89,23 @@ def key(names: Sequence[str], classes: Sequence[str]) -> Markup:
     return tag("ul", entries, class_="key")
 
 
-def cut(name: str, width: float) -> str:
-    """A name that fits into so much width."""
-    return clipped(name, max(int(width / _WIDE_LETTER), 5))
-
-
 def named(name: str, x: float, y: float, width: float) -> Markup:
     """The name of a row, to the left of it, whole when pointed at."""
-    return tag("text", tag("title", name), cut(name, width), x=x, y=y, class_="name end")
+    shown = clipped(name, max(int(width / _WIDE_LETTER), 5))
+    return tag("text", tag("title", name), shown, x=x, y=y, class_="name end")
 
 
 Values = Sequence[float]
+Series = Sequence[tuple[str, str, Values]]
+"""Of each its name, its colour, and a value for each period."""
+Told = Callable[[str, float], str]
+"""Says what a value of the series with this name means."""
 FAN = (("p99", "p95", "far"), ("p95", "p75", "near"), ("p75", "p50", "close"))
 """The bands of a fan from above to the median: upper edge, lower edge, shade."""
 
 
-def stacked(
-    canvas: Canvas,
-    periods: Periods,
-    series: Sequence[tuple[str, str, Values]],
-    unit: str,
-    told: Callable[[str, float], str],
-) -> Markup:
-    """Columns, one part for each series: its name, its colour, a value for each period."""
+def stacked(canvas: Canvas, periods: Periods, series: Series, unit: str, told: Told) -> Markup:
+    """Columns, one part for each series."""
     totals = [sum(values) for values in zip(*(values for _, _, values in series), strict=True)] or [0.0]
     heights = linear(max(totals), canvas.floor, canvas.top)
     across = times(periods.first, periods.end, canvas.left, canvas.edge)
@@ -166,13 +160,7 @@ def fan(
     return canvas.drawn(unit or "percentiles", height_axis(canvas, heights, unit), time_axis(canvas, across), shapes)
 
 
-def stepped(
-    canvas: Canvas,
-    periods: Periods,
-    series: Sequence[tuple[str, str, Values]],
-    unit: str,
-    told: Callable[[str, float], str],
-) -> Markup:
+def stepped(canvas: Canvas, periods: Periods, series: Series, unit: str, told: Told) -> Markup:
     """Areas on top of one another that keep their height through each period: what was there at its end."""
     sums = [0.0] * periods.count
     stacks = []
@@ -237,7 +225,7 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
 _ROW = 24
 _NAMES = 190.0
 HEAT = (0.0, 0.01, 0.05, 0.2, 0.5)
-"""Where each shade of heat begins; a share of exactly nothing has one of its own."""
+"""Where each shade begins; a share of exactly zero has a separate shade."""
 
 
 def shade_of(value: float) -> str:
@@ -276,7 +264,7 @@ def heatmap(
 
 
 def bars(rows: Sequence[tuple[str, float, str]], unit: str, colour: str = "c1") -> Markup:
-    """A bar for each name, with its value at the end; the third is what is told when it is pointed at."""
+    """A bar for each name, with its value at the end; the third item is the tooltip."""
     canvas = Canvas(height=24 + _ROW * max(len(rows), 1) + 28, left=_NAMES * 1.6, right=60)
     lengths = linear(max((value for _, value, _ in rows), default=1), canvas.left, canvas.edge)
     drawn: list[Markup] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MINUTE, HOUR = 60, 3_600
 OTHERS = "all others"
 COLOURED = 7
-"""Queues with a colour of their own, the same throughout the page."""
+"""The number of queues that have a colour, the same throughout the page."""
 
 
 class Tables(Protocol):

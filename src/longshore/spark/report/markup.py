@@ -1,4 +1,4 @@
-"""Text that becomes HTML, SVG or CSV and stays text, whoever chose it."""
+"""Escapes text for HTML, SVG and CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shown(text: object) -> str:
 
 
 def clipped(text: object, most: int) -> str:
-    """At most so many characters, the end kept too: names often differ there."""
+    """At most this many characters; the end is kept too, because names often differ there."""
     told = shown(text)
     if len(told) <= most:
         return told

@@ -59,11 +59,6 @@ def page(
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def links_to(sections: Sequence[Section]) -> Markup:
-    """The way to each section."""
-    return tag("nav", [(tag("a", section.title, href=f"#{section.name}"), " ") for section in sections])
-
-
 def section_of(section: Section, written: Written) -> Markup:
     """A section with its drawing, and the first rows of its table."""
     inner: list[Markup | None] = [tag("h2", section.title), tag("p", section.told)]
@@ -120,7 +115,10 @@ def write_report(
             tables[section.file] = written.rows
             sections.append(section)
             drawn.append(section_of(section, written))
-        text = page(title, _spanned(gold), _tiles(gold), drawn, links_to(sections))
+        first, last = gold.span
+        spanned = f"{exact(first)} to {exact(last)}, from version {lake.version} of the lake."
+        links = tag("nav", [(tag("a", section.title, href=f"#{section.name}"), " ") for section in sections])
+        text = page(title, [spanned], _tiles(gold), drawn, links)
     target = folder / PAGE
     target.write_text(text, encoding="utf-8")
     return ReportWritten(target, tables, lake.version, perf_counter() - began)
@@ -130,11 +128,6 @@ def _nothing_yet(title: str, lake: Tables) -> str:
     words = "Nothing has happened in this time. Once jobs have run: longshore pipeline run, then the report again."
     told = [f"Version {lake.version} of the lake."]
     return page(title, told, [], [tag("section", tag("p", words, class_="empty"))], Markup())
-
-
-def _spanned(gold: Gold) -> list[str]:
-    first, last = gold.span
-    return [f"{exact(first)} to {exact(last)}, from version {gold.lake.version} of the lake."]
 
 
 def _tiles(gold: Gold) -> list[tuple[str, str]]:

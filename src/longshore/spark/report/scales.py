@@ -66,7 +66,7 @@ def times(first: int, last: int, start: float, end: float, marks: int = 8) -> Sc
 
 
 def bucket_size(length: int, finest: int, most: int = 120) -> int:
-    """Seconds of a bucket, so that at most so many make up the length, and none is finer than what is known."""
+    """Seconds of a bucket: at most `most` buckets cover the length, and none is finer than `finest`."""
     return next(step for step in (*_TIME_STEPS, max(length, 1)) if step >= finest and length / step <= most)
 
 
@@ -170,7 +170,7 @@ _LENGTHS = {60: "1 min", 3_600: "1 h", 86_400: "1 day", 7 * 86_400: "1 week"}
 
 
 def periods_between(first: int, last: int, finest: int, fewest: int = 12, most: int = 120) -> Periods:
-    """So many at most that both times lie within, none finer than what is known.
+    """At most `most` periods that cover both times, none finer than `finest`.
 
     At least a few, with a margin on both sides: what happened within a minute is not drawn as wide as the page.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from longshore.spark.report.charts import (
     HEAT,
     Canvas,
     Spread,
+    Told,
     Values,
     bars,
     ends,
@@ -49,7 +50,7 @@ class Section:
         return f"{self.name}.csv"
 
     def rows(self) -> Iterable[Row]:
-        """Every row, a part of them in memory at a time; worked out anew whenever it is asked for."""
+        """Every row, a part of them in memory at a time; computed again on every call."""
         return (row.asDict() for row in self.table.coalesce(1).toLocalIterator())
 
 
@@ -87,7 +88,9 @@ def _fans(gold: Gold, measure: str, title: str, told: str) -> Section:
     if rows:
         unit = f"{title.lower()}, logarithmic"
         whole = fan(Canvas(), gold.by_hour, _lines(rows, gold.by_hour), unit)
-        drawing = Markup(_key() + whole + _in_small(small, gold))
+        names = ["half within", "75 % within", "95 % within", "99 % within"]
+        shades = ["median", "fan close", "fan near", "fan far"]
+        drawing = Markup(key(names, shades) + whole + _in_small(small, gold))
     return Section(
         measure,
         title,
@@ -116,11 +119,6 @@ def _lines(rows: Sequence[Any], periods: Periods) -> dict[str, list[float | None
             for name in _DRAWN:
                 found[name][row["period"]] = row[name]
     return found
-
-
-def _key() -> Markup:
-    names = ["half within", "75 % within", "95 % within", "99 % within"]
-    return key(names, ["median", "fan close", "fan near", "fan far"])
 
 
 def slowest_types(gold: Gold) -> Section:
@@ -224,9 +222,8 @@ def retries(gold: Gold) -> Section:
     rows = grouped.collect()
     first = [(row["period"], "first tries", (row["all"] - row["again"]) / hours) for row in rows]
     again = [(row["period"], "tries again", row["again"] / hours) for row in rows]
-    names = ["first tries", "tries again"]
-    found = lines([*first, *again], names, gold.by_hour)
     colours = {"first tries": "c1", "tries again": "c2"}
+    found = lines([*first, *again], list(colours), gold.by_hour)
     drawing = stacked(
         Canvas(height=220),
         gold.by_hour,
@@ -316,18 +313,12 @@ def throughput(gold: Gold) -> Section:
     busiest = frame.groupBy("queue", "at").agg(F.sum("completed").alias("completed"))
     most = busiest.groupBy("queue").agg(F.max("completed").alias("most_in_a_minute"))
     table = frame.groupBy("queue").agg(*(F.sum(name).alias(name) for name in _COUNTED)).join(most, "queue")
-    drawing = stacked(
-        Canvas(),
-        gold.by_minute,
-        _series(gold, found),
-        "jobs completed per minute",
-        lambda _, rate: f"{short(rate)} a minute",
-    )
+    drawing = _by_queue(gold, found, stacked, "jobs completed per minute", lambda _, rate: f"{short(rate)} a minute")
     return Section(
         "throughput",
         "Throughput",
         "Jobs completed per minute, each queue in its own colour.",
-        _with_key(gold, found, drawing),
+        drawing,
         [
             text("queue", "queue"),
             *(counted(name, name) for name in _COUNTED),
@@ -340,7 +331,7 @@ def throughput(gold: Gold) -> Section:
 def backlog(gold: Gold) -> Section:
     """Jobs that waited, at the end of each period.
 
-    Depth is told where it changed; the change of each queue and type is added up, so nothing is carried by hand.
+    The table has a row where the depth changed; the changes of each queue and type are added up.
     """
     depth = gold.of_queues("depth")
     line = Window.partitionBy("queue", "type").orderBy("at")
@@ -349,18 +340,12 @@ def backlog(gold: Gold) -> Section:
     changes = changed.agg(F.sum("value").alias("value")).collect()
     found = lines([(row["period"], row["name"], row["value"]) for row in changes], _names(gold), gold.by_minute)
     standing = {name: _added_up(values) for name, values in found.items()}
-    drawing = stepped(
-        Canvas(),
-        gold.by_minute,
-        _series(gold, standing),
-        "jobs waiting",
-        lambda _, jobs: f"{count(round(jobs))} waiting",
-    )
+    drawing = _by_queue(gold, standing, stepped, "jobs waiting", lambda _, jobs: f"{count(round(jobs))} waiting")
     return Section(
         "backlog",
         "Backlog",
         "Jobs that waited for a worker, for their time or for their next try, at the end of each period.",
-        _with_key(gold, standing, drawing),
+        drawing,
         [
             text("queue", "queue"),
             counted("waiting", "waiting at the end"),
@@ -406,14 +391,15 @@ def _names(gold: Gold) -> list[str]:
     return [*gold.queues, OTHERS]
 
 
-def _series(gold: Gold, found: dict[str, list[float]]) -> list[tuple[str, str, Values]]:
-    return [(name, gold.colour(name), values) for name, values in found.items()]
-
-
-def _with_key(gold: Gold, found: dict[str, list[float]], drawing: Markup) -> Markup | None:
+def _by_queue(
+    gold: Gold, found: dict[str, list[float]], draw: Callable[..., Markup], unit: str, told: Told
+) -> Markup | None:
+    """A drawing of values per queue and minute, under the key of the queues' colours; None without values."""
     if not found:
         return None
-    return Markup(key(list(found), [gold.colour(name) for name in found]) + drawing)
+    colours = [gold.colour(name) for name in found]
+    series = list(zip(found, colours, found.values(), strict=True))
+    return Markup(key(list(found), colours) + draw(Canvas(), gold.by_minute, series, unit, told))
 
 
 _WORKER_ROWS = 20

@@ -1,4 +1,4 @@
-"""The conformance kit: what a store must do to be a Longshore backend, as tests that anybody can run on it.
+"""The conformance kit: what a store must do to be a Longshore backend, as tests that you run on it.
 
 A backend's author writes two files. `conftest.py` says how to open the store; each call gives one more backend on the
 same store, judged by the kit's clock, which moves only when a test moves it:
@@ -23,7 +23,6 @@ The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test wou
 from longshore.testing.conformance.admin import TestOperators, TestUpdates
 from longshore.testing.conformance.bad_input import TestBadInput, TestNames
 from longshore.testing.conformance.cancel import TestCancellation, TestRemoval
-from longshore.testing.conformance.catch_up import TestMissedRuns
 from longshore.testing.conformance.claim import TestClaiming, TestTurnover
 from longshore.testing.conformance.closing import TestClosing, TestInterruptions
 from longshore.testing.conformance.concurrency import TestConcurrency
@@ -38,7 +37,7 @@ from longshore.testing.conformance.leases import TestLeases
 from longshore.testing.conformance.limits import TestLimits, TestRates
 from longshore.testing.conformance.reads import TestExplaining, TestLooking
 from longshore.testing.conformance.records import TestNotes, TestRecords, TestSurface
-from longshore.testing.conformance.schedules import TestScheduleActs, TestSchedules
+from longshore.testing.conformance.schedules import TestMissedRuns, TestScheduleActs, TestSchedules
 from longshore.testing.conformance.settle import TestBatches, TestSettlement
 
 __all__ = [

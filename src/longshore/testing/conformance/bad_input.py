@@ -13,8 +13,6 @@ from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
-from longshore.core.repeat import Repeat
-from longshore.core.schedule import Schedule
 from longshore.core.validation import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT, MOST_NAMES, MOST_TAGS, RULE
 from longshore.testing.conformance.scenarios import (
     STALE,
@@ -27,6 +25,7 @@ from longshore.testing.conformance.scenarios import (
     new_job,
     nothing_changes,
     refused,
+    schedule,
 )
 
 Call = Callable[[Backend, Any], Awaitable[object]]
@@ -128,13 +127,10 @@ class TestBadInput:
         ],
     )
     async def test_a_field_of_the_wrong_kind_is_refused_by_name(self, backend: Backend, field: str, value: Any) -> None:
-        async with refused(backend, InvalidArgument, field=field):
-            await backend.enqueue_job(new_job(**{field: value}))
+        await refused(backend, backend.enqueue_job(new_job(**{field: value})), field=field)
 
     @pytest.mark.parametrize("value", [2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400])
-    async def test_a_number_beyond_64_bits_is_refused_like_any_other_too_large_number(
-        self, backend: Backend, value: int
-    ) -> None:
+    async def test_numbers_beyond_64_bits_are_refused(self, backend: Backend, value: int) -> None:
         # R8
         await job_in(backend, S.RUNNING, "running")
         async with nothing_changes(backend):
@@ -183,61 +179,44 @@ class TestBadInput:
     @pytest.mark.parametrize(
         "backoff", [5, {}, {"type": "fixed"}, {"type": "linear", "delay": 1}, {"type": "fixed", "delay": -1}]
     )
-    async def test_a_malformed_backoff_is_refused_before_a_crash_needs_it(
-        self, backend: Backend, backoff: object
-    ) -> None:
-        async with refused(backend, InvalidArgument):
-            await backend.enqueue_job(new_job(options={"backoff": backoff}))
+    async def test_a_malformed_backoff_is_refused_at_enqueue(self, backend: Backend, backoff: object) -> None:
+        await refused(backend, backend.enqueue_job(new_job(options={"backoff": backoff})))
 
     @pytest.mark.parametrize("value", [1, "yes", None])
     async def test_a_flag_is_true_or_false(self, backend: Backend, value: Any) -> None:
         job = await job_in(backend, S.CANCELLING)
         dead = await job_in(backend, S.DEAD)
-        async with refused(backend, InvalidArgument, field="was_executing"):
-            await backend.acknowledge_cancellation(job.id, value)
-        async with refused(backend, InvalidArgument, field="reset"):
-            await backend.retry_job(dead.id, reset=value)
+        await refused(backend, backend.acknowledge_cancellation(job.id, value), field="was_executing")
+        await refused(backend, backend.retry_job(dead.id, reset=value), field="reset")
 
     async def test_a_status_nobody_knows_is_refused(self, backend: Backend) -> None:
         job = await job_in(backend, S.RUNNING)
-        async with refused(backend, InvalidArgument, field="status"):
-            await backend.update_job_status(job.id, "SUCCESS")  # type: ignore[arg-type]  # a wrong word is the point
-        async with refused(backend, InvalidArgument, field="filter.statuses"):
-            await backend.list_jobs(JobFilter(statuses=["DONE"]))  # type: ignore[list-item]  # as above
+        await refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word is the point
+        await refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # as above
 
     async def test_what_is_no_lease_no_outcome_and_no_filter_is_refused(self, backend: Backend) -> None:
         job: Any = await job_in(backend, S.RUNNING)
         wrong: Any = "token"
-        async with refused(backend, InvalidArgument, field="lease"):
-            await backend.complete_job(job.id, lease=wrong)
-        async with refused(backend, InvalidArgument, field="leases"):
-            await backend.extend_leases({job.id: wrong}, 30)
-        async with refused(backend, InvalidArgument, field="outcomes"):
-            await backend.settle_jobs([wrong])
-        async with refused(backend, InvalidArgument, field="filter"):
-            await backend.list_jobs(wrong)
-        async with refused(backend, InvalidArgument, field="worker"):
-            await backend.heartbeat_worker(wrong)
+        await refused(backend, backend.complete_job(job.id, lease=wrong), field="lease")
+        await refused(backend, backend.extend_leases({job.id: wrong}, 30), field="leases")
+        await refused(backend, backend.settle_jobs([wrong]), field="outcomes")
+        await refused(backend, backend.list_jobs(wrong), field="filter")
+        await refused(backend, backend.heartbeat_worker(wrong), field="worker")
 
     async def test_a_store_that_cannot_join_a_transaction_says_so(self, backend: Backend) -> None:
-        async with refused(backend, InvalidArgument, field="connection"):
-            await backend.enqueue_jobs([new_job()], connection=object())
+        await refused(backend, backend.enqueue_jobs([new_job()], connection=object()), field="connection")
 
     # -- times
 
     @every(DURATIONS)
-    async def test_a_duration_is_positive_finite_and_ends_before_the_year_10000(
-        self, backend: Backend, field: str, call: Call
-    ) -> None:
+    async def test_a_duration_outside_its_range_is_refused(self, backend: Backend, field: str, call: Call) -> None:
         # X-45
         await enqueue(backend, "bystander")
         bad = [0, -1, True, float("nan"), float("inf"), "30", timedelta(0), timedelta(seconds=-1), 10**15]
         await all_refused(backend, field, call, bad)
 
     @every(MOMENTS)
-    async def test_a_moment_is_aware_and_within_the_years_1_to_9999(
-        self, backend: Backend, field: str, call: Call
-    ) -> None:
+    async def test_a_naive_or_distant_time_is_refused(self, backend: Backend, field: str, call: Call) -> None:
         await job_in(backend, S.RUNNING, "running")
         await all_refused(
             backend,
@@ -258,16 +237,13 @@ class TestBadInput:
 
     async def test_a_lease_that_would_end_after_the_year_9999_is_refused(self, backend: Backend) -> None:
         await enqueue(backend, "bystander")
-        async with refused(backend, InvalidArgument, field="lease"):
-            await backend.dequeue_jobs("worker-1", lease=timedelta(days=8000 * 365))
+        await refused(backend, backend.dequeue_jobs("worker-1", lease=timedelta(days=8000 * 365)), field="lease")
         job = await claim(backend)
-        async with refused(backend, InvalidArgument, field="duration"):
-            await backend.extend_leases({job.id: job.lease}, timedelta(days=8000 * 365))  # type: ignore[dict-item]  # it is held
+        await refused(backend, backend.extend_leases({job.id: job.lease}, timedelta(days=8000 * 365)), field="duration")  # type: ignore[dict-item]  # it is held
 
     @pytest.mark.parametrize("field", ["created_after", "created_before"])
     async def test_a_filter_compares_aware_times_only(self, backend: Backend, field: str) -> None:
-        async with refused(backend, InvalidArgument, field=f"filter.{field}"):
-            await backend.list_jobs(JobFilter(**{field: datetime(2026, 1, 1)}))  # type: ignore[arg-type]  # noqa: DTZ001  # naive is the point
+        await refused(backend, backend.list_jobs(JobFilter(**{field: datetime(2026, 1, 1)})), field=f"filter.{field}")  # type: ignore[arg-type]  # noqa: DTZ001  # naive is the point
 
     async def test_a_moment_in_another_zone_is_the_same_moment(self, backend: Backend, clock: HeldClock) -> None:
         there = timezone(timedelta(hours=5, minutes=45))
@@ -280,18 +256,15 @@ class TestBadInput:
         largest = b"x" * LARGEST_PAYLOAD
         job = await enqueue(backend, "largest", payload=largest)
         assert job.payload == largest
-        async with refused(backend, InvalidArgument, field="payload"):
-            await backend.enqueue_job(new_job(payload=largest + b"x"))
+        await refused(backend, backend.enqueue_job(new_job(payload=largest + b"x")), field="payload")
         await claim(backend)
-        async with refused(backend, InvalidArgument, field="result"):
-            await backend.complete_job("largest", largest + b"x")
+        await refused(backend, backend.complete_job("largest", largest + b"x"), field="result")
         await backend.complete_job("largest", largest)
         assert (await backend.get_job("largest")).result == largest
 
     @pytest.mark.parametrize("value", ["text", None, 5, {"a": 1}])
     async def test_a_payload_is_bytes(self, backend: Backend, value: Any) -> None:
-        async with refused(backend, InvalidArgument, field="payload"):
-            await backend.enqueue_job(new_job(payload=value))
+        await refused(backend, backend.enqueue_job(new_job(payload=value)), field="payload")
 
     @pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), '{"a": "🐙"}'.encode(), b'{"a": 1, "a": 2}'])
     async def test_payload_and_result_are_opaque(self, backend: Backend, value: bytes) -> None:
@@ -304,13 +277,10 @@ class TestBadInput:
     @pytest.mark.parametrize("value", ["text", 5, {"a": 1}])
     async def test_a_result_is_bytes(self, backend: Backend, value: Any) -> None:
         job = await job_in(backend, S.RUNNING)
-        async with refused(backend, InvalidArgument, field="result"):
-            await backend.complete_job(job.id, value)
+        await refused(backend, backend.complete_job(job.id, value), field="result")
 
     @pytest.mark.parametrize("payload", [b'{"a": 1, "a": 2}', b"NaN", b"[Infinity]", b"not json", b"[" * 5000])
-    async def test_data_that_has_no_one_reading_is_refused_by_whoever_decodes_it(
-        self, backend: Backend, payload: bytes
-    ) -> None:
+    async def test_ambiguous_json_is_refused_when_decoded(self, backend: Backend, payload: bytes) -> None:
         job = await enqueue(backend, payload=payload)
         with pytest.raises(InvalidArgument) as caught:
             _ = job.data
@@ -319,9 +289,7 @@ class TestBadInput:
     # -- JSON that every store and language would give back alike
 
     @every(JSON_FIELDS)
-    async def test_json_that_not_everybody_can_hold_is_refused_with_the_path(
-        self, backend: Backend, field: str, call: Call
-    ) -> None:
+    async def test_unportable_json_is_refused_with_its_path(self, backend: Backend, field: str, call: Call) -> None:
         await job_in(backend, S.RUNNING, "running")
         async with nothing_changes(backend):
             for kind, value in BAD_JSON.items():
@@ -331,8 +299,11 @@ class TestBadInput:
 
     async def test_the_path_inside_the_value_is_named(self, backend: Backend) -> None:
         await job_in(backend, S.RUNNING, "running")
-        async with refused(backend, InvalidArgument, field="progress.items[1].price"):
-            await backend.set_progress("running", {"items": [{}, {"price": float("nan")}]})
+        await refused(
+            backend,
+            backend.set_progress("running", {"items": [{}, {"price": float("nan")}]}),
+            field="progress.items[1].price",
+        )
 
     async def test_json_as_deep_and_as_large_as_allowed_comes_back_whole(self, backend: Backend) -> None:
         job = await job_in(backend, S.RUNNING)
@@ -376,8 +347,7 @@ class TestBadInput:
     async def test_an_error_is_text(self, backend: Backend, error: Any) -> None:
         job = await job_in(backend, S.RUNNING)
         for call in (backend.fail_job, backend.bury_job, backend.stop_job, backend.mark_job_unknown_stopped):
-            async with refused(backend, InvalidArgument, field="error"):
-                await call(job.id, error)
+            await refused(backend, call(job.id, error), field="error")
 
 
 BAD_NAMES: dict[str, object] = {
@@ -475,7 +445,7 @@ NAMES: dict[str, tuple[str, Call]] = {
     "set_limits": ("queue", lambda b, v: b.set_limits(v, running=1)),
     "set_retention": ("queue", lambda b, v: b.set_retention(v, finished=1)),
     "cleanup_expired_jobs(queue)": ("queue", lambda b, v: b.cleanup_expired_jobs(1, queue=v)),
-    "put_schedule": ("schedule.id", lambda b, v: b.put_schedule(_schedule(v))),
+    "put_schedule": ("schedule.id", lambda b, v: b.put_schedule(schedule(v))),
     "get_schedule": ("schedule_id", lambda b, v: b.get_schedule(v)),
     "pause_schedule": ("schedule_id", lambda b, v: b.pause_schedule(v)),
     "resume_schedule": ("schedule_id", lambda b, v: b.resume_schedule(v)),
@@ -486,17 +456,11 @@ NAMES: dict[str, tuple[str, Call]] = {
 }
 
 
-def _schedule(schedule_id: str) -> Schedule:
-    return Schedule(id=schedule_id, job=new_job(), repeat=Repeat(every=60))
-
-
 class TestNames:
     """Ids, queues, types, tags, keys and workers: the same acceptance and the same words on every backend."""
 
     @every(NAMES)
-    async def test_a_bad_name_is_refused_by_the_one_rule_and_nothing_changes(
-        self, backend: Backend, field: str, call: Call
-    ) -> None:
+    async def test_a_bad_name_is_refused(self, backend: Backend, field: str, call: Call) -> None:
         # B-ERR-05 B-ENQ-02 B-DEQ-01 B-MWU-01 B-COMP-01 B-FAIL-01 B-STOP-01 B-MUS-01
         await enqueue(backend, "bystander")
         async with nothing_changes(backend):
@@ -569,5 +533,4 @@ class TestNames:
 
     async def test_an_actor_may_be_empty_but_not_malformed(self, backend: Backend) -> None:
         job = await job_in(backend, S.DEAD)
-        async with refused(backend, InvalidArgument, field="actor"):
-            await backend.retry_job(job.id, actor="a\x00b")
+        await refused(backend, backend.retry_job(job.id, actor="a\x00b"), field="actor")

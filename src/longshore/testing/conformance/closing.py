@@ -103,9 +103,7 @@ class TestClosing:
         assert set(EVERY_VERB) | {"close"} == Backend.__abstractmethods__ | {"settle_and_dequeue"}
 
     @every_verb
-    async def test_every_verb_says_that_the_backend_is_closed(
-        self, backend: Backend, call: Callable[[Backend], Awaitable[object]]
-    ) -> None:
+    async def test_every_operation_on_a_closed_backend_raises(self, backend: Backend, call: Call) -> None:
         # B-CLO-01 B-CLO-02 X-30
         await enqueue(backend)
         await backend.close()
@@ -174,9 +172,7 @@ class TestInterruptions:
     """Cancellation of the caller, and errors from within."""
 
     @every_verb
-    async def test_an_error_inside_the_store_reaches_the_caller_and_leaves_no_trace(
-        self, backend: Backend, clock: BreakableClock, call: Call
-    ) -> None:
+    async def test_an_internal_error_rolls_back(self, backend: Backend, clock: BreakableClock, call: Call) -> None:
         # B-ERR-04 B-ENQ-08 B-ENQ-10 B-ENQS-11 B-DEQ-16 B-COMP-11 B-FAIL-09 B-STOP-09 B-SWR-05 B-MUS-07 B-UPD-08
         # B-CAN-10 B-ACK-06 B-MWU-07 B-RST-06 B-IMP-01 B-INV-02 M-SQL-01
         await set_out(backend)
@@ -190,9 +186,7 @@ class TestInterruptions:
         assert await status_of(backend, "afterwards") is S.INITIAL_PENDING
 
     @pytest.mark.parametrize("verb", ["enqueue", "claim", "complete", "cancel"])
-    async def test_no_verb_that_needs_the_time_succeeds_without_it(
-        self, backend: Backend, clock: BreakableClock, verb: str
-    ) -> None:
+    async def test_no_operation_succeeds_without_time(self, backend: Backend, clock: BreakableClock, verb: str) -> None:
         """So that the test above is sure to meet errors."""
         # B-ERR-04 B-ENQ-10 B-DEQ-16
         await set_out(backend)
@@ -206,9 +200,7 @@ class TestInterruptions:
             await calls[verb](backend)
 
     @every_verb
-    async def test_a_cancelled_call_is_made_whole_or_not_at_all_and_the_store_goes_on(
-        self, backend: Backend, call: Call
-    ) -> None:
+    async def test_a_cancelled_call_is_atomic_and_the_store_works_on(self, backend: Backend, call: Call) -> None:
         # B-API-02 B-ERR-01 B-ENQ-10 B-ENQS-11 B-DEQ-16 B-FAIL-09 B-MUS-07 B-UPD-08 X-34 X-117
         await set_out(backend)
         task = asyncio.ensure_future(call(backend))
@@ -219,9 +211,7 @@ class TestInterruptions:
         await enqueue(backend, "afterwards", queue="afterwards")
         assert (await claim(backend, "worker-2", queues=["afterwards"])).id == "afterwards"
 
-    async def test_a_call_cancelled_before_its_answer_came_takes_none_of_its_neighbours_along(
-        self, backend: Backend, clock: BreakableClock
-    ) -> None:
+    async def test_a_cancelled_call_does_not_cancel_others(self, backend: Backend, clock: BreakableClock) -> None:
         # B-ERR-01 X-117
         await backend.count_jobs()
         loop, here, cancelled = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
@@ -270,9 +260,7 @@ class TestInterruptions:
         for number in range(20):
             assert (await backend.get_job_stats([f"batch {number}"])).total_jobs in (0, 10)
 
-    async def test_a_claim_whose_caller_vanished_comes_back_with_the_lease(
-        self, backend: Backend, clock: BreakableClock
-    ) -> None:
+    async def test_a_claim_of_a_cancelled_call_expires(self, backend: Backend, clock: BreakableClock) -> None:
         # B-DEQ-16
         await enqueue(backend, "j1")
         task = asyncio.ensure_future(backend.dequeue_jobs("worker-1"))

@@ -10,7 +10,7 @@ import pytest
 
 from longshore.backends.base import Backend, Outcome, WorkerInfo
 from longshore.core.clock import HeldClock
-from longshore.core.errors import InvalidArgument, JobNotInflight, LeaseLost
+from longshore.core.errors import JobNotInflight, LeaseLost
 from longshore.core.filters import JobFilter
 from longshore.core.retry import exponential, fixed
 from longshore.core.status import TRANSITIONS, Verb
@@ -31,6 +31,7 @@ from longshore.testing.conformance.scenarios import (
     new_job,
     nothing_changes,
     refused,
+    retain,
     seconds,
     status_of,
     steps,
@@ -46,7 +47,7 @@ async def _lease_runs_out(backend: Backend, clock: HeldClock) -> None:
 
 
 async def _process_dies(backend: Backend, _clock: HeldClock) -> None:
-    """Its worker tells of it, under the lease of each job that it holds."""
+    """The worker reports it, under the lease of each job that it holds."""
     held = await all_jobs(backend, JobFilter(assignee_id="worker-1"))
     outcomes = [Outcome(job.id, job.lease, "crash", error="killed by signal 9") for job in held if job.lease]
     report = await backend.settle_jobs(outcomes)
@@ -64,14 +65,12 @@ every_crash = pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES.key
 
 
 class TestCrashes:
-    """The four ways a job loses its owner do the same to it; who is meant differs."""
+    """The four ways in which a job loses its owner have the same effect on it."""
 
     # -- what a crash does to a job
 
     @every_crash
-    async def test_a_running_job_goes_back_to_the_queue_and_the_crash_is_counted(
-        self, backend: Backend, clock: HeldClock, crash: Crash
-    ) -> None:
+    async def test_a_crash_is_counted_and_requeues(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # B-MWU-02 B-MWU-04 B-RST-01 B-RST-03 T-M4-03 X-14 X-40 X-46 X-62 X-70
         job = await job_in(backend, S.RUNNING, run_at=0)
         await crash(backend, clock)
@@ -98,9 +97,7 @@ class TestCrashes:
 
     @every_crash
     @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if not s.holds_capacity])
-    async def test_a_job_that_nobody_holds_is_left_alone(
-        self, backend: Backend, clock: HeldClock, crash: Crash, status: S
-    ) -> None:
+    async def test_an_unheld_job_is_ignored(self, backend: Backend, clock: HeldClock, crash: Crash, status: S) -> None:
         # B-MWU-05 B-RST-04
         await job_in(backend, status)
         async with nothing_changes(backend):
@@ -133,17 +130,13 @@ class TestCrashes:
         assert steps([stalled, failed, buried]) == [(S.RUNNING, S.UNKNOWN_RETRY), (S.UNKNOWN_RETRY, S.DEAD)]
 
     @every_crash
-    async def test_a_limit_of_zero_means_never_again_after_a_crash(
-        self, backend: Backend, clock: HeldClock, crash: Crash
-    ) -> None:
+    async def test_zero_crashes_allowed_buries_at_once(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         job = await job_in(backend, S.RUNNING, max_crashes=0)
         await crash(backend, clock)
         assert await status_of(backend, job.id) is S.DEAD
 
     @every_crash
-    async def test_without_a_limit_a_job_survives_any_number_of_crashes(
-        self, backend: Backend, clock: HeldClock, crash: Crash
-    ) -> None:
+    async def test_no_crash_limit_retries_for_ever(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         job = await job_in(backend, S.INITIAL_PENDING)
         for _ in range(8):
             await claim(backend)
@@ -152,9 +145,7 @@ class TestCrashes:
         assert await claimable(backend) == [job.id]
 
     @every_crash
-    async def test_a_crashed_job_waits_for_the_backoff_it_brought_along(
-        self, backend: Backend, clock: HeldClock, crash: Crash
-    ) -> None:
+    async def test_a_crashed_job_waits_for_its_backoff(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # X-71
         job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": exponential(10).as_options()})
         for wait in (10, 20):
@@ -173,9 +164,7 @@ class TestCrashes:
         assert (await backend.get_job(job.id)).run_at is None
 
     @every_crash
-    async def test_a_backoff_that_would_reach_beyond_the_year_9999_does_no_harm(
-        self, backend: Backend, clock: HeldClock, crash: Crash
-    ) -> None:
+    async def test_a_backoff_past_year_9999_is_safe(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         longest = {"type": "exponential", "delay": 1e11}
         job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": longest})
         for _ in range(4):
@@ -192,9 +181,7 @@ class TestCrashes:
 
     # -- a process that died
 
-    async def test_what_a_process_left_behind_is_kept_whole_with_the_job_and_in_short_in_the_log(
-        self, backend: Backend
-    ) -> None:
+    async def test_a_crash_report_is_kept_with_the_job_and_shortened_in_the_log(self, backend: Backend) -> None:
         # M-EV-07
         words = "killed by signal 9\n" + "the last lines it wrote\n" * 100
         job = await job_in(backend, S.RUNNING, max_crashes=1)
@@ -248,9 +235,7 @@ class TestCrashes:
         assert reclaimed == await backend.get_job(job.id)
         assert await backend.reclaim_expired_leases() == []
 
-    async def test_the_sweep_returns_only_what_it_reclaimed_the_longest_overdue_first(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_the_sweep_reclaims_the_most_overdue_first(self, backend: Backend, clock: HeldClock) -> None:
         await backend.enqueue_jobs([new_job(f"j{number}") for number in range(4)])
         for lease in (30, 10, 20, 100):
             await claim(backend, lease=lease)
@@ -261,9 +246,7 @@ class TestCrashes:
         assert await status_of(backend, "j3") is S.RUNNING
         assert await status_of(backend, "short-lived") is S.UNSCHEDULED
 
-    async def test_the_sweep_judges_a_job_by_its_own_lease_and_nothing_else(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_the_sweep_looks_at_the_lease_alone(self, backend: Backend, clock: HeldClock) -> None:
         """A worker that was never heard of, or is heard of still, makes no difference."""
         await backend.enqueue_jobs([new_job("a"), new_job("b")])
         await claim(backend, "worker-1", lease=10)
@@ -280,9 +263,7 @@ class TestCrashes:
             (S.UNKNOWN_RETRY, S.STOPPED),
         ],
     )
-    async def test_the_sweep_ends_a_job_whose_expires_at_has_passed(
-        self, backend: Backend, clock: HeldClock, source: S, target: S
-    ) -> None:
+    async def test_the_sweep_ends_expired_jobs(self, backend: Backend, clock: HeldClock, source: S, target: S) -> None:
         job = await job_in(backend, source, expires_at=60)
         clock.advance(59)
         await backend.reclaim_expired_leases()
@@ -296,9 +277,7 @@ class TestCrashes:
         assert (event.event, event.detail["reason"]) == ("job.stopped", "expired")
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
-    async def test_a_job_that_was_started_in_time_may_outlive_its_expires_at(
-        self, backend: Backend, clock: HeldClock, status: S
-    ) -> None:
+    async def test_a_running_job_may_outlive_expires_at(self, backend: Backend, clock: HeldClock, status: S) -> None:
         job = await job_in(backend, status, expires_at=10)
         clock.advance(20)
         await backend.reclaim_expired_leases()
@@ -397,9 +376,7 @@ class TestWorkers:
         [_, second] = await backend.list_workers()
         assert (second.running, second.seen_at) == (1, clock.now())
 
-    async def test_what_a_worker_has_to_say_beside_its_jobs_is_in_the_log(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_worker_events_are_in_the_log(self, backend: Backend, clock: HeldClock) -> None:
         # M-EV-13 M-EV-14 X-83
         cursor = await backend.end_of_events()
         await backend.record_worker_event("worker.error", "w1", queue="mail", detail={"error": "no route", "tries": 3})
@@ -437,18 +414,14 @@ class TestWorkers:
     )
     async def test_nothing_else_gets_into_the_log_by_this_way(self, backend: Backend, field: str, value: Any) -> None:
         call: dict[str, Any] = {"event": "worker.error", "worker_id": "w1", field: value}
-        async with refused(backend, InvalidArgument) as caught:
-            await backend.record_worker_event(**call)
-        assert caught.value.field.startswith(field)
+        caught = await refused(backend, backend.record_worker_event(**call))
+        assert caught.field.startswith(field)
 
     @pytest.mark.parametrize("queue", ["", "a queue that never had a job"])
-    async def test_what_workers_said_is_pruned_in_its_time_and_makes_no_queue(
-        self, backend: Backend, clock: HeldClock, queue: str
-    ) -> None:
+    async def test_worker_events_are_pruned(self, backend: Backend, clock: HeldClock, queue: str) -> None:
         await backend.record_worker_event("worker.drained", "w1", queue=queue)
         assert await backend.list_queues() == []
         assert await backend.dequeue_jobs("w1") == []
         clock.advance(timedelta(days=31))
-        while await backend.apply_retention():
-            pass
+        await retain(backend)
         assert await log_of(backend) == []

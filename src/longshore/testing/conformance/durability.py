@@ -41,9 +41,7 @@ class TestDurability:
             pytest.skip("the store does not say that it is durable")
         return backend
 
-    async def test_everything_is_there_after_the_store_was_closed(
-        self, durable: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_everything_survives_a_close(self, durable: Backend, open_backend: OpenBackend) -> None:
         # B-CON-01 B-CON-03 B-IMP-01 B-TST-01 X-99
         for status in EVERY_STATUS:
             job = await job_in(durable, status, payload=b"\x00\xff", tags=["eu"], options={"k": [1, None]})
@@ -66,9 +64,7 @@ class TestDurability:
             if job.id != running.id:
                 assert [line.message for line in await again.read_logs(job.id)] == [f"a line of {job.status}"]
 
-    async def test_a_claim_outlives_the_backend_that_made_it(
-        self, durable: Backend, open_backend: OpenBackend, clock: HeldClock
-    ) -> None:
+    async def test_claims_survive_a_close(self, durable: Backend, open_backend: OpenBackend, clock: HeldClock) -> None:
         await durable.enqueue_jobs([new_job("a"), new_job("b")])
         a, b = await durable.dequeue_jobs("worker-1", limit=2)
         await durable.close()
@@ -79,9 +75,7 @@ class TestDurability:
         assert [job.id for job in await again.reclaim_expired_leases()] == ["b"]
         assert (await claim(again)).epoch == lease_of(b).epoch + 1
 
-    async def test_order_limits_keys_and_dependencies_go_on_as_they_were(
-        self, durable: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_order_limits_and_dependencies_survive(self, durable: Backend, open_backend: OpenBackend) -> None:
         await durable.set_limits("default", per_key=1)
         await durable.enqueue_jobs(
             [new_job(f"k{n}", concurrency_key="k", idempotency_key=f"key {n}") for n in range(3)]
@@ -97,9 +91,7 @@ class TestDurability:
         fresh = await enqueue(again, "fresh")
         assert fresh.uid > max(job.uid for job in await all_jobs(again) if job.id != "fresh")
 
-    async def test_a_removed_jobs_key_and_uid_are_remembered(
-        self, durable: Backend, open_backend: OpenBackend, clock: HeldClock
-    ) -> None:
+    async def test_tombstones_survive(self, durable: Backend, open_backend: OpenBackend, clock: HeldClock) -> None:
         removed = await job_in(durable, S.COMPLETED, "done", idempotency_key="k")
         await durable.delete_jobs(job_ids=["done"])
         await durable.close()
@@ -108,9 +100,7 @@ class TestDurability:
         assert await again.enqueue_job(new_job(idempotency_key="k")) == "done"
         assert (await enqueue(again)).uid > removed.uid
 
-    async def test_a_cursor_is_good_after_the_store_was_opened_again(
-        self, durable: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_a_cursor_survives_a_close(self, durable: Backend, open_backend: OpenBackend) -> None:
         await enqueue(durable, "before")
         cursor = await last_cursor(durable)
         await enqueue(durable, "meanwhile")
@@ -130,9 +120,7 @@ class TestSharing:
             pytest.skip("the store does not say that it can be shared")
         return backend
 
-    async def test_a_second_backend_sees_what_the_first_wrote_and_the_other_way_round(
-        self, shared: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_two_backends_see_each_others_writes(self, shared: Backend, open_backend: OpenBackend) -> None:
         # B-CON-01
         second = open_backend()
         await enqueue(shared, "j1", tags=["eu"])
@@ -145,9 +133,7 @@ class TestSharing:
         await second.acknowledge_cancellation("j1", True, lease=lease_of(job))
         assert await picture_of(shared) == await picture_of(second)
 
-    async def test_whoever_looks_does_not_wait_for_whoever_writes(
-        self, shared: Backend, open_backend: OpenBackend, clock: BreakableClock
-    ) -> None:
+    async def test_readers_do_not_wait(self, shared: Backend, open_backend: OpenBackend, clock: BreakableClock) -> None:
         # M-SQL-05
         second = open_backend()
         await enqueue(shared, "j1")
@@ -165,9 +151,7 @@ class TestSharing:
         assert seen == [S.INITIAL_PENDING]
         assert await status_of(second, "j1") is S.UNSCHEDULED
 
-    async def test_claims_of_two_backends_are_fenced_from_one_another(
-        self, shared: Backend, open_backend: OpenBackend, clock: HeldClock
-    ) -> None:
+    async def test_backends_are_fenced(self, shared: Backend, open_backend: OpenBackend, clock: HeldClock) -> None:
         second = open_backend()
         job = await job_in(shared, S.RUNNING)
         clock.advance(30)
@@ -176,22 +160,18 @@ class TestSharing:
         with pytest.raises(LeaseLost):
             await shared.complete_job(job.id, lease=lease_of(job))
 
-    async def test_a_change_by_another_backend_ends_the_waiting(
-        self, shared: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_another_backends_change_ends_the_wait(self, shared: Backend, open_backend: OpenBackend) -> None:
         # B-INT-01
         second = open_backend()
         await second.count_jobs()
-        await shared.wait_for_change(0)  # from here on it listens: a change before that is found by whoever looks
+        await shared.wait_for_change(0)  # it listens from here on
         for cursor in (None, await last_cursor(shared)):
             waiting = asyncio.create_task(shared.wait_for_change(30, after=cursor))
             await asyncio.sleep(0)
             await enqueue(second)
             assert await waiting is True
 
-    async def test_one_backend_may_close_and_the_other_goes_on(
-        self, shared: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_closing_one_backend_leaves_the_other(self, shared: Backend, open_backend: OpenBackend) -> None:
         # B-CLO-01
         second = open_backend()
         await enqueue(second, "j1")
@@ -199,9 +179,7 @@ class TestSharing:
         assert (await claim(shared)).id == "j1"
         await shared.complete_job("j1")
 
-    async def test_claimers_on_several_backends_never_share_a_job(
-        self, shared: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_several_backends_never_share_a_job(self, shared: Backend, open_backend: OpenBackend) -> None:
         # B-DEQ-12 B-PERF-05
         backends = [shared, *(open_backend() for _ in range(3))]
         await shared.enqueue_jobs([new_job(f"j{number}") for number in range(60)])
@@ -217,9 +195,7 @@ class TestSharing:
         taken = [job_id for ids in await in_threads(8, work) for job_id in ids]
         assert sorted(taken) == sorted(f"j{number}" for number in range(60))
 
-    async def test_settings_made_through_one_backend_bind_the_other(
-        self, shared: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_settings_apply_to_every_backend(self, shared: Backend, open_backend: OpenBackend) -> None:
         #
         second = open_backend()
         await second.count_jobs()

@@ -10,10 +10,8 @@ import pytest
 from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
-from longshore.core.repeat import Repeat
-from longshore.core.schedule import Schedule
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend, WorkDone
-from longshore.testing.conformance.scenarios import S, job_in, lease_of, new_job
+from longshore.testing.conformance.scenarios import S, job_in, lease_of, new_job, schedule
 
 FEW = 40
 MANY = 1000
@@ -95,13 +93,9 @@ async def _fan_in(backend: Backend, clock: HeldClock, count: int) -> None:
 
 
 async def _scheduled(backend: Backend, clock: HeldClock, count: int) -> None:
-    await asyncio.gather(*(backend.put_schedule(_schedule(f"later {n}", 7200 + n)) for n in range(count)))
-    await asyncio.gather(*(backend.put_schedule(_schedule(f"soon {n}", 1)) for n in range(5)))
+    await asyncio.gather(*(backend.put_schedule(schedule(f"later {n}", every=7200 + n)) for n in range(count)))
+    await asyncio.gather(*(backend.put_schedule(schedule(f"soon {n}", every=1)) for n in range(5)))
     clock.advance(1)
-
-
-def _schedule(schedule_id: str, every: int) -> Schedule:
-    return Schedule(id=schedule_id, job=new_job(), repeat=Repeat(every=every))
 
 
 # what is stored, what is asked, and which row of the specification it is about
@@ -152,7 +146,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "enqueue_job": (_waiting, lambda b: b.enqueue_job(new_job())),
     "fire_due_schedules": (_waiting, lambda b: b.fire_due_schedules()),
     "fire_due_schedules among many": (_scheduled, lambda b: b.fire_due_schedules()),
-    "put_schedule among many": (_scheduled, lambda b: b.put_schedule(_schedule("soon 3", 2))),
+    "put_schedule among many": (_scheduled, lambda b: b.put_schedule(schedule("soon 3", every=2))),
     "pause_schedule among many": (_scheduled, lambda b: b.pause_schedule("soon 4")),
     "run_schedule among many": (_scheduled, lambda b: b.run_schedule("soon 4")),
 }
@@ -162,7 +156,7 @@ class TestEffort:
     """The cost of a verb, in the store's own unit and in transactions."""
 
     @pytest.mark.parametrize(("fill", "call"), BOUNDED.values(), ids=BOUNDED.keys())
-    async def test_the_work_of_a_verb_does_not_grow_with_what_is_stored(
+    async def test_the_work_of_an_operation_does_not_grow_with_the_store(
         self, work_done: WorkDone | None, open_backend: OpenBackend, clock: BreakableClock, fill: Fill, call: Call
     ) -> None:
         # B-PERF-01 B-PERF-02 B-PERF-03 B-GET-04 B-DEQ-14 B-DEQ-15 B-STAT-10 B-CAN-11 B-MWU-08 B-RST-06 B-CLN-03
@@ -185,9 +179,7 @@ class TestEffort:
         assert among_many <= 2 * among_few + 500
 
     @pytest.mark.parametrize("verb", ["enqueue", "dequeue", "settle", "extend", "cancel", "delete"])
-    async def test_a_batch_is_one_transaction_where_single_calls_are_many(
-        self, backend: Backend, clock: BreakableClock, verb: str
-    ) -> None:
+    async def test_a_batch_is_one_transaction(self, backend: Backend, clock: BreakableClock, verb: str) -> None:
         """Every transaction asks the clock once: the same time throughout, and a count of the transactions."""
         # B-ENQS-09 B-PERF-04 B-CAN-11 B-DEL-04 B-INV-02
         jobs = [new_job(f"j{number}") for number in range(50)]
@@ -233,7 +225,7 @@ class TestEffort:
 
 
 async def fill_up(backend: Backend, clock: HeldClock, fill: Fill) -> None:
-    """Removes what is left and fills the store anew, with many."""
+    """Removes all jobs and fills the store again, with many."""
     while True:
         page = await backend.list_jobs(JobFilter(), limit=500)
         if not page.items:

@@ -10,7 +10,7 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
-from longshore.core.errors import DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound, KeyReused
+from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotFound, KeyReused
 from longshore.core.job import Job
 from longshore.testing.conformance.fixtures import OpenBackend
 from longshore.testing.conformance.scenarios import (
@@ -79,13 +79,8 @@ class TestSubmission:
         # T-REC-08 X-42: unset is 0, no limit
         job = await enqueue(backend)
         assert (job.queue, job.payload, job.tags, job.priority, job.lifo) == ("default", b"null", (), 0, False)
-        assert (job.max_attempts, job.max_crashes, job.timeout, job.run_at, job.expires_at) == (
-            0,
-            None,
-            None,
-            None,
-            None,
-        )
+        assert job.max_attempts == 0
+        assert (job.max_crashes, job.timeout, job.run_at, job.expires_at) == (None, None, None, None)
         assert (job.created_at, job.started_at, job.finalized_at) == (clock.now(), None, None)
 
     async def test_a_new_job_has_no_history_whatever_its_record_says(self, backend: Backend, clock: HeldClock) -> None:
@@ -116,36 +111,29 @@ class TestSubmission:
         assert (await enqueue(backend, tags=("eu", "eu", "slow", "eu"))).tags == ("eu", "slow")
 
     @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if s not in (S.INITIAL_PENDING, S.CREATED)])
-    async def test_a_new_job_in_a_status_of_its_own_choice_is_refused_not_corrected(
-        self, backend: Backend, status: S
-    ) -> None:
+    async def test_a_new_job_in_another_status_is_refused(self, backend: Backend, status: S) -> None:
         # B-ENQ-03 B-ENQS-02 X-12
-        async with refused(backend, InvalidArgument, field="status"):
-            await backend.enqueue_job(new_job(status=status))
-        async with refused(backend, InvalidArgument, field="jobs[1].status"):
-            await backend.enqueue_jobs([new_job(), new_job(status=status)])
+        await refused(backend, backend.enqueue_job(new_job(status=status)), field="status")
+        await refused(backend, backend.enqueue_jobs([new_job(), new_job(status=status)]), field="jobs[1].status")
 
     @pytest.mark.parametrize("nothing", [None, {"id": "j1", "type": "email"}, "j1"])
     async def test_what_is_no_job_is_refused(self, backend: Backend, nothing: Any) -> None:
         # B-ENQ-01 B-ENQS-02 B-ERR-05
-        async with refused(backend, InvalidArgument, field="job"):
-            await backend.enqueue_job(nothing)
-        async with refused(backend, InvalidArgument, field="jobs[1].job"):
-            await backend.enqueue_jobs([new_job(), nothing])
+        await refused(backend, backend.enqueue_job(nothing), field="job")
+        await refused(backend, backend.enqueue_jobs([new_job(), nothing]), field="jobs[1].job")
 
     async def test_an_empty_id_is_refused(self, backend: Backend) -> None:
         # B-ENQ-02 B-ENQS-02 B-ENQ-10
-        async with refused(backend, InvalidArgument, field="id"):
-            await backend.enqueue_job(new_job(""))
-        async with refused(backend, InvalidArgument, field="jobs[2].id"):
-            await backend.enqueue_jobs([new_job(), new_job(), new_job("")])
+        await refused(backend, backend.enqueue_job(new_job("")), field="id")
+        await refused(backend, backend.enqueue_jobs([new_job(), new_job(), new_job("")]), field="jobs[2].id")
 
     async def test_a_second_job_with_the_same_id_is_refused_and_the_first_is_untouched(self, backend: Backend) -> None:
         # B-ENQ-04 B-ENQ-08 B-ERR-06 X-112
         first = await enqueue(backend, "j1", payload=b"1", tags=["a"])
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.enqueue_job(new_job("j1", payload=b"2", tags=["b"], queue="other"))
-        assert list(caught.value.job_ids) == ["j1"]
+        caught = await refused(
+            backend, backend.enqueue_job(new_job("j1", payload=b"2", tags=["b"], queue="other")), DuplicateJob
+        )
+        assert list(caught.job_ids) == ["j1"]
         assert await backend.get_job("j1") == first
 
     async def test_an_id_may_come_again_after_its_job_was_removed_but_a_uid_never(self, backend: Backend) -> None:
@@ -171,17 +159,17 @@ class TestSubmission:
 
     async def test_an_id_twice_in_a_batch_stops_the_whole_batch(self, backend: Backend) -> None:
         # B-ENQS-03 B-ENQS-07 B-ENQS-08 B-ENQS-10 B-ERR-07 X-02
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.enqueue_jobs([new_job("a"), new_job("b"), new_job("c"), new_job("b")])
-        assert list(caught.value.job_ids) == ["b"]
-        assert "'b'" in str(caught.value)
+        caught = await refused(
+            backend, backend.enqueue_jobs([new_job("a"), new_job("b"), new_job("c"), new_job("b")]), DuplicateJob
+        )
+        assert list(caught.job_ids) == ["b"]
+        assert "'b'" in str(caught)
 
     async def test_ids_that_are_stored_already_stop_the_whole_batch_and_all_are_named(self, backend: Backend) -> None:
         # B-ENQS-04 B-ENQS-07 B-ENQS-08 B-ENQS-10 B-ERR-07 B-INV-02 X-02
         await backend.enqueue_jobs([new_job("a"), new_job("c")])
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"])
-        assert list(caught.value.job_ids) == ["a", "c"]
+        caught = await refused(backend, backend.enqueue_jobs([new_job(job_id) for job_id in "abcde"]), DuplicateJob)
+        assert list(caught.job_ids) == ["a", "c"]
 
     async def test_every_duplicate_id_of_a_batch_is_named_once_in_input_order(self, backend: Backend) -> None:
         # M5 B-ENQS-03 B-ENQS-04 B-ENQS-10
@@ -190,32 +178,35 @@ class TestSubmission:
         await backend.delete_jobs(job_ids=[gone.id])
         batch = [new_job(job_id) for job_id in ("e", "c", "b", "gone", "b", "a", "c", "b")]
         for enqueue_all in (backend.enqueue_jobs, backend.enqueue_new_jobs):
-            async with refused(backend, DuplicateJob) as caught:
-                await enqueue_all(batch)
-            assert caught.value.job_ids == ["c", "b", "a"]
+            caught = await refused(backend, enqueue_all(batch), DuplicateJob)
+            assert caught.job_ids == ["c", "b", "a"]
         keys = [new_job("x", idempotency_key="known"), new_job("y", idempotency_key="twice")]
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.enqueue_new_jobs([batch[1], *keys, new_job("z", idempotency_key="twice"), *batch])
-        assert caught.value.job_ids == ["c", "keyed", "y", "b", "a"]
+        caught = await refused(
+            backend,
+            backend.enqueue_new_jobs([batch[1], *keys, new_job("z", idempotency_key="twice"), *batch]),
+            DuplicateJob,
+        )
+        assert caught.job_ids == ["c", "keyed", "y", "b", "a"]
         others = [new_job(job_id, payload=b"another") for job_id in ("c", "e", "a", "c")]
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.add_jobs(others, same_only=True)
-        assert caught.value.job_ids == ["c", "a"]
+        caught = await refused(backend, backend.add_jobs(others, same_only=True), DuplicateJob)
+        assert caught.job_ids == ["c", "a"]
 
     async def test_a_large_batch_names_every_duplicate_id_and_its_message_stays_short(self, backend: Backend) -> None:
         # M5 B-ENQS-10
         ids = [f"{number:03}".rjust(255, "x") for number in range(300)]
         await backend.enqueue_jobs([new_job(job_id) for job_id in ids[100:]])
-        async with refused(backend, DuplicateJob) as caught:
-            await backend.enqueue_jobs([new_job(job_id) for job_id in [*ids, *ids[:50]]])
-        assert caught.value.job_ids == [*ids[:50], *ids[100:]]
-        assert "and 240 more" in str(caught.value)
-        assert len(str(caught.value)) < 4096
+        caught = await refused(
+            backend, backend.enqueue_jobs([new_job(job_id) for job_id in [*ids, *ids[:50]]]), DuplicateJob
+        )
+        assert caught.job_ids == [*ids[:50], *ids[100:]]
+        assert "and 240 more" in str(caught)
+        assert len(str(caught)) < 4096
 
     async def test_one_bad_job_stops_the_whole_batch_and_the_error_says_which(self, backend: Backend) -> None:
         # B-ENQS-02 B-ENQS-07 B-ENQS-10
-        async with refused(backend, InvalidArgument, field="jobs[1].priority"):
-            await backend.enqueue_jobs([new_job(), new_job(priority=2**40), new_job()])
+        await refused(
+            backend, backend.enqueue_jobs([new_job(), new_job(priority=2**40), new_job()]), field="jobs[1].priority"
+        )
 
     # -- the same work asked for twice
 
@@ -245,9 +236,7 @@ class TestSubmission:
         assert await backend.enqueue_job(new_job("b", idempotency_key="k")) == "a"
         assert await status_of(backend, "a") is status
 
-    async def test_a_removed_jobs_key_answers_for_a_day_and_is_free_then(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_removed_jobs_key_is_kept_for_a_day(self, backend: Backend, clock: HeldClock) -> None:
         await job_in(backend, S.COMPLETED, "a", idempotency_key="k")
         await backend.delete_jobs(job_ids=["a"])
         clock.advance(DAY - seconds(1))
@@ -259,9 +248,7 @@ class TestSubmission:
 
     # -- in two steps
 
-    async def test_a_created_job_is_stored_and_never_runs_until_it_is_accepted(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_created_job_never_runs_until_accepted(self, backend: Backend, clock: HeldClock) -> None:
         job = await enqueue(backend, "j1", status=S.CREATED)
         assert job.status is S.CREATED
         clock.advance(DAY)
@@ -282,16 +269,12 @@ class TestSubmission:
 
     async def test_accepting_takes_all_or_none(self, backend: Backend) -> None:
         await backend.enqueue_jobs([new_job("a", status=S.CREATED), new_job("b", status=S.CREATED), new_job("c")])
-        async with refused(backend, JobNotFound):
-            await backend.accept_jobs(["a", "nobody"])
-        async with refused(backend, InvalidTransition):
-            await backend.accept_jobs(["a", "c"])
+        await refused(backend, backend.accept_jobs(["a", "nobody"]), JobNotFound)
+        await refused(backend, backend.accept_jobs(["a", "c"]), InvalidTransition)
         await backend.accept_jobs(["b", "a", "a"])
         assert await status_of(backend, "a") is await status_of(backend, "b") is S.INITIAL_PENDING
 
-    async def test_an_accepted_job_waits_for_its_time_and_its_dependencies(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_an_accepted_job_waits_for_run_at_and_dependencies(self, backend: Backend, clock: HeldClock) -> None:
         await enqueue(backend, "later", status=S.CREATED, run_at=60)
         await enqueue(backend, "waiting", status=S.CREATED, depends_on=["later"])
         await backend.accept_jobs(["later", "waiting"])
@@ -315,9 +298,7 @@ class TestSubmission:
         clock.advance(10)
         assert len(await claimable(backend)) == 5
 
-    async def test_a_delay_is_remembered_and_counted_from_the_stores_clock(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_delay_counts_from_the_stores_clock(self, backend: Backend, clock: HeldClock) -> None:
         # X-87: where both are given, run_at wins
         job = await enqueue(backend, "a", delay=30)
         assert (job.delay, job.run_at) == (seconds(30), clock.now() + seconds(30))
@@ -358,7 +339,7 @@ class TestSubmission:
 
 
 async def add(backend: Backend, *jobs: Job) -> list[Job]:
-    """Adds the jobs; every answer is the job as anybody reads it who looks now."""
+    """Adds the jobs; every answer equals the job as read now."""
     answers = await backend.add_jobs(jobs)
     assert answers == [await backend.get_job(job.id) for job in answers]
     return answers
@@ -459,9 +440,7 @@ class TestAdding:
         )
         assert (mail.id, bill.id) == ("mail", "bill")
 
-    async def test_the_key_of_a_removed_job_answers_with_what_is_remembered(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_the_key_of_a_removed_job_returns_its_tombstone(self, backend: Backend, clock: HeldClock) -> None:
         gone = await job_in(backend, S.STOPPED, "gone", queue="mail", payload=b"1", idempotency_key="once")
         await backend.delete_jobs(job_ids=["gone"])
         await enqueue(backend, "gone", type="another of this name")
@@ -484,19 +463,16 @@ class TestAdding:
             (new_job("other", queue="mail", idempotency_key="then"), "gone"),
             (new_job("known"), "known"),
         ):
-            async with refused(backend, DuplicateJob) as refusal:
-                await backend.enqueue_new_jobs([new_job("new"), in_the_way])
-            assert refusal.value.job_ids == [named]
+            refusal = await refused(backend, backend.enqueue_new_jobs([new_job("new"), in_the_way]), DuplicateJob)
+            assert refusal.job_ids == [named]
         twins = [new_job("a", idempotency_key="twice"), new_job("b", idempotency_key="twice")]
-        async with refused(backend, DuplicateJob):
-            await backend.enqueue_new_jobs(twins)
+        await refused(backend, backend.enqueue_new_jobs(twins), DuplicateJob)
         assert await backend.enqueue_new_jobs([new_job("a", idempotency_key="new")]) == ["a"]
-        async with refused(backend, InvalidArgument, field="jobs[1].priority"):
-            await backend.enqueue_new_jobs([new_job(), new_job(priority="high")])
+        await refused(
+            backend, backend.enqueue_new_jobs([new_job(), new_job(priority="high")]), field="jobs[1].priority"
+        )
 
-    async def test_where_only_repeats_are_taken_another_job_under_a_known_key_or_id_stops_them_all(
-        self, backend: Backend
-    ) -> None:
+    async def test_only_repeats_refuses_the_batch_for_a_different_job(self, backend: Backend) -> None:
         printed = {"request": "0123456789abcdef" * 2}
         await enqueue(backend, "by key", idempotency_key="once", payload=b"1")
         await enqueue(backend, "by request", idempotency_key="said", payload=b"1", options=printed)
@@ -514,21 +490,17 @@ class TestAdding:
             new_job("y", idempotency_key="said", payload=b"1"),
             new_job("y", idempotency_key="said", payload=b"1", options={"request": "f" * 32}),
         ):
-            async with refused(backend, KeyReused) as reused:
-                await backend.add_jobs([new_job("new"), another], same_only=True)
-            assert reused.value.job_id in ("by key", "by request")
+            reused = await refused(backend, backend.add_jobs([new_job("new"), another], same_only=True), KeyReused)
+            assert reused.job_id in ("by key", "by request")
         for another in (new_job("by key", payload=b"2"), new_job("by key", payload=b"1", queue="another")):
-            async with refused(backend, DuplicateJob) as taken:
-                await backend.add_jobs([new_job("new"), another], same_only=True)
-            assert taken.value.job_ids == ["by key"]
-        async with refused(backend, DuplicateJob) as taken:  # an answer would promise a key that nobody keeps
-            another = new_job("by key", idempotency_key="never said", payload=b"1")
-            await backend.add_jobs([new_job("new"), another], same_only=True)
-        assert taken.value.job_ids == ["by key"]
+            taken = await refused(backend, backend.add_jobs([new_job("new"), another], same_only=True), DuplicateJob)
+            assert taken.job_ids == ["by key"]
+        another = new_job("by key", idempotency_key="never said", payload=b"1")  # an answer would promise this key
+        taken = await refused(backend, backend.add_jobs([new_job("new"), another], same_only=True), DuplicateJob)
+        assert taken.job_ids == ["by key"]
         [new, again] = await backend.add_jobs([new_job("new"), known[0]], same_only=True)
         assert (new.id, again.id) == ("new", "by key")
-        async with refused(backend, InvalidArgument, field="same_only"):
-            await backend.add_jobs([new_job()], same_only=1)  # type: ignore[arg-type]  # that is the point
+        await refused(backend, backend.add_jobs([new_job()], same_only=1), field="same_only")  # type: ignore[arg-type]  # that is the point
 
     async def test_of_a_removed_job_the_request_is_remembered_with_its_key(self, backend: Backend) -> None:
         printed = {"request": "0123456789abcdef" * 2, "backoff": {"type": "fixed", "delay": 5.0}}
@@ -539,13 +511,15 @@ class TestAdding:
             [new_job(idempotency_key="printed", payload=b"2", options={"request": printed["request"]})], same_only=True
         )
         assert (printed_job.id, dict(printed_job.options)) == ("printed", {"request": printed["request"]})
-        async with refused(backend, KeyReused):
-            await backend.add_jobs([new_job(idempotency_key="printed", payload=b"1")], same_only=True)
-        for job_id in ("plain", "odd"):  # nobody can tell any more what they were
+        await refused(
+            backend, backend.add_jobs([new_job(idempotency_key="printed", payload=b"1")], same_only=True), KeyReused
+        )
+        for job_id in ("plain", "odd"):  # their requests are not remembered
             [answer] = await backend.add_jobs([new_job(idempotency_key=job_id, payload=b"2")], same_only=True)
             assert (answer.id, dict(answer.options)) == (job_id, {})
-        async with refused(backend, KeyReused):
-            await backend.add_jobs([new_job(idempotency_key="plain", type="another")], same_only=True)
+        await refused(
+            backend, backend.add_jobs([new_job(idempotency_key="plain", type="another")], same_only=True), KeyReused
+        )
 
     async def test_an_id_whose_job_was_removed_is_free(self, backend: Backend) -> None:
         gone = await job_in(backend, S.COMPLETED, "gone")
@@ -556,18 +530,18 @@ class TestAdding:
     async def test_one_wrong_job_stops_them_all(self, backend: Backend) -> None:
         # B-ENQS-03
         await enqueue(backend, "known")
-        async with refused(backend, InvalidArgument, field="jobs[2].priority"):
-            await backend.add_jobs([new_job("known"), new_job(), new_job(priority="high")])
-        async with refused(backend, InvalidArgument, field="depends_on"):
-            await backend.add_jobs([new_job("a", depends_on=["b"]), new_job("b", depends_on=["a"])])
-        async with refused(backend, InvalidArgument, field="jobs"):
-            await backend.add_jobs("a")  # type: ignore[arg-type]  # that it is no list is the point
-        async with refused(backend, InvalidArgument, field="connection"):
-            await backend.add_jobs([new_job()], connection=object())
+        await refused(
+            backend, backend.add_jobs([new_job("known"), new_job(), new_job(priority="high")]), field="jobs[2].priority"
+        )
+        await refused(
+            backend,
+            backend.add_jobs([new_job("a", depends_on=["b"]), new_job("b", depends_on=["a"])]),
+            field="depends_on",
+        )
+        await refused(backend, backend.add_jobs("a"), field="jobs")  # type: ignore[arg-type]  # that it is no list is the point
+        await refused(backend, backend.add_jobs([new_job()], connection=object()), field="connection")
 
-    async def test_of_many_who_add_the_same_at_once_one_stores_it_and_all_get_it(
-        self, backend: Backend, open_backend: OpenBackend
-    ) -> None:
+    async def test_concurrent_adds_of_one_job_store_it_once(self, backend: Backend, open_backend: OpenBackend) -> None:
         # X-112
         others = [backend, open_backend()] if backend.capabilities.shared else [backend]
         for number in range(5):

@@ -23,6 +23,7 @@ from longshore.testing.conformance.scenarios import (
     lease_of,
     log_of,
     new_job,
+    retain,
     steps,
     story,
 )
@@ -74,9 +75,7 @@ class TestEvents:
         job = await job_in(backend, status)
         assert await story(backend, job.id) == STORIES[status]
 
-    async def test_a_long_life_is_told_in_order_without_a_gap_and_each_move_is_legal(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_long_history_is_complete_and_legal(self, backend: Backend, clock: HeldClock) -> None:
         # B-TST-01 B-IMP-01
         await a_long_life(backend, clock)
         events = await history(backend, "j1")
@@ -142,9 +141,7 @@ class TestEvents:
 
     # -- followed
 
-    async def test_a_follower_gets_every_event_once_in_whatever_batches(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_follower_gets_every_event_once(self, backend: Backend, clock: HeldClock) -> None:
         await a_long_life(backend, clock)
         await backend.enqueue_jobs([new_job() for _ in range(5)])
         whole = await backend.read_events()
@@ -185,9 +182,7 @@ class TestEvents:
         whole = await backend.read_events()
         assert [e.job_id for e in await backend.read_events(whole[2].cursor, 1, queue="mail")] == ["j4"]
 
-    async def test_whoever_begins_at_the_end_hears_of_all_that_comes_after_and_of_nothing_before(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_follower_from_the_end_gets_only_later_events(self, backend: Backend, clock: HeldClock) -> None:
         at_the_start = await backend.end_of_events()
         assert await backend.read_events(at_the_start) == []
         assert await backend.wait_for_change(0, after=at_the_start) is False
@@ -204,13 +199,10 @@ class TestEvents:
         assert [event.job_id for event in await backend.read_events(at_the_end, queue="mail")] == ["news"]
         assert [event.event for event in await backend.read_events(at_the_end, job_id="news")] == ["job.added"]
 
-    async def test_the_end_of_a_log_that_was_pruned_is_a_good_place_to_begin(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_the_end_of_a_pruned_log_is_a_valid_cursor(self, backend: Backend, clock: HeldClock) -> None:
         await backend.enqueue_jobs([new_job(queue=name) for name in ("mail", "bills")])
         clock.advance(timedelta(days=31))
-        while await backend.apply_retention():
-            pass
+        await retain(backend)
         assert await log_of(backend) == []
         cursor = await backend.end_of_events()
         await enqueue(backend, "news", queue="mail")
@@ -225,40 +217,33 @@ class TestEvents:
         [first, second] = await backend.read_events()
         clock.advance(timedelta(days=31))
         await enqueue(backend, "new")
-        while await backend.apply_retention():
-            pass
+        await retain(backend)
         with pytest.raises(CursorExpired):
             await backend.read_events(first.cursor)
         assert [event.job_id for event in await backend.read_events()] == ["new"]
         # nothing between this cursor and the oldest event kept was lost
         assert [event.job_id for event in await backend.read_events(second.cursor)] == ["new"]
-        # the log goes on after it, and that some of it is gone is for reading to say
+        # there are later events; only reading reports that some are gone
         assert await backend.wait_for_change(0, after=first.cursor) is True
 
-    async def test_waiting_from_a_cursor_does_not_mind_what_other_queues_prune(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_waiting_ignores_what_other_queues_prune(self, backend: Backend, clock: HeldClock) -> None:
         await backend.set_retention("noisy", events=60)
         await backend.set_retention("archive", events=None)
         await enqueue(backend, "kept", queue="archive")
         [kept] = await backend.read_events(queue="archive")
         await enqueue(backend, "pruned", queue="noisy")
         clock.advance(61)
-        while await backend.apply_retention():
-            pass
+        await retain(backend)
         assert await backend.wait_for_change(0, after=kept.cursor) is True
         assert await backend.read_events(kept.cursor, queue="archive") == []
 
-    async def test_a_queue_that_keeps_its_events_keeps_them_whatever_others_prune(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_retention_of_events_is_per_queue(self, backend: Backend, clock: HeldClock) -> None:
         await backend.set_retention("archive", events=None)
         await backend.set_retention("noisy", events=60)
         await enqueue(backend, "kept", queue="archive")
         await enqueue(backend, "pruned", queue="noisy")
         clock.advance(61)
-        while await backend.apply_retention():
-            pass
+        await retain(backend)
         assert [event.job_id for event in await log_of(backend, queue="archive")] == ["kept"]
         assert [event.job_id for event in await log_of(backend, queue="noisy")] == []
         assert [event.job_id for event in await log_of(backend)] == ["kept"]
@@ -299,6 +284,9 @@ class TestEvents:
     async def test_a_look_that_finds_nothing_wakes_nobody(self, backend: Backend) -> None:
         """Else two idle workers would wake one another for ever."""
         await backend.count_jobs()
+        await backend.dequeue_jobs("worker-1")  # a store may note its first writer, which is a change
+        while await backend.wait_for_change(0.1):  # over the network the signal of it comes a moment later
+            pass
         waiting = asyncio.create_task(backend.wait_for_change(30))
         await asyncio.sleep(0)
         await backend.dequeue_jobs("worker-1")

@@ -27,7 +27,7 @@ class BreakableClock(HeldClock):
         super().__init__()
         self.readings = 0
         self.on_reading: Callable[[], None] | None = None
-        """Called by whoever asks for the time, in the store's own thread: to stage a race inside a transaction."""
+        """Called at every reading, in the store's own thread: to stage a race inside a transaction."""
         self._error: Exception | None = None
 
     def now(self) -> datetime:
@@ -41,7 +41,7 @@ class BreakableClock(HeldClock):
 
     @contextmanager
     def broken(self, error: Exception) -> Iterator[None]:
-        """Within this, whoever asks for the time gets the error."""
+        """Within this, every reading raises the error."""
         self._error = error
         try:
             yield

@@ -71,9 +71,8 @@ class TestLeases:
     @every_fenced_write
     async def test_first_an_unknown_job_is_not_found(self, backend: Backend, write: FencedWrite) -> None:
         # T-ERR-01 B-ERR-03 X-43 X-45
-        async with refused(backend, JobNotFound) as caught:
-            await write(backend, "nobody", STALE)
-        assert caught.value.job_id == "nobody"
+        caught = await refused(backend, write(backend, "nobody", STALE), JobNotFound)
+        assert caught.job_id == "nobody"
 
     @every_fenced_write
     async def test_then_a_job_that_nobody_holds_is_not_inflight(self, backend: Backend, write: FencedWrite) -> None:
@@ -95,41 +94,32 @@ class TestLeases:
         lease = lease_of(job)
         clock.set(moment(lease.expires_at))
         for one in (lease, replace(lease, token="of somebody else")):
-            async with refused(backend, LeaseLost) as caught:
-                await write(backend, job.id, one)
-            assert (caught.value.job_id, caught.value.reason) == (job.id, "expired")
+            caught = await refused(backend, write(backend, job.id, one), LeaseLost)
+            assert (caught.job_id, caught.reason) == (job.id, "expired")
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
     @every_fenced_write
-    async def test_last_a_lease_of_another_claim_is_a_mismatch(
-        self, backend: Backend, write: FencedWrite, status: S
-    ) -> None:
+    async def test_last_another_claims_is_a_mismatch(self, backend: Backend, write: FencedWrite, status: S) -> None:
         # T-M4-02 X-45 X-61 X-66
         job = await job_in(backend, status)
         lease = lease_of(job)
         for one in (replace(lease, token="of somebody else"), replace(lease, epoch=lease.epoch + 1)):
-            async with refused(backend, LeaseLost) as caught:
-                await write(backend, job.id, one)
-            assert caught.value.reason == "mismatch"
+            caught = await refused(backend, write(backend, job.id, one), LeaseLost)
+            assert caught.reason == "mismatch"
 
     @every_fenced_write
-    async def test_the_lease_of_the_claim_before_is_refused_when_the_job_was_claimed_again(
-        self, backend: Backend, write: FencedWrite
-    ) -> None:
+    async def test_the_lease_of_an_earlier_claim_is_refused(self, backend: Backend, write: FencedWrite) -> None:
         # T-M4-02 B-INV-05
         await enqueue(backend, "j1")
         old = lease_of(await claim(backend, "worker-1"))
         await backend.release_lease("j1", old)
         new = await claim(backend, "worker-1")
-        async with refused(backend, LeaseLost) as caught:
-            await write(backend, "j1", old)
-        assert caught.value.reason == "mismatch"
+        caught = await refused(backend, write(backend, "j1", old), LeaseLost)
+        assert caught.reason == "mismatch"
         await backend.complete_job("j1", lease=lease_of(new))
 
     @every_fenced_write
-    async def test_the_live_lease_opens_the_fence_until_its_last_moment(
-        self, backend: Backend, clock: HeldClock, write: FencedWrite
-    ) -> None:
+    async def test_a_live_lease_lets_writes_pass(self, backend: Backend, clock: HeldClock, write: FencedWrite) -> None:
         # T-M4-01 T-M4-02
         for status in (S.RUNNING, S.CANCELLING):
             job = await job_in(backend, status)
@@ -145,13 +135,11 @@ class TestLeases:
                 await backend.read_logs(job.id),
             )
             return
-        pytest.fail("neither a RUNNING nor a CANCELLING job let it through")
+        pytest.fail("the lease of neither a RUNNING nor a CANCELLING job was accepted")
 
     # -- a claim's lease
 
-    async def test_every_claim_brings_a_lease_with_a_higher_epoch_and_a_token_of_its_own(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_every_claim_raises_the_epoch_and_has_a_new_token(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-01 X-46
         await enqueue(backend, "j1")
         seen: list[Lease] = []
@@ -164,15 +152,11 @@ class TestLeases:
         assert [lease.epoch for lease in seen] == [1, 2, 3, 4]
         assert len({lease.token for lease in seen}) == 4
 
-    async def test_a_lease_lasts_thirty_seconds_unless_another_time_is_named(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_lease_lasts_thirty_seconds_by_default(self, backend: Backend, clock: HeldClock) -> None:
         await enqueue(backend)
         assert lease_of(await claim(backend)).expires_at == clock.now() + seconds(30)
 
-    async def test_the_record_shows_the_lease_while_it_is_held_and_the_last_owner_for_ever(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_record_shows_its_lease_and_its_last_owner(self, backend: Backend, clock: HeldClock) -> None:
         # B-CON-08 B-COMP-08 X-114
         job = await job_in(backend, S.RUNNING)
         assert job.lease is not None
@@ -201,9 +185,7 @@ class TestLeases:
 
     # -- kept alive
 
-    async def test_a_renewed_lease_counts_from_now_and_stays_the_same_claim(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_renewed_lease_counts_from_now(self, backend: Backend, clock: HeldClock) -> None:
         job = await job_in(backend, S.RUNNING)
         lease = lease_of(job)
         clock.advance(20)
@@ -214,9 +196,7 @@ class TestLeases:
         assert (await backend.get_job(job.id)).lease == renewed[job.id]
         await backend.complete_job(job.id, lease=lease)  # the first copy is good too: token and epoch are the claim
 
-    async def test_renewing_answers_only_for_the_jobs_still_held_under_their_lease(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_renewing_returns_only_the_leases_still_held(self, backend: Backend, clock: HeldClock) -> None:
         # B-ERR-07: no error, and what is lost is simply absent
         expired = await job_in(backend, S.RUNNING, "expired")
         clock.advance(20)
@@ -259,7 +239,7 @@ class TestLeases:
         async with nothing_changes(backend):
             assert await backend.extend_leases({}, 30) == {}
 
-    # -- given back
+    # -- released
 
     async def test_a_job_given_back_is_eligible_again_and_nothing_is_counted(self, backend: Backend) -> None:
         # B-CON-05
@@ -289,9 +269,8 @@ class TestLeases:
 
     async def test_a_job_being_cancelled_is_acknowledged_not_given_back(self, backend: Backend) -> None:
         job = await job_in(backend, S.CANCELLING)
-        async with refused(backend, InvalidTransition) as caught:
-            await backend.release_lease(job.id, lease_of(job))
-        assert (caught.value.status, caught.value.target) == (S.CANCELLING, S.UNKNOWN_RETRY)
+        caught = await refused(backend, backend.release_lease(job.id, lease_of(job)), InvalidTransition)
+        assert (caught.status, caught.target) == (S.CANCELLING, S.UNKNOWN_RETRY)
 
     async def test_many_leases_are_renewed_in_one_call(self, backend: Backend, clock: HeldClock) -> None:
         # B-PERF-04

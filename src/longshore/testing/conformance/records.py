@@ -52,7 +52,7 @@ MOVES: dict[str, Callable[[Backend, Job], Awaitable[object]]] = {
 
 
 class TestRecords:
-    """Records as they are stored and given back."""
+    """Records as stored and returned."""
 
     # -- a job
 
@@ -93,9 +93,7 @@ class TestRecords:
         [line] = await backend.read_logs("j1")
         assert (line.message, line.level, line.at) == ("half-way", "warn", created + seconds(10))
 
-    async def test_what_every_job_must_have_it_has_from_the_start_or_is_refused(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_required_fields_are_set_or_the_job_is_refused(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCH-02
         job = await enqueue(backend)
         must = (job.queue, job.type, job.status, job.priority, job.executions, job.max_attempts)
@@ -143,9 +141,7 @@ class TestRecords:
         await MOVES[verb](backend, job)
         assert (await backend.get_job("j1")).updated_at == clock.now()
 
-    async def test_a_job_is_plain_data_and_what_is_done_to_a_copy_is_not_done_to_the_store(
-        self, backend: Backend
-    ) -> None:
+    async def test_changing_a_copy_of_a_job_does_not_change_the_store(self, backend: Backend) -> None:
         # M-FUT-12
         job = await enqueue(backend, "j1", tags=["eu"], options={"k": [1]})
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -225,9 +221,7 @@ class TestRecords:
 
     # -- until it has been kept long enough
 
-    async def test_retention_goes_through_many_queues_a_few_at_a_time_and_forgets_none(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_retention_reaches_every_queue(self, backend: Backend, clock: HeldClock) -> None:
         queues = [f"q{number}" for number in range(45)]
         await backend.enqueue_jobs([new_job(queue=queue) for queue in queues for _ in range(2)])
         await backend.set_retention("q7", finished=None)
@@ -239,7 +233,7 @@ class TestRecords:
         removed = []
         while batch := await backend.apply_retention(limit=10):
             removed.append(batch)
-            for queue in ("late", "later"):  # what comes meanwhile is not looked for twice, nor missed
+            for queue in ("late", "later"):  # a queue added meanwhile is neither visited twice nor missed
                 await enqueue(backend, queue=queue)
         assert max(removed) <= 10
         assert sum(removed) == 88
@@ -266,9 +260,7 @@ class TestNotes:
     """`set_progress`, `append_log`, `read_logs`, `save_checkpoint`; that they are fenced is shown with the leases."""
 
     @pytest.mark.parametrize("value", JSON_VALUES, ids=repr)
-    async def test_progress_is_any_json_value_and_the_last_one_stays(
-        self, backend: Backend, clock: HeldClock, value: Any
-    ) -> None:
+    async def test_progress_is_the_last_json_value(self, backend: Backend, clock: HeldClock, value: Any) -> None:
         job = await job_in(backend, S.RUNNING)
         await backend.set_progress(job.id, "something else", lease=lease_of(job))
         clock.advance(1)
@@ -278,9 +270,7 @@ class TestNotes:
         assert after == job.replace(progress=after.progress, updated_at=clock.now())
         assert await story(backend, job.id) == ["job.added", "job.active", "job.progress", "job.progress"]
 
-    async def test_lines_are_logged_in_order_with_number_time_and_level(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_log_lines_have_number_time_and_level(self, backend: Backend, clock: HeldClock) -> None:
         job = await job_in(backend, S.RUNNING)
         for level in ("debug", "info", "warn", "error"):
             await backend.append_log(job.id, f"a line of {level}", level, lease=lease_of(job))
@@ -306,8 +296,7 @@ class TestNotes:
 
     async def test_a_level_that_is_none_is_refused(self, backend: Backend) -> None:
         job = await job_in(backend, S.RUNNING)
-        async with refused(backend, InvalidArgument, field="level"):
-            await backend.append_log(job.id, "psst", "secret")
+        await refused(backend, backend.append_log(job.id, "psst", "secret"), field="level")
 
     async def test_each_job_has_its_own_log(self, backend: Backend) -> None:
         a, b = await job_in(backend, S.RUNNING), await job_in(backend, S.RUNNING)
@@ -325,9 +314,7 @@ class TestNotes:
             await backend.read_logs("nobody")
 
     @pytest.mark.parametrize("value", [*JSON_VALUES, b"", b"\x00\xff raw", b"null"], ids=repr)
-    async def test_a_checkpoint_is_json_or_bytes_and_comes_back_with_the_next_claim(
-        self, backend: Backend, clock: HeldClock, value: Any
-    ) -> None:
+    async def test_the_next_claim_has_the_checkpoint(self, backend: Backend, clock: HeldClock, value: Any) -> None:
         # X-67
         job = await job_in(backend, S.RUNNING)
         await backend.save_checkpoint(job.id, {"page": 0}, lease=lease_of(job))
@@ -345,10 +332,8 @@ class TestNotes:
     @pytest.mark.parametrize("status", sorted(FINAL))
     async def test_a_job_that_is_over_takes_no_progress_and_no_checkpoint(self, backend: Backend, status: S) -> None:
         job = await job_in(backend, status)
-        async with refused(backend, JobNotInflight):
-            await backend.set_progress(job.id, 100)
-        async with refused(backend, JobNotInflight):
-            await backend.save_checkpoint(job.id, 100)
+        await refused(backend, backend.set_progress(job.id, 100), JobNotInflight)
+        await refused(backend, backend.save_checkpoint(job.id, 100), JobNotInflight)
 
     async def test_progress_log_and_checkpoint_survive_every_turn(self, backend: Backend) -> None:
         await enqueue(backend, "j1")

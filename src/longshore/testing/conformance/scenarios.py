@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from longshore.backends.base import Backend
-from longshore.core.errors import QueueClosed
+from longshore.core.errors import InvalidArgument, QueueClosed
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, Lease
+from longshore.core.repeat import Repeat
+from longshore.core.schedule import Schedule
 from longshore.core.status import LEGAL_PAIRS, JobStatus
 
 S = JobStatus
@@ -22,9 +24,7 @@ WORKER = "worker-1"
 EVERY_STATUS = tuple(JobStatus)
 STALE = Lease("a token of another claim", 1, None)
 _SIDE_BY_SIDE = timedelta(seconds=1)
-"""Writers side by side take the time before they wait for a job's lock: one that waited tells of an earlier moment."""
-
-Error = TypeVar("Error", bound=Exception)
+"""Concurrent writers read the clock before they wait for a job's lock, so the later event may have the earlier time."""
 
 
 def new_job(job_id: str | None = None, **fields: Any) -> Job:
@@ -46,11 +46,30 @@ async def claim(backend: Backend, assignee_id: str = WORKER, **options: Any) -> 
 
 
 async def claimable(backend: Backend, limit: int = 100, **options: Any) -> list[str]:
-    """The ids a worker would get now, in order; they are given back, so that nothing but the log remembers."""
+    """The ids that a worker would get now, in order; the jobs are released again."""
     jobs = await backend.dequeue_jobs("onlooker", limit=limit, **options)
     for job in jobs:
         await backend.release_lease(job.id, lease_of(job), run_at=job.run_at)
     return [job.id for job in jobs]
+
+
+async def run_next(backend: Backend, job_id: str) -> None:
+    """Claims and completes the job that comes next, which is this one."""
+    assert (await claim(backend)).id == job_id
+    await backend.complete_job(job_id)
+
+
+async def retain(backend: Backend) -> int:
+    """Applies retention until there is nothing left to remove; how much it removed."""
+    removed = 0
+    while batch := await backend.apply_retention():
+        removed += batch
+    return removed
+
+
+def schedule(schedule_id: str = "nightly", job: Job | None = None, **repeat: Any) -> Schedule:
+    """A schedule; by default it repeats every minute."""
+    return Schedule(id=schedule_id, job=job or new_job(), repeat=Repeat(**(repeat or {"every": 60})))
 
 
 def lease_of(job: Job) -> Lease:
@@ -66,7 +85,7 @@ def moment(value: object) -> datetime:
 
 
 async def job_in(backend: Backend, status: JobStatus, job_id: str | None = None, **fields: Any) -> Job:
-    """A job brought to this status by the shortest way the verbs allow; held by `WORKER` where somebody holds it.
+    """A job brought to this status by the shortest path of operations; `WORKER` holds it if the status needs an owner.
 
     It carries its own id as a tag, so that it alone can be claimed among others.
     """
@@ -80,27 +99,23 @@ async def job_in(backend: Backend, status: JobStatus, job_id: str | None = None,
     if status is S.UNSCHEDULED:
         await backend.cancel_jobs(job_ids=[job.id])
     elif status not in (S.CREATED, S.WAITING_CHILDREN, S.INITIAL_PENDING):
-        await _run_until(backend, await claim(backend, tags=[job.id]), status)
+        claimed = await claim(backend, tags=[job.id])
+        if status is not S.RUNNING:
+            await _FROM_RUNNING[status](backend, claimed)
     staged = await backend.get_job(job.id)
     assert staged.status is status
     return staged
 
 
-async def _run_until(backend: Backend, job: Job, status: JobStatus) -> None:
-    if status is S.CANCELLING:
-        await backend.cancel_jobs(job_ids=[job.id])
-    elif status is S.FAILED_RETRY:
-        await backend.fail_job(job.id, "failed to set the stage")
-    elif status is S.UNKNOWN_RETRY:
-        await backend.release_lease(job.id, lease_of(job))
-    elif status is S.COMPLETED:
-        await backend.complete_job(job.id, b"done")
-    elif status is S.STOPPED:
-        await backend.stop_job(job.id)
-    elif status is S.UNKNOWN_STOPPED:
-        await backend.mark_job_unknown_stopped(job.id)
-    elif status is S.DEAD:
-        await backend.bury_job(job.id, "buried to set the stage")
+_FROM_RUNNING: dict[JobStatus, Callable[[Backend, Job], Awaitable[object]]] = {
+    S.CANCELLING: lambda backend, job: backend.cancel_jobs(job_ids=[job.id]),
+    S.FAILED_RETRY: lambda backend, job: backend.fail_job(job.id, "failed to set the stage"),
+    S.UNKNOWN_RETRY: lambda backend, job: backend.release_lease(job.id, lease_of(job)),
+    S.COMPLETED: lambda backend, job: backend.complete_job(job.id, b"done"),
+    S.STOPPED: lambda backend, job: backend.stop_job(job.id),
+    S.UNKNOWN_STOPPED: lambda backend, job: backend.mark_job_unknown_stopped(job.id),
+    S.DEAD: lambda backend, job: backend.bury_job(job.id, "buried to set the stage"),
+}
 
 
 async def status_of(backend: Backend, job_id: str) -> JobStatus:
@@ -168,7 +183,7 @@ def assert_legal_history(events: Sequence[JobEvent]) -> None:
 
 
 async def picture_of(backend: Backend) -> dict[str, object]:
-    """All that anybody can see of the store, to compare before and after."""
+    """Everything that can be read from the store, to compare before and after."""
     return {
         "jobs": await all_jobs(backend),
         "counts": await backend.count_jobs(),
@@ -188,17 +203,17 @@ async def nothing_changes(backend: Backend) -> AsyncIterator[None]:
     assert await picture_of(backend) == before
 
 
-@asynccontextmanager
 async def refused(
-    backend: Backend, error: type[Error], *, field: str | None = None
-) -> AsyncIterator[pytest.ExceptionInfo[Error]]:
-    """The call within raises this error, which names the field, and leaves no trace in the store."""
+    backend: Backend, call: Awaitable[object], error: type[Exception] = InvalidArgument, *, field: str | None = None
+) -> Any:
+    """The error of a call that must raise it, name the field in it, and leave no trace in the store."""
     async with nothing_changes(backend):
         with pytest.raises(error) as caught:
-            yield caught
-        if field is not None:
-            assert getattr(caught.value, "field", None) == field, f"{caught.value!r} should name {field}"
-            assert field in str(caught.value)
+            await call
+    if field is not None:
+        assert getattr(caught.value, "field", None) == field, f"{caught.value!r} should name {field}"
+        assert field in str(caught.value)
+    return caught.value
 
 
 async def audit(backend: Backend) -> None:

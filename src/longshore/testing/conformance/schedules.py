@@ -1,9 +1,11 @@
-"""Schedules: stored, changed, paused, run by hand, and one job for each occurrence."""
+"""Schedules: stored, changed, paused, run by hand; one job for each occurrence; catch-up and clocks that jump."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,6 +29,7 @@ from longshore.testing.conformance.scenarios import (
     new_job,
     nothing_changes,
     refused,
+    schedule,
     seconds,
 )
 
@@ -34,11 +37,6 @@ NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SPRING = datetime(2026, 3, 29, tzinfo=UTC)
 AUTUMN = datetime(2026, 10, 25, tzinfo=UTC)
 """Midnights in UTC before the clocks of Berlin change, at one o'clock in UTC."""
-
-
-def schedule(schedule_id: str = "nightly", job: Job | None = None, **repeat: Any) -> Schedule:
-    """A schedule; without more words it repeats every minute."""
-    return Schedule(id=schedule_id, job=job or new_job(), repeat=Repeat(**(repeat or {"every": 60})))
 
 
 async def runs(backend: Backend, clock: HeldClock, until: datetime, step: timedelta) -> list[datetime]:
@@ -57,9 +55,7 @@ class TestSchedules:
 
     # -- kept
 
-    async def test_a_schedule_is_stored_with_the_time_of_its_first_run(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_schedule_is_stored_with_its_first_time(self, backend: Backend, clock: HeldClock) -> None:
         given = schedule(
             "hourly", new_job(type="report", tags=["eu"], payload=b"1"), cron="0 * * * *", tz="Europe/Oslo"
         )  # M-OPT-10 M-OPT-14
@@ -79,9 +75,7 @@ class TestSchedules:
         assert await backend.remove_schedule("b") is False
         assert [kept.id for kept in await backend.get_schedules()] == ["a", "c"]
 
-    async def test_a_schedule_put_again_is_changed_and_its_runs_are_remembered(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_put_schedule_again_keeps_the_run_count(self, backend: Backend, clock: HeldClock) -> None:
         # X-93
         first = await backend.put_schedule(schedule(every=60))
         clock.advance(60)
@@ -93,9 +87,7 @@ class TestSchedules:
         assert changed.job.type == "other"
         assert await backend.get_schedules() == [changed]
 
-    async def test_a_schedule_and_its_policies_are_kept_as_they_were_given(
-        self, open_backend: OpenBackend, backend: Backend
-    ) -> None:
+    async def test_a_schedule_is_stored_as_given(self, open_backend: OpenBackend, backend: Backend) -> None:
         # M-OPT-10 M-OPT-12 M-OPT-13 M-OPT-14
         job = new_job(queue="night", delay=5, expires_at=60, timeout=7, max_crashes=2, parent_id="p", lifo=True)
         times: dict[str, Any] = {
@@ -117,9 +109,7 @@ class TestSchedules:
         again = await backend.put_schedule(schedule(every=60))
         assert again.next_run_at == stored.next_run_at
 
-    async def test_an_immediate_schedule_creates_its_first_job_at_once_only_when_new(
-        self, open_backend: OpenBackend, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_immediate_fires_once(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
         # M8 M-OPT-15
         at_once: dict[str, dict[str, Any]] = {
             "by interval": {"every": 60, "limit": 2},
@@ -170,12 +160,10 @@ class TestSchedules:
         ],
     )
     async def test_a_malformed_schedule_is_refused(self, backend: Backend, wrong: dict[str, Any], field: str) -> None:
-        async with refused(backend, InvalidArgument, field=field):
-            await backend.put_schedule(dataclasses.replace(schedule(), **wrong))
+        await refused(backend, backend.put_schedule(dataclasses.replace(schedule(), **wrong)), field=field)
 
     async def test_what_is_no_schedule_is_refused(self, backend: Backend) -> None:
-        async with refused(backend, InvalidArgument, field="schedule"):
-            await backend.put_schedule("nightly")  # type: ignore[arg-type]  # a wrong type is the point
+        await refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type is the point
 
     # -- fired
 
@@ -207,9 +195,7 @@ class TestSchedules:
         assert len({job.id for job in await all_jobs(backend)}) == 10
         assert len(await all_jobs(backend, JobFilter(schedule_id="another"))) == 5
 
-    async def test_making_the_job_and_moving_on_are_one_transaction(
-        self, backend: Backend, clock: BreakableClock
-    ) -> None:
+    async def test_firing_is_one_transaction(self, backend: Backend, clock: BreakableClock) -> None:
         """Every transaction asks the clock once."""
         # M-SCHED-10
         for name in ("a", "b", "c"):
@@ -236,9 +222,7 @@ class TestSchedules:
         assert await backend.fire_due_schedules() == []
         assert len(await all_jobs(backend)) == 1
 
-    async def test_a_strangers_job_with_the_id_of_a_run_takes_no_run_away(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_foreign_job_with_an_occurrences_id_is_no_run(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-10 X-93
         taken = "nightly@2026-01-01T12:01:00Z"
         for name in (taken, f"{taken}~1"):
@@ -256,9 +240,7 @@ class TestSchedules:
         assert await backend.fire_due_schedules() == []
         assert (await backend.get_schedule("nightly")).last_job_id == made.id
 
-    async def test_no_more_schedules_are_fired_than_asked_for_the_most_overdue_first(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_firing_is_limited_the_most_overdue_first(self, backend: Backend, clock: HeldClock) -> None:
         for name, every in (("a", 30), ("b", 10), ("c", 20)):
             await backend.put_schedule(schedule(name, every=every, limit=1))
         clock.advance(60)
@@ -283,9 +265,7 @@ class TestSchedules:
 
     # -- when
 
-    async def test_an_interval_counts_from_the_planned_time_and_never_drifts(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_an_interval_never_drifts(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-08 M-OPT-11 X-93
         await backend.put_schedule(schedule(every=60))
         found = await runs(backend, clock, NOON + seconds(600), seconds(25))
@@ -319,7 +299,7 @@ class TestSchedules:
         ],
         ids=str,
     )
-    async def test_a_daily_time_fires_as_told_on_the_days_the_clocks_change(
+    async def test_a_daily_time_follows_its_policy_on_dst_changes(
         self, backend: Backend, clock: HeldClock, day: datetime, policy: dict[str, Any], expected: list[datetime]
     ) -> None:
         # M-OPT-10 M-OPT-14 X-93
@@ -353,10 +333,9 @@ class TestScheduleActs:
     @pytest.mark.parametrize("verb", ON_ONE)
     async def test_a_schedule_that_nobody_knows_is_named_in_the_refusal(self, backend: Backend, verb: str) -> None:
         await backend.put_schedule(schedule("nightly"))
-        async with refused(backend, ScheduleNotFound) as caught:
-            await ON_ONE[verb](backend, "nihgtly")
-        assert caught.value.schedule_id == "nihgtly"
-        assert "'nihgtly'" in str(caught.value)
+        caught = await refused(backend, ON_ONE[verb](backend, "nihgtly"), ScheduleNotFound)
+        assert caught.schedule_id == "nihgtly"
+        assert "'nihgtly'" in str(caught)
 
     async def test_one_schedule_is_found_among_others(self, backend: Backend) -> None:
         stored = [await backend.put_schedule(schedule(name)) for name in ("a", "b", "c")]
@@ -364,9 +343,7 @@ class TestScheduleActs:
 
     # -- paused and resumed
 
-    async def test_a_paused_schedule_makes_nothing_and_what_fell_into_the_pause_is_not_made_up_for(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_occurrences_during_a_pause_are_skipped(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule(every=60, catch_up="all"))
         paused = await backend.pause_schedule("nightly")
         assert (paused.paused, paused.next_run_at) == (True, NOON + seconds(60))
@@ -379,9 +356,7 @@ class TestScheduleActs:
         clock.advance(50)
         assert len(await backend.fire_due_schedules()) == 1
 
-    async def test_a_schedule_is_paused_and_resumed_by_putting_it_so_too(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_put_schedule_may_pause_and_resume(self, backend: Backend, clock: HeldClock) -> None:
         given = schedule(cron="0 * * * *")
         await backend.put_schedule(dataclasses.replace(given, paused=True))
         clock.advance(3 * 3600 + 600)
@@ -390,9 +365,7 @@ class TestScheduleActs:
         assert (resumed.paused, resumed.next_run_at) == (False, NOON + timedelta(hours=4))
         assert await backend.fire_due_schedules() == []
 
-    async def test_a_program_that_puts_its_schedules_when_it_starts_leaves_a_pause_alone(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_keep_pause_leaves_a_pause_alone(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule(), keep_pause=True)
         await backend.pause_schedule("nightly")
         again = await backend.put_schedule(schedule(job=new_job(type="other")), keep_pause=True)
@@ -416,9 +389,7 @@ class TestScheduleActs:
 
     # -- run by hand
 
-    async def test_a_schedule_run_by_hand_makes_its_job_at_once_and_the_plan_goes_on_undisturbed(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_running_a_schedule_by_hand_leaves_its_plan(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-15 M-JOB-18
         pattern = new_job(type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2)
         stored = await backend.put_schedule(schedule("nightly", pattern, every=60, limit=2))
@@ -442,9 +413,7 @@ class TestScheduleActs:
         assert len({job.id for job in made}) == 3
 
     @pytest.mark.parametrize("state", ["paused", "ended"])
-    async def test_a_schedule_that_is_paused_or_has_ended_can_be_run_by_hand(
-        self, backend: Backend, clock: HeldClock, state: str
-    ) -> None:
+    async def test_any_schedule_can_be_run_by_hand(self, backend: Backend, clock: HeldClock, state: str) -> None:
         await backend.put_schedule(schedule(every=60, limit=1))
         if state == "paused":
             await backend.pause_schedule("nightly")
@@ -454,16 +423,14 @@ class TestScheduleActs:
         made = await backend.run_schedule("nightly")
         assert made.schedule_id == "nightly"
 
-    async def test_a_delay_of_the_pattern_counts_from_a_run_by_hand_too(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_delay_counts_from_a_run_by_hand(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(schedule(job=new_job(delay=5)))
         clock.advance(7)
         assert (await backend.run_schedule("nightly")).run_at == clock.now() + seconds(5)
 
     # -- gone bad
 
-    async def test_a_schedule_whose_jobs_cannot_be_made_any_more_is_paused_and_told_of_and_holds_up_nobody(
+    async def test_a_schedule_that_cannot_make_jobs_is_paused_and_logged(
         self, backend: Backend, clock: HeldClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         await backend.put_schedule(outlived("a bad one", clock))
@@ -478,12 +445,9 @@ class TestScheduleActs:
         assert bad.error in caplog.text
         async with nothing_changes(backend):
             assert await backend.fire_due_schedules() == []
-        async with refused(backend, InvalidArgument, field="delay"):
-            await backend.run_schedule("a bad one")
+        await refused(backend, backend.run_schedule("a bad one"), field="delay")
 
-    async def test_a_schedule_put_right_again_has_no_error_any_more(
-        self, open_backend: OpenBackend, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_fixing_clears_the_error(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(outlived("s", clock))
         clock.advance(60)
         await backend.fire_due_schedules()
@@ -498,3 +462,213 @@ def outlived(schedule_id: str, clock: HeldClock) -> Schedule:
     """One that repeats every minute, whose jobs would soon be delayed beyond the end of the calendar."""
     left = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - clock.now()
     return schedule(schedule_id, new_job(delay=left - seconds(30)), every=60)
+
+
+THREE_DAYS = timedelta(days=3)
+HOURLY: list[dict[str, Any]] = [{"every": 3600}, {"cron": "0 * * * *"}]
+
+
+async def fire_all(backend: Backend) -> list[int]:
+    """How many jobs each pass made, until one makes none."""
+    passes = []
+    while made := await backend.fire_due_schedules():
+        passes.append(len(made))
+    return passes
+
+
+async def occurrences(backend: Backend, schedule_id: str) -> Counter[datetime]:
+    """How many jobs there are for each planned time."""
+    ids = [job.id.rpartition("@") for job in await all_jobs(backend)]
+    return Counter(datetime.fromisoformat(time) for name, _, time in ids if name == schedule_id)
+
+
+class TestMissedRuns:
+    """`fire_due_schedules` by a scheduler that was away, and by several."""
+
+    async def test_missed_runs_collapse_into_the_last(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        await backend.put_schedule(schedule(every=60))
+        clock.advance(timedelta(days=3, seconds=30))
+        assert len(await backend.fire_due_schedules()) == 1
+        [kept] = await backend.get_schedules()
+        assert kept.last_run_at == NOON + timedelta(days=3)
+        assert kept.next_run_at == NOON + timedelta(days=3, seconds=60)
+
+    async def test_catch_up_all_is_capped_in_each_pass(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule(every=60, catch_up="all"))
+        clock.advance(60 * 250)
+        passes = await fire_all(backend)
+        assert sum(passes) == 250
+        assert max(passes) <= 20
+        assert len({job.id for job in await all_jobs(backend)}) == 250
+
+    async def test_a_pass_is_bounded_by_jobs_punctual_ones_first(self, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-08 X-93
+        for number in range(40):
+            await backend.put_schedule(schedule(f"slept-{number:02}", every=60, catch_up="all"))
+        await backend.put_schedule(schedule("punctual", every=86400))
+        clock.advance(86400)
+        first = await backend.fire_due_schedules()
+        assert first[0].schedule_id == "punctual"
+        assert 100 < len(first) <= 500
+        again = await backend.fire_due_schedules()
+        assert len(again) <= 500
+        assert {job.id for job in first}.isdisjoint(job.id for job in again)
+
+    async def test_a_pass_is_bounded_by_the_bytes_it_stores(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        for name, megabytes in (("a", 3), ("b", 6), ("c", 1)):
+            pattern = new_job(payload=b'"' + b"x" * (megabytes << 20) + b'"')
+            await backend.put_schedule(schedule(name, pattern, every=60, catch_up="all", limit=3))
+        clock.advance(600)
+        passes = []
+        while made := await backend.fire_due_schedules():
+            passes.append("".join(str(job.schedule_id) for job in made))
+            assert sum(len(job.payload) for job in made) <= 4 << 20 or len(made) == 1
+        assert sorted("".join(passes)) == list("aaabbbccc")
+
+    async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule(cron="0 * * * *", catch_up="none"))
+        clock.advance(timedelta(hours=3, minutes=30))
+        assert await backend.fire_due_schedules() == []
+        clock.advance(timedelta(minutes=30, seconds=20))  # a tick is never exact
+        assert len(await backend.fire_due_schedules()) == 1
+
+    @pytest.mark.parametrize("hourly", HOURLY, ids=["every", "cron"])
+    @pytest.mark.parametrize(("catch_up", "made"), [("none", 0), ("last", 1), ("all", 72)])
+    async def test_catch_up_after_three_days(
+        self, backend: Backend, clock: HeldClock, hourly: dict[str, Any], catch_up: str, made: int
+    ) -> None:
+        # M-SCHED-08 X-93
+        await backend.put_schedule(schedule(**hourly, catch_up=catch_up))
+        clock.advance(THREE_DAYS + timedelta(minutes=5))
+        assert sum(await fire_all(backend)) == made
+        found = await occurrences(backend, "nightly")
+        assert found == Counter(NOON + THREE_DAYS - timedelta(hours=number) for number in range(made))
+        [kept] = await backend.get_schedules()
+        assert (kept.run_count, kept.next_run_at) == (made, NOON + THREE_DAYS + timedelta(hours=1))
+        clock.set(NOON + THREE_DAYS + timedelta(hours=1))
+        assert len(await backend.fire_due_schedules()) == 1, "the next occurrence fires"
+
+    async def test_a_limit_and_an_end_bound_what_is_made_up_for(self, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-09 M-OPT-12 M-OPT-13 X-93
+        await backend.put_schedule(schedule("limited", every=3600, limit=5, catch_up="all"))
+        await backend.put_schedule(schedule("bounded", every=3600, end=NOON + timedelta(hours=7), catch_up="all"))
+        clock.advance(THREE_DAYS)
+        assert sum(await fire_all(backend)) == 12
+        assert [kept.next_run_at for kept in await backend.get_schedules()] == [None, None]
+
+    # -- a clock that is set back
+
+    async def test_a_clock_set_back_repeats_no_occurrence(self, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-10 X-93
+        await backend.put_schedule(schedule(every=60))
+        clock.advance(180)
+        assert len(await backend.fire_due_schedules()) == 1
+        clock.set(NOON - timedelta(hours=2))
+        assert await backend.fire_due_schedules() == []
+        clock.set(NOON + seconds(240))
+        assert len(await backend.fire_due_schedules()) == 1
+        assert await occurrences(backend, "nightly") == {NOON + seconds(180): 1, NOON + seconds(240): 1}
+
+    async def test_an_occurrence_planned_again_makes_no_second_job(self, backend: Backend, clock: HeldClock) -> None:
+        """Resuming plans the schedule from the current time, which the clock has shown before."""
+        # M-SCHED-10 X-93
+        await backend.put_schedule(schedule(every=60, catch_up="all", limit=8))
+        clock.advance(300)
+        assert await fire_all(backend) == [5]
+        clock.set(NOON)
+        await backend.pause_schedule("nightly")
+        resumed = await backend.resume_schedule("nightly")
+        assert resumed.next_run_at == NOON + seconds(60)
+        clock.set(NOON + seconds(420))
+        await fire_all(backend)
+        clock.advance(3600)
+        await fire_all(backend)
+        kept = await backend.get_schedule("nightly")
+        assert (kept.run_count, kept.next_run_at) == (8, None)
+        assert await occurrences(backend, "nightly") == {NOON + seconds(60 * number): 1 for number in range(1, 9)}
+
+    # -- several at once
+
+    @pytest.mark.parametrize("times", HOURLY)
+    @pytest.mark.parametrize("end", [None, NOON + timedelta(days=30)], ids=["for ever", "with an end"])
+    async def test_a_clock_that_was_a_year_ahead_stops_no_schedule(
+        self, backend: Backend, clock: HeldClock, times: dict[str, Any], end: datetime | None
+    ) -> None:
+        # X-93
+        await backend.put_schedule(schedule(**times, end=end))
+        for _ in range(3):
+            clock.advance(3600)
+            await backend.fire_due_schedules()
+        clock.advance(timedelta(days=365))
+        for _ in range(4):
+            await backend.fire_due_schedules()
+            clock.advance(3600)
+        clock.set(NOON + timedelta(hours=5, minutes=30))
+        made = []
+        for _ in range(4):
+            made += await backend.fire_due_schedules()
+            clock.advance(3600)
+        assert [job.id.rpartition("@")[2] for job in made] == [f"2026-01-01T{hour}:00:00Z" for hour in (18, 19, 20)]
+        assert set((await occurrences(backend, "nightly")).values()) == {1}
+
+    async def test_an_occurrence_of_a_removed_job_does_not_recur(self, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        made: Counter[str] = Counter()
+
+        async def goes_on(hours: int) -> None:
+            for _ in range(hours):
+                clock.advance(3600)
+                jobs = await backend.fire_due_schedules()
+                made.update(job.id for job in jobs)
+                await backend.cancel_jobs(job_ids=[job.id for job in jobs] or ["nobody"])
+                await backend.delete_jobs(job_ids=[job.id for job in jobs] or ["nobody"])
+                await backend.apply_retention()
+
+        await backend.put_schedule(schedule(every=3600))
+        await goes_on(100)
+        clock.set(NOON + timedelta(hours=10))
+        await goes_on(95)
+        assert len(made) == 105
+        assert set(made.values()) == {1}
+
+    async def test_put_schedule_corrects_a_time_from_a_fast_clock(self, backend: Backend, clock: HeldClock) -> None:
+        await backend.put_schedule(schedule(every=3600))
+        clock.advance(timedelta(days=365))
+        await backend.fire_due_schedules()
+        clock.set(NOON + timedelta(minutes=30))
+        kept = await backend.put_schedule(schedule(every=3600), keep_pause=True)
+        assert kept.next_run_at == NOON + timedelta(hours=1)
+
+    async def test_one_job_per_occurrence(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
+        # M-SCHED-10 M-SCHED-13 X-93
+        if not backend.capabilities.shared:
+            pytest.skip("a store of its own has one backend")
+        backends = [backend, open_backend()]
+        names = [f"s{number}" for number in range(5)]
+        for name in names:
+            await backend.put_schedule(schedule(name, every=60, catch_up="all"))
+        chance = random.Random(5)
+        furthest = NOON
+        for _ in range(25):
+            clock.set(clock.now() + seconds(chance.choice([-90, -30, 20, 60, 150])))
+            furthest = max(furthest, clock.now())
+            await asyncio.gather(*(one.fire_due_schedules() for one in backends * 4))
+        clock.set(furthest)
+        await fire_all(backend)
+        planned = {NOON + seconds(60 * number): 1 for number in range(1, (furthest - NOON) // seconds(60) + 1)}
+        assert planned
+        for name in names:
+            assert await occurrences(backend, name) == planned
+            assert (await backend.get_schedule(name)).run_count == len(planned)
+
+    async def test_racing_puts_make_one(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
+        # X-93
+        backends = [backend, open_backend()] if backend.capabilities.shared else [backend]
+        given = schedule(job=new_job(type="report"), every=60)
+        stored = await asyncio.gather(*(one.put_schedule(given) for one in backends * 6))
+        assert {one.id for one in stored} == {"nightly"}
+        clock.advance(60)
+        assert len(await backend.fire_due_schedules()) == 1
+        assert (await backend.get_schedule("nightly")).run_count == 1

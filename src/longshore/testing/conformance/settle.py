@@ -26,6 +26,7 @@ from longshore.testing.conformance.scenarios import (
     new_job,
     nothing_changes,
     refused,
+    run_next,
     seconds,
     status_of,
     steps,
@@ -79,9 +80,7 @@ class TestSettlement:
     # -- the table
 
     @pytest.mark.parametrize(("verb", "source", "target"), LEGAL, ids=lambda value: value.value)
-    async def test_a_legal_move_is_made_recorded_and_frees_whoever_held_the_job(
-        self, backend: Backend, clock: HeldClock, verb: Verb, source: S, target: S
-    ) -> None:
+    async def test_every_legal_move(self, backend: Backend, clock: HeldClock, verb: Verb, source: S, target: S) -> None:
         # B-CON-05 B-FREE-01 B-FREE-02 B-FREE-03 B-COMP-02 B-COMP-03 B-COMP-04 B-COMP-05 B-COMP-09 B-FAIL-03 B-FAIL-04
         # B-FAIL-08 B-STOP-02 B-STOP-03 B-STOP-04 B-STOP-07 B-SWR-02 B-SWR-04 B-MUS-02 B-MUS-03 B-MUS-04 B-MUS-06
         # B-ACK-02 B-ACK-03 B-TST-01 B-INT-03 X-05 X-08 X-09 T-ACK-01 T-RTY-01 T-FAIL-01
@@ -99,29 +98,24 @@ class TestSettlement:
         assert moves == (buried if (source, target) == (S.RUNNING, S.DEAD) else [(source, target)])
 
     @pytest.mark.parametrize(("verb", "source"), ILLEGAL, ids=lambda value: value.value)
-    async def test_every_other_move_is_refused_and_leaves_no_trace(
-        self, backend: Backend, verb: Verb, source: S
-    ) -> None:
+    async def test_every_other_move_is_refused(self, backend: Backend, verb: Verb, source: S) -> None:
         # B-ERR-02 B-COMP-10 B-FAIL-09 B-STOP-08 B-SWR-01 B-ACK-01 B-ACK-06 B-TST-01 X-07 X-09 T-ERR-02 X-44
         job = await job_in(backend, source)
-        async with refused(backend, InvalidTransition) as caught:
-            await BY_VERB[verb](backend, job.id)
-        assert (caught.value.job_id, caught.value.status) == (job.id, source)
-        assert caught.value.target in ENDINGS[verb].values()
+        caught = await refused(backend, BY_VERB[verb](backend, job.id), InvalidTransition)
+        assert (caught.job_id, caught.status) == (job.id, source)
+        assert caught.target in ENDINGS[verb].values()
         if source not in HOLDS_CAPACITY and verb is not Verb.RETRY:
-            assert isinstance(caught.value, JobNotInflight)
+            assert isinstance(caught, JobNotInflight)
 
     @pytest.mark.parametrize("verb", ENDINGS, ids=lambda verb: verb.value)
     async def test_an_unknown_job_cannot_end(self, backend: Backend, verb: Verb) -> None:
         # B-ERR-03 B-COMP-01 B-COMP-10 B-FAIL-01 B-FAIL-09 B-STOP-01 B-STOP-08 B-MUS-01 B-MUS-07 T-ERR-01 X-43
-        async with refused(backend, JobNotFound):
-            await BY_VERB[verb](backend, "nobody")
+        await refused(backend, BY_VERB[verb](backend, "nobody"), JobNotFound)
 
     @pytest.mark.parametrize("verb", ENDINGS, ids=lambda verb: verb.value)
     async def test_an_empty_id_is_refused(self, backend: Backend, verb: Verb) -> None:
         # B-COMP-01 B-FAIL-01 B-STOP-01 B-MUS-01 B-ERR-05
-        async with refused(backend, InvalidArgument, field="job_id"):
-            await BY_VERB[verb](backend, "")
+        await refused(backend, BY_VERB[verb](backend, ""), field="job_id")
 
     async def test_the_products_table_has_the_documented_arrows_of_these_verbs(self) -> None:
         # there is no arrow RUNNING -> DEAD, burying walks by FAILED_RETRY
@@ -131,9 +125,7 @@ class TestSettlement:
 
     # -- what each ending writes
 
-    async def test_a_completed_job_keeps_its_result_its_end_and_its_owner(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_completed_job_keeps_its_result_and_owner(self, backend: Backend, clock: HeldClock) -> None:
         # B-COMP-06 B-COMP-07 B-COMP-08 B-COMP-11 B-COMP-12 X-49
         job = await job_in(backend, S.RUNNING)
         clock.advance(5)
@@ -154,9 +146,7 @@ class TestSettlement:
         assert done.finalized_at is not None
         assert done.result is None
 
-    async def test_a_late_result_moves_the_end_of_a_job_that_was_unknown_stopped(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_late_result_completes_an_unknown_stopped_job(self, backend: Backend, clock: HeldClock) -> None:
         #
         job = await job_in(backend, S.UNKNOWN_STOPPED)
         clock.advance(5)
@@ -167,14 +157,11 @@ class TestSettlement:
     async def test_a_completed_job_does_not_look_failed(self, backend: Backend) -> None:
         #
         job = await job_in(backend, S.FAILED_RETRY)
-        await claim(backend)
-        await backend.complete_job(job.id)
+        await run_next(backend, job.id)
         done = await backend.get_job(job.id)
         assert (done.error_message, done.retry_count) == ("", 1)
 
-    async def test_a_failure_is_counted_dated_and_leaves_the_job_eligible(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_a_failure_is_counted_and_the_job_eligible(self, backend: Backend, clock: HeldClock) -> None:
         # B-FAIL-05 B-FAIL-06 B-FAIL-07 T-RTY-02 T-REC-07 T-REC-09 T-REC-10 X-04
         job = await job_in(backend, S.RUNNING)
         clock.advance(5)
@@ -192,8 +179,7 @@ class TestSettlement:
     async def test_a_failure_without_words_is_refused(self, backend: Backend) -> None:
         # B-FAIL-02
         job = await job_in(backend, S.RUNNING)
-        async with refused(backend, InvalidArgument, field="error"):
-            await backend.fail_job(job.id, "")
+        await refused(backend, backend.fail_job(job.id, ""), field="error")
 
     async def test_a_failed_job_waits_until_its_retry_at(self, backend: Backend, clock: HeldClock) -> None:
         # T-RTY-01 T-RTY-02
@@ -230,9 +216,7 @@ class TestSettlement:
         assert [event.detail["error"] for event in failed] == ["at once", "later"]
         assert [event.detail["final"] for event in failed] == [False, False]
 
-    async def test_a_buried_job_is_in_the_dead_letter_queue_with_its_last_failure_counted(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_burying_counts_the_last_failure(self, backend: Backend, clock: HeldClock) -> None:
         # T-ST-04 T-FAIL-01 T-FAIL-02 X-41 X-60
         job = await job_in(backend, S.RUNNING, run_at=0)
         clock.advance(5)
@@ -266,9 +250,7 @@ class TestSettlement:
             assert stopped.retry_count == 1
         assert await claimable(backend) == []
 
-    async def test_a_job_that_failed_while_being_cancelled_is_stopped_and_the_failure_counted(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_stop_job_with_retry_counts_the_failure(self, backend: Backend, clock: HeldClock) -> None:
         # B-SWR-02 B-SWR-03 B-SWR-05 B-SWR-06
         for error in ("could not roll back", ""):
             job = await job_in(backend, S.CANCELLING)
@@ -279,9 +261,7 @@ class TestSettlement:
             assert stopped.last_retry_at == stopped.finalized_at == clock.now()
             assert (stopped.assignee_id, stopped.assigned_at) == ("worker-1", job.assigned_at)
 
-    async def test_a_job_stopped_in_the_unknown_keeps_the_reason_and_is_over(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_unknown_stopped_keeps_the_reason(self, backend: Backend, clock: HeldClock) -> None:
         # B-MUS-05 X-35
         job = await job_in(backend, S.CANCELLING)
         clock.advance(1)
@@ -295,8 +275,7 @@ class TestSettlement:
         #
         job = await job_in(backend, S.RUNNING)
         await backend.complete_job(job.id, b"1", lease=lease_of(job))
-        async with refused(backend, JobNotInflight):
-            await backend.complete_job(job.id, b"1", lease=lease_of(job))
+        await refused(backend, backend.complete_job(job.id, b"1", lease=lease_of(job)), JobNotInflight)
 
     # -- the store decides nothing
 
@@ -315,9 +294,7 @@ class TestSettlement:
         await backend.fail_job(job.id, "again")
         assert await claimable(backend) == [job.id]
 
-    async def test_the_backoff_that_the_core_decides_is_kept_to_the_second(
-        self, backend: Backend, clock: HeldClock
-    ) -> None:
+    async def test_the_decided_backoff_is_kept_to_the_second(self, backend: Backend, clock: HeldClock) -> None:
         # T-CORE-01 T-RTY-03
         job = await job_in(backend, S.INITIAL_PENDING)
         for failures, wait in ((1, 10), (2, 20), (3, 40)):
@@ -426,7 +403,7 @@ class TestBatches:
             ("crash", S.UNKNOWN_STOPPED, 0),
         ],
     )
-    async def test_a_job_cancelled_meanwhile_settles_as_its_cancellation_asks(
+    async def test_an_outcome_of_a_cancelled_job_settles_its_cancellation(
         self, backend: Backend, clock: HeldClock, verb: OutcomeVerb, target: S, failures: int
     ) -> None:
         job = await job_in(backend, S.CANCELLING)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from longshore.backends import argument_checks
 from longshore.backends.base import Outcome, Page, SettleReport
@@ -26,10 +26,14 @@ from longshore.backends.remote.codecs import (
     a_list,
     an_object,
     answered,
+    as_it_is,
     error_in,
+    fields_in,
     list_of,
+    map_of,
     not_too_many,
     only,
+    plain,
     read_bytes,
     read_checkpoint,
     read_moment,
@@ -44,19 +48,21 @@ from longshore.backends.remote.codecs import (
     write_span,
     write_time,
 )
-from longshore.core.errors import InvalidArgument
+from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import Job, Lease
 from longshore.core.job_record import MutableJob, record_of
 from longshore.core.status import JobStatus
 from longshore.core.validation import check_status
 
+T = TypeVar("T")
+
 SCHEMAS: dict[str, Schema] = {}
-"""The records by the names under which the API's document tells of them."""
+"""The schemas of records by their names in the OpenAPI document."""
 
 
 def a_record(name: str, description: str, required: Sequence[str], /, **fields: Schema) -> Schema:
-    """Tells of a record, and gives what stands for it wherever it is part of another."""
+    """Adds the schema of a record to the document, and returns a reference to it."""
     SCHEMAS[name] = {
         "title": name,
         "description": description,
@@ -67,17 +73,54 @@ def a_record(name: str, description: str, required: Sequence[str], /, **fields: 
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def answer_record(
+    kind: Callable[..., T],
+    name: str,
+    description: str,
+    fields: Mapping[str, Form[Any]],
+    *,
+    newer: Collection[str] = (),
+) -> Form[T]:
+    """A record of an answer, field by field; without a name the document says only that it is an object.
+
+    The reader passes over fields that it does not know. `newer` are those that an older server leaves out.
+    """
+    required = [field for field in fields if field not in newer]
+    schemas = {field: form.schema for field, form in fields.items()}
+    schema = a_record(name, description, required, **schemas) if name else {"type": "object"}
+    written = [(field, form.write) for field, form in fields.items() if form.write is not as_it_is]
+    read_in = [(field, form.read) for field, form in fields.items() if form.read is not as_it_is]
+
+    def write(_: str, value: Any) -> dict[str, Any]:
+        told = {field: getattr(value, field) for field in fields}
+        for field, write_field in written:
+            told[field] = write_field(field, told[field])
+        return told
+
+    def read(_: str, told: Json) -> T:
+        values = {field: told[field] for field in required}
+        for field in newer:
+            if field in told:
+                values[field] = told[field]
+        for field, read_field in read_in:
+            if field in values:
+                values[field] = read_field(field, values[field])
+        return kind(**values)
+
+    return Form(write, read, schema)
+
+
 WORD: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer"}
 
 
 def or_null(schema: Schema) -> Schema:
-    """The same, or null."""
+    """The same schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def write_lease(lease: Lease) -> dict[str, Any]:
-    """All of it: whoever holds it sends it back as it came."""
+    """Writes the whole lease; its holder sends it back unchanged."""
     told: dict[str, Any] = {"token": lease.token, "epoch": lease.epoch}
     if isinstance(lease.expires_at, datetime):
         told["expires_at"] = write_time(lease.expires_at)
@@ -90,7 +133,7 @@ _LEASE_FIELDS = {"token": "", "epoch": 0, "expires_at": None, "cancel_requested"
 
 
 def read_lease(name: str, value: Json) -> Lease:
-    """A lease; only its token and its epoch are asked for."""
+    """Reads a lease that a client sent; only token and epoch are required."""
     told = an_object(name, value)
     token, epoch = told.get("token"), told.get("epoch")
     if not isinstance(token, str) or type(epoch) is not int:
@@ -104,7 +147,7 @@ def read_lease(name: str, value: Json) -> Lease:
 
 
 def known_lease(value: Json) -> Lease:
-    """What `write_lease` wrote."""
+    """Reads a lease that the server wrote."""
     return Lease(
         value["token"], value["epoch"], stored_time(value.get("expires_at")), value.get("cancel_requested", False)
     )
@@ -117,7 +160,7 @@ _LEASE = a_record(
     token=WORD,
     epoch=NUMBER,
     expires_at=or_null(TIME.schema),
-    cancel_requested={"type": "boolean", "description": "Somebody wants the job called off."},
+    cancel_requested={"type": "boolean", "description": "Whether the cancellation of the job was requested."},
 )
 LEASE: Form[Lease | None] = Form(
     lambda _, value: None if argument_checks.lease(value) is None else write_lease(value),
@@ -164,7 +207,7 @@ _UNLESS = tuple((name, _DEFAULTS[name]) for name in _AS_THEY_ARE)
 
 
 def write_job(job: Job) -> dict[str, Any]:
-    """The whole record; what is as in any fresh job is left out."""
+    """Writes the whole record without the fields that have their defaults."""
     told: dict[str, Any] = {
         "id": job.id,
         "type": job.type,
@@ -182,18 +225,10 @@ def write_job(job: Job) -> dict[str, Any]:
         told["depends_on"] = list(job.depends_on)
     if job.options:
         told["options"] = dict(job.options)
-    for name in _TIMES:
-        value = getattr(job, name)
-        if value is not None:
-            told[name] = write_time(value)
-    for name in _MOMENTS:
+    for name in (*_TIMES, *_MOMENTS, *_SPANS):
         value = getattr(job, name)
         if value is not None:
             told[name] = write_span(value) if isinstance(value, timedelta) else write_time(value)
-    for name in _SPANS:
-        value = getattr(job, name)
-        if value is not None:
-            told[name] = write_span(value)
     if job.lease is not None:
         told["lease"] = write_lease(job.lease)
     if job.result is not None:
@@ -229,7 +264,7 @@ def _is_time(value: Json) -> bool:
 
 
 def read_job(_: str, told: Json) -> Job:
-    """What `write_job` wrote; a field that only a newer server knows is passed over."""
+    """Reads a job that the server wrote; ignores fields of a newer server."""
     values = {**_DEFAULTS, "options": {}}
     for name, value in told.items():
         reading = _READ.get(name)
@@ -266,7 +301,7 @@ _SETTABLE: dict[str, Schema] = {
     "created_at": TIME.schema,
     "options": {"type": "object"},
 }
-"""What whoever submits a job may say of it."""
+"""The fields that the submitter of a job may set."""
 
 _NEW_JOB = a_record("NewStoredJob", "A job to be stored, as `Job` has it.", ["id", "type"], **_SETTABLE)
 _JOB = a_record(
@@ -289,19 +324,21 @@ _JOB = a_record(
 )
 
 
+_GIVEN_AS_THEY_ARE = (
+    *("queue", "priority", "lifo", "max_attempts", "max_crashes", "on_dependency_failure"),
+    *("idempotency_key", "concurrency_key", "parent_id", "schedule_id"),
+)
+
+
 def write_new_job(_: str, job: Any) -> dict[str, Any]:
-    """What a caller set, refused as any store would refuse it; times that are durations stay such."""
+    """Checks a new job as any store does, and writes what is set; durations stay durations."""
     record_of(job, 0)
     told: dict[str, Any] = {"id": job.id, "type": job.type}
     if job.payload != b"null":
         told["payload"] = write_bytes(bytes(job.payload))
-    for name in ("queue", "priority", "lifo", "max_attempts", "max_crashes", "on_dependency_failure"):
+    for name in _GIVEN_AS_THEY_ARE:
         value = getattr(job, name)
         if value != _DEFAULTS[name]:
-            told[name] = value
-    for name in ("idempotency_key", "concurrency_key", "parent_id", "schedule_id"):
-        value = getattr(job, name)
-        if value is not None:
             told[name] = value
     if job.status is not JobStatus.INITIAL_PENDING:
         told["status"] = check_status("status", job.status).value
@@ -337,14 +374,9 @@ _READ_NEW: dict[str, Callable[[str, Any], Any]] = {
 
 
 def read_new_job(name: str, value: Json) -> Job:
-    """A job that somebody sent; the store judges what is in it."""
-    told = an_object(name, value)
-    only(name, told, _SETTABLE)
-    for needed in ("id", "type"):
-        if needed not in told:
-            raise InvalidArgument(f"{name}.{needed}", "is missing")
+    """Reads a new job that a client sent; the store checks its values."""
     values: dict[str, Any] = {}
-    for field, given in told.items():
+    for field, given in fields_in(name, value, _SETTABLE, ("id", "type")).items():
         reading = _READ_NEW.get(field)
         values[field] = given if reading is None or given is None else reading(field, given)
     return Job(**values)
@@ -375,16 +407,11 @@ NEW_JOBS: Form[list[Job]] = Form(
 )
 JOB: Form[Job] = Form(lambda _, job: write_job(job), read_job, _JOB)
 JOBS: Form[list[Job]] = list_of(JOB)
-PAGE: Form[Page] = Form(
-    lambda _, page: {"items": [write_job(job) for job in page.items], "next_cursor": page.next_cursor},
-    lambda _, told: Page([read_job("", job) for job in told["items"]], told["next_cursor"]),
-    a_record(
-        "StoredPage",
-        "Some of the jobs; `next_cursor` is null on the last page.",
-        ["items", "next_cursor"],
-        items=JOBS.schema,
-        next_cursor=or_null(WORD),
-    ),
+PAGE = answer_record(
+    Page,
+    "StoredPage",
+    "Some of the jobs; `next_cursor` is null on the last page.",
+    {"items": JOBS, "next_cursor": plain(or_null(WORD))},
 )
 
 _FILTER_LISTS = ("statuses", "queues", "types", "tags", "ids")
@@ -415,9 +442,7 @@ def _write_filter(_: str, value: Any) -> dict[str, Any]:
 
 
 def _read_filter(name: str, value: Json) -> JobFilter:
-    told = an_object(name, value)
-    only(name, told, _FILTER_FIELDS)
-    values = dict(told)
+    values = dict(fields_in(name, value, _FILTER_FIELDS))
     for field in _FILTER_LISTS:
         if field in values:
             values[field] = tuple(not_too_many(f"{name}.{field}", a_list(f"{name}.{field}", values[field])))
@@ -439,7 +464,7 @@ _OUTCOME_VERBS = ("complete", "fail", "bury", "stop", "release", "crash")
 
 
 def write_outcome(outcome: Outcome) -> dict[str, Any]:
-    """How a job ended; InvalidArgument if nobody could read it."""
+    """Writes an outcome; raises InvalidArgument if it is malformed."""
     told: dict[str, Any] = {"job_id": outcome.job_id, "verb": outcome.verb}
     if outcome.verb not in _OUTCOME_VERBS:
         raise InvalidArgument("verb", f"must be one of {', '.join(_OUTCOME_VERBS)}, not {outcome.verb!r}")
@@ -477,11 +502,8 @@ _OUTCOME = a_record(
 
 
 def read_outcome(name: str, value: Json) -> Outcome:
-    """How somebody says that a job ended; the store judges it."""
-    told = an_object(name, value)
-    only(name, told, _OUTCOME_FIELDS)
-    if "job_id" not in told:
-        raise InvalidArgument(f"{name}.job_id", "is missing")
+    """Reads an outcome that a client sent; the store checks its values."""
+    told = fields_in(name, value, _OUTCOME_FIELDS, ["job_id"])
     lease, result, retry_at = told.get("lease"), told.get("result"), told.get("retry_at")
     return Outcome(
         told["job_id"],
@@ -505,49 +527,26 @@ OUTCOMES: Form[list[Outcome]] = Form(
 )
 
 
-def write_report(_: str, report: SettleReport) -> dict[str, Any]:
-    """What was settled, refused and freed."""
-    return {
-        "settled": {job_id: status.value for job_id, status in report.settled.items()},
-        "refused": {job_id: told_of(error) for job_id, error in report.refused.items()},
-        "freed": report.freed,
-    }
-
-
-def read_report(_: str, told: Json) -> SettleReport:
-    """The same."""
-    return SettleReport(
-        {job_id: JobStatus(status) for job_id, status in told["settled"].items()},
-        {job_id: error_in(problem) for job_id, problem in told["refused"].items()},
-        told["freed"],
-    )
-
-
-_FREED: Schema = {"type": "object", "additionalProperties": NUMBER}
-_REPORT_FIELDS: dict[str, Schema] = {
-    "settled": {"type": "object", "additionalProperties": STATUS.schema},
-    "refused": {"type": "object", "additionalProperties": {"type": "object"}},
-    "freed": _FREED,
-}
-REPORT: Form[SettleReport] = Form(
-    write_report,
-    read_report,
-    a_record(
-        "SettleReport",
-        "What became of each outcome, by job id: its new status, or a problem; and which workers got slots back.",
-        list(_REPORT_FIELDS),
-        **_REPORT_FIELDS,
-    ),
+FREED: Form[dict[str, int]] = Form(
+    as_it_is, lambda _, freed: dict(freed), {"type": "object", "additionalProperties": NUMBER}
+)
+_PROBLEM: Form[LongshoreError] = Form(
+    lambda _, error: told_of(error), lambda _, problem: error_in(problem), {"type": "object"}
+)
+REPORT = answer_record(
+    SettleReport,
+    "SettleReport",
+    "What became of each outcome, by job id: its new status, or a problem; and which workers got slots back.",
+    {"settled": map_of(STATUS), "refused": map_of(_PROBLEM), "freed": FREED},
 )
 TURN: Form[tuple[SettleReport, list[Job]]] = Form(
-    lambda _, turn: {**write_report("", turn[0]), "jobs": [write_job(job) for job in turn[1]]},
-    lambda _, told: (read_report("", told), [read_job("", job) for job in told["jobs"]]),
+    lambda name, turn: {**REPORT.write(name, turn[0]), "jobs": JOBS.write(name, turn[1])},
+    lambda name, told: (REPORT.read(name, told), JOBS.read(name, told["jobs"])),
     a_record(
         "SettleAndClaimReport",
         "What became of each outcome, and the jobs that were claimed.",
-        [*_REPORT_FIELDS, "jobs"],
-        **_REPORT_FIELDS,
+        [*SCHEMAS["SettleReport"]["required"], "jobs"],
+        **SCHEMAS["SettleReport"]["properties"],
         jobs=JOBS.schema,
     ),
 )
-FREED: Form[dict[str, int]] = Form(lambda _, freed: freed, lambda _, freed: dict(freed), _FREED)

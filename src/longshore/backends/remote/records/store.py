@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
@@ -18,9 +19,12 @@ from longshore.backends.remote.codecs import (
     Form,
     Json,
     Schema,
-    an_object,
+    as_it_is,
+    fields_in,
     list_of,
-    only,
+    optional,
+    plain,
+    read_fields,
     read_span,
     read_time,
     stored_span,
@@ -34,10 +38,9 @@ from longshore.backends.remote.records.jobs import (
     NUMBER,
     WORD,
     a_record,
+    answer_record,
     or_null,
-    read_job,
     read_new_job,
-    write_job,
     write_new_job,
 )
 from longshore.core.clock import ClockStep
@@ -54,16 +57,37 @@ COUNTS: Form[dict[JobStatus, int]] = Form(
     lambda _, told: {JobStatus(status): count for status, count in told.items()},
     {"type": "object", "additionalProperties": NUMBER},
 )
-_STATS_NAMES = tuple(field.name for field in dataclasses.fields(JobStats))
-STATS: Form[JobStats] = Form(
-    lambda _, stats: {name: getattr(stats, name) for name in _STATS_NAMES},
-    lambda _, told: JobStats(**{name: told[name] for name in _STATS_NAMES} | {"tags": tuple(told["tags"])}),
-    a_record(
-        "StoredStats",
-        "Counts over jobs that carry all tags.",
-        _STATS_NAMES,
-        **{**dict.fromkeys(_STATS_NAMES, NUMBER), "tags": NAMES.schema},
-    ),
+
+
+def _tuple_of(form: Form[Any], schema: Schema) -> Form[tuple[Any, ...]]:
+    return Form(
+        lambda name, values: [form.write(name, value) for value in values],
+        lambda name, told: tuple([form.read(name, one) for one in told]),
+        schema,
+    )
+
+
+_WORD, _NUMBER, _YES_OR_NO = plain(WORD), plain(NUMBER), plain(FLAG.schema)
+_WORD_OR_NULL, _NUMBER_OR_NULL = plain(or_null(WORD)), plain(or_null(NUMBER))
+_TIME: Form[datetime] = Form(
+    lambda _, moment: write_time(moment), lambda _, told: datetime.fromisoformat(told), TIME.schema
+)
+_STATUS_OR_NULL = optional(Form(as_it_is, lambda _, told: JobStatus(told), STATUS.schema))
+_NAMES: Form[tuple[str, ...]] = Form(as_it_is, lambda _, told: tuple(told), NAMES.schema)
+_OBJECT: Schema = {"type": "object"}
+_OBJECTS: Schema = {"type": "array", "items": _OBJECT}
+_DETAIL: Form[Any] = Form(lambda _, detail: dict(detail), as_it_is, _OBJECT)
+
+
+def _schemas(forms: Mapping[str, Form[Any]]) -> dict[str, Schema]:
+    return {name: form.schema for name, form in forms.items()}
+
+
+STATS = answer_record(
+    JobStats,
+    "StoredStats",
+    "Counts over jobs that carry all tags.",
+    {each.name: _NAMES if each.name == "tags" else _NUMBER for each in dataclasses.fields(JobStats)},
 )
 
 _RATE = a_record(
@@ -76,77 +100,68 @@ _RATE = a_record(
 
 
 def write_rate(rate: Rate | None) -> Json:
-    """A limit on starts, or null for none."""
+    """Writes a rate, or null for no limit."""
     return None if rate is None else {"count": rate.count, "per": write_span(cast(timedelta, rate.per))}
 
 
 def read_rate(name: str, value: Json) -> Rate | None:
-    """The same; the store judges its numbers."""
+    """Reads a rate; the store checks its numbers."""
     if value is None:
         return None
-    told = an_object(name, value)
-    only(name, told, {"count": 0, "per": 0})
+    told = fields_in(name, value, {"count": 0, "per": 0})
     return Rate(told.get("count", 0), read_span("rate.per", told.get("per", 0)))
 
 
 RATE: Form[Rate | None] = Form(lambda name, value: write_rate(check_rate(name, value)), read_rate, or_null(_RATE))
 
 
-def _write_queue(_: str, info: QueueInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "paused": info.paused,
-        "running": info.running,
-        "per_key": info.per_key,
-        "rate": write_rate(info.rate),
-        "rate_per_key": write_rate(info.rate_per_key),
-        "counts": COUNTS.write("counts", info.counts),
-    }
-
-
-def _read_queue(_: str, told: Json) -> QueueInfo:
-    return QueueInfo(
-        told["name"],
-        told["paused"],
-        told["running"],
-        told["per_key"],
-        read_rate("rate", told["rate"]),
-        read_rate("rate_per_key", told["rate_per_key"]),
-        COUNTS.read("counts", told["counts"]),
+_SET_RATE: Form[Rate | None] = Form(lambda _, rate: write_rate(rate), read_rate, or_null(_RATE))
+QUEUES = list_of(
+    answer_record(
+        QueueInfo,
+        "StoredQueue",
+        "A queue's settings and its exact counts.",
+        {
+            "name": _WORD,
+            "paused": _YES_OR_NO,
+            "running": _NUMBER_OR_NULL,
+            "per_key": _NUMBER_OR_NULL,
+            "rate": _SET_RATE,
+            "rate_per_key": _SET_RATE,
+            "counts": COUNTS,
+        },
     )
-
-
-_QUEUE = a_record(
-    "StoredQueue",
-    "A queue's settings and its exact counts.",
-    ["name", "paused", "running", "per_key", "rate", "rate_per_key", "counts"],
-    name=WORD,
-    paused=FLAG.schema,
-    running=or_null(NUMBER),
-    per_key=or_null(NUMBER),
-    rate=or_null(_RATE),
-    rate_per_key=or_null(_RATE),
-    counts=COUNTS.schema,
 )
-QUEUES: Form[list[QueueInfo]] = list_of(Form(_write_queue, _read_queue, _QUEUE))
 
-_REPEAT_FIELDS: dict[str, Schema] = {
-    "cron": or_null(WORD),
-    "every": or_null(SPAN.schema),
-    "tz": WORD,
-    "limit": or_null(NUMBER),
-    "start": or_null(TIME.schema),
-    "end": or_null(TIME.schema),
-    "on_gap": {"enum": ["next", "skip"]},
-    "on_overlap": {"enum": ["first", "second", "both"]},
-    "catch_up": {"enum": ["none", "last", "all"]},
-    "immediate": FLAG.schema,
+_SENT_TIME: Form[datetime] = Form(lambda _, moment: write_time(moment), read_time, TIME.schema)
+
+
+def _read_text(name: str, value: Json) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
+    return value
+
+
+_SENT_TEXT: Form[str] = Form(as_it_is, _read_text, WORD)
+_REPEAT_FIELDS: dict[str, Form[Any]] = {
+    "cron": optional(_SENT_TEXT),
+    "every": optional(Form(lambda _, every: write_span(every), read_span, SPAN.schema)),
+    "tz": _SENT_TEXT,
+    "limit": _NUMBER_OR_NULL,
+    "start": optional(_SENT_TIME),
+    "end": optional(_SENT_TIME),
+    "on_gap": plain({"enum": ["next", "skip"]}),
+    "on_overlap": plain({"enum": ["first", "second", "both"]}),
+    "catch_up": plain({"enum": ["none", "last", "all"]}),
+    "immediate": _YES_OR_NO,
 }
 _SCHEDULE_TIMES = ("next_run_at", "last_run_at", "created_at", "updated_at")
 _SCHEDULE_FIELDS: dict[str, Schema] = {
     "id": NAME.schema,
     "job": NEW_JOB.schema,
-    "repeat": a_record("StoredRepeat", "When to repeat: `cron`, or `every` so many seconds.", [], **_REPEAT_FIELDS),
+    "repeat": a_record(
+        "StoredRepeat", "When to repeat: `cron`, or `every` so many seconds.", [], **_schemas(_REPEAT_FIELDS)
+    ),
     "paused": FLAG.schema,
     **dict.fromkeys(_SCHEDULE_TIMES, or_null(TIME.schema)),
     "last_job_id": or_null(WORD),
@@ -157,28 +172,14 @@ _SCHEDULE_FIELDS: dict[str, Schema] = {
 
 
 def _write_repeat(repeat: Repeat) -> dict[str, Any]:
-    told = {name: getattr(repeat, name) for name in _REPEAT_FIELDS}
-    told["every"] = None if repeat.every is None else write_span(cast(timedelta, repeat.every))
-    for name in ("start", "end"):
-        told[name] = None if told[name] is None else write_time(told[name])
+    told = {name: form.write(name, getattr(repeat, name)) for name, form in _REPEAT_FIELDS.items()}
     if not repeat.immediate:  # servers of earlier versions do not know the field
         del told["immediate"]
     return told
 
 
 def _read_repeat(name: str, value: Json) -> Repeat:
-    told = an_object(name, value)
-    only(name, told, _REPEAT_FIELDS)
-    values = dict(told)
-    if values.get("every") is not None:
-        values["every"] = read_span(f"{name}.every", values["every"])
-    for field in ("start", "end"):
-        if values.get(field) is not None:
-            values[field] = read_time(f"{name}.{field}", values[field])
-    for field, wanted in (("cron", str), ("tz", str)):
-        if values.get(field) is not None and not isinstance(values[field], wanted):
-            raise InvalidArgument(f"{name}.{field}", f"must be text, not {type(values[field]).__name__}")
-    return Repeat(**values)
+    return Repeat(**read_fields(name, value, _REPEAT_FIELDS))
 
 
 def _write_schedule(_: str, schedule: Schedule) -> dict[str, Any]:
@@ -228,11 +229,7 @@ def _known_pattern(told: Json) -> Job:
 
 
 def _given_schedule(name: str, value: Json) -> Schedule:
-    told = an_object(name, value)
-    only(name, told, {"id": "", "job": {}, "repeat": {}, "paused": False})
-    for needed in ("id", "job", "repeat"):
-        if needed not in told:
-            raise InvalidArgument(f"{name}.{needed}", "is missing")
+    told = fields_in(name, value, {"id": "", "job": {}, "repeat": {}, "paused": False}, ("id", "job", "repeat"))
     job = read_new_job(f"{name}.job", told["job"])
     repeat = _read_repeat("repeat", told["repeat"])
     return Schedule(id=told["id"], job=job, repeat=repeat, paused=told.get("paused", False))
@@ -252,115 +249,67 @@ NEW_SCHEDULE: Form[Schedule] = Form(
 SCHEDULE: Form[Schedule] = Form(_write_schedule, _known_schedule, _SCHEDULE)
 SCHEDULES: Form[list[Schedule]] = list_of(SCHEDULE)
 
-_WORKER_FIELDS: dict[str, Schema] = {
-    "id": NAME.schema,
-    "queues": NAMES.schema,
-    "tags": NAMES.schema,
-    **dict.fromkeys(("concurrency", "running", "pid"), NUMBER),
-    **dict.fromkeys(("host", "version", "state"), WORD),
-    "started_at": or_null(TIME.schema),
-    "seen_at": or_null(TIME.schema),
-    "detail": {"type": "object"},
-    "types": or_null(NAMES.schema),
+_SENT_NAMES: Form[Any] = Form(
+    lambda _, names: list(names), lambda _, told: tuple(told) if isinstance(told, list) else told, NAMES.schema
+)
+_WORKER_FIELDS: dict[str, Form[Any]] = {
+    "id": plain(NAME.schema),
+    "queues": _SENT_NAMES,
+    "tags": _SENT_NAMES,
+    **dict.fromkeys(("concurrency", "running", "pid"), _NUMBER),
+    **dict.fromkeys(("host", "version", "state"), _WORD),
+    "started_at": optional(TIME),
+    "seen_at": optional(TIME),
+    "detail": _DETAIL,
+    "types": optional(_SENT_NAMES),
 }
-
-
-def _write_worker(worker: WorkerInfo) -> dict[str, Any]:
-    told = {name: getattr(worker, name) for name in _WORKER_FIELDS}
-    told |= {"queues": list(worker.queues), "tags": list(worker.tags), "detail": dict(worker.detail)}
-    told["types"] = None if worker.types is None else list(worker.types)
-    for name in ("started_at", "seen_at"):
-        told[name] = None if told[name] is None else TIME.write(name, told[name])
-    return told
-
-
-def _read_worker(name: str, value: Json) -> WorkerInfo:
-    told = an_object(name, value)
-    only(name, told, _WORKER_FIELDS)
-    if "id" not in told:
-        raise InvalidArgument(f"{name}.id", "is missing")
-    values = dict(told)
-    for field in ("queues", "tags", "types"):
-        if isinstance(values.get(field), list):
-            values[field] = tuple(values[field])
-    for field in ("started_at", "seen_at"):
-        if values.get(field) is not None:
-            values[field] = read_time(f"{name}.{field}", values[field])
-    return WorkerInfo(**values)
-
-
-_WORKER = a_record("StoredWorker", "What a worker says of itself.", ["id"], **_WORKER_FIELDS)
-WORKER: Form[WorkerInfo] = Form(lambda _, value: _write_worker(argument_checks.worker(value)), _read_worker, _WORKER)
-WORKERS: Form[list[WorkerInfo]] = Form(
-    lambda _, workers: [_write_worker(worker) for worker in workers],
-    lambda _, told: [_read_worker("worker", worker) for worker in told],
-    {"type": "array", "items": _WORKER},
+_WORKER: Form[WorkerInfo] = Form(
+    lambda _, worker: {name: form.write(name, getattr(worker, name)) for name, form in _WORKER_FIELDS.items()},
+    lambda name, told: WorkerInfo(**read_fields(name, told, _WORKER_FIELDS, ["id"])),
+    a_record("StoredWorker", "What a worker says of itself.", ["id"], **_schemas(_WORKER_FIELDS)),
 )
-
-
-def _write_line(_: str, line: LogEntry) -> dict[str, Any]:
-    return {"number": line.number, "at": write_time(line.at), "level": line.level, "message": line.message}
-
-
-def _read_line(_: str, told: Json) -> LogEntry:
-    return LogEntry(told["number"], datetime.fromisoformat(told["at"]), told["level"], told["message"])
-
-
-_LINE = a_record(
-    "StoredLogLine",
-    "A line a job wrote.",
-    ["number", "at", "level", "message"],
-    number=NUMBER,
-    at=TIME.schema,
-    level=WORD,
-    message=WORD,
+WORKER: Form[WorkerInfo] = Form(
+    lambda name, value: _WORKER.write(name, argument_checks.worker(value)), _WORKER.read, _WORKER.schema
 )
-LOGS: Form[list[LogEntry]] = list_of(Form(_write_line, _read_line, _LINE))
-
-_EVENT_STATUSES = {"from_status", "to_status"}
-_EVENT_NAMES = tuple(field.name for field in dataclasses.fields(JobEvent))
+WORKERS = list_of(_WORKER)
 
 
-def _write_event(_: str, event: JobEvent) -> dict[str, Any]:
-    told: dict[str, Any] = {name: getattr(event, name) for name in _EVENT_NAMES}
-    told["occurred_at"] = write_time(event.occurred_at)
-    told["detail"] = dict(event.detail)
-    return told
-
-
-def _read_event(_: str, told: Json) -> JobEvent:
-    values = {name: told[name] for name in _EVENT_NAMES}  # a newer server may tell more
-    values["occurred_at"] = datetime.fromisoformat(told["occurred_at"])
-    for name in _EVENT_STATUSES:
-        values[name] = None if told[name] is None else JobStatus(told[name])
-    return JobEvent(**values)
-
-
-_EVENT = a_record(
-    "StoredEvent",
-    "A line of the durable log; one job's are ordered by `job_seq`.",
-    list(_EVENT_NAMES),
-    cursor=WORD,
-    job_uid=or_null(NUMBER),
-    job_id=or_null(WORD),
-    job_seq=NUMBER,
-    queue=WORD,
-    type=or_null(WORD),
-    event=WORD,
-    from_status=or_null(STATUS.schema),
-    to_status=or_null(STATUS.schema),
-    epoch=NUMBER,
-    execution=NUMBER,
-    assignee_id=or_null(WORD),
-    actor=WORD,
-    occurred_at=TIME.schema,
-    detail={"type": "object"},
+LOGS = list_of(
+    answer_record(
+        LogEntry,
+        "StoredLogLine",
+        "A line a job wrote.",
+        {"number": _NUMBER, "at": _TIME, "level": _WORD, "message": _WORD},
+    )
 )
-EVENTS: Form[list[JobEvent]] = list_of(Form(_write_event, _read_event, _EVENT))
+EVENTS = list_of(
+    answer_record(
+        JobEvent,
+        "StoredEvent",
+        "A line of the durable log; one job's are ordered by `job_seq`.",
+        {
+            "cursor": _WORD,
+            "job_uid": _NUMBER_OR_NULL,
+            "job_id": _WORD_OR_NULL,
+            "job_seq": _NUMBER,
+            "queue": _WORD,
+            "type": _WORD_OR_NULL,
+            "event": _WORD,
+            "from_status": _STATUS_OR_NULL,
+            "to_status": _STATUS_OR_NULL,
+            "epoch": _NUMBER,
+            "execution": _NUMBER,
+            "assignee_id": _WORD_OR_NULL,
+            "actor": _WORD,
+            "occurred_at": _TIME,
+            "detail": _DETAIL,
+        },
+    )
+)
 
 
 class Stretch(NamedTuple):
-    """Events of the log, and where to read on; None where the list itself tells it: from its last one if it is full."""
+    """Events, and the cursor to continue from; None if that is the cursor of the last event."""
 
     events: list[JobEvent]
     next_cursor: str | None = None
@@ -385,116 +334,60 @@ STRETCH: Form[Stretch] = Form(
 )
 
 
-def _write_usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "limit": usage.limit,
-        "running": usage.running,
-        "holders": [
-            {"job_id": one.job_id, "worker": one.worker, "since": None if one.since is None else write_time(one.since)}
-            for one in usage.holders
-        ],
-        "rate": write_rate(usage.rate),
-        "started": usage.started,
-        "window_ends": None if usage.window_ends is None else write_time(usage.window_ends),
-    }
-
-
-def _read_usage(told: Json) -> Usage:
-    return Usage(
-        told["limit"],
-        told["running"],
-        tuple(Holder(one["job_id"], one["worker"], stored_time(one["since"])) for one in told["holders"]),
-        read_rate("rate", told["rate"]),
-        told["started"],
-        stored_time(told["window_ends"]),
-    )
-
-
-def _write_facts(_: str, facts: Facts) -> dict[str, Any]:
-    return {
-        "now": write_time(facts.now),
-        "job": write_job(facts.job),
-        "eligible_at": write_time(facts.eligible_at),
-        "paused": facts.paused,
-        "queue": _write_usage(facts.queue),
-        "key": _write_usage(facts.key),
-        "waits_for": [{"job_id": one.job_id, "status": one.status, "step": one.step} for one in facts.waits_for],
-        "deps_left": facts.deps_left,
-        "ahead": facts.ahead,
-        "workers": [
-            {
-                **{
-                    name: getattr(one, name)
-                    for name in ("id", "queues", "tags", "concurrency", "running", "state", "types")
-                },
-                "seen_at": None if one.seen_at is None else write_time(one.seen_at),
-            }
-            for one in facts.workers
-        ],
-        "recent_ends": [write_time(end) for end in facts.recent_ends],
-        "given_back": facts.given_back,
-        "clock_step": None
-        if facts.clock_step is None
-        else {"at": write_time(facts.clock_step.at), "seconds": facts.clock_step.by.total_seconds()},
-    }
-
-
-def _read_facts(_: str, told: Json) -> Facts:
-    return Facts(
-        datetime.fromisoformat(told["now"]),
-        read_job("", told["job"]),
-        datetime.fromisoformat(told["eligible_at"]),
-        told["paused"],
-        _read_usage(told["queue"]),
-        _read_usage(told["key"]),
-        tuple(
-            Dependency(one["job_id"], None if one["status"] is None else JobStatus(one["status"]), one["step"])
-            for one in told["waits_for"]
-        ),
-        told["deps_left"],
-        told["ahead"],
-        tuple(
-            WorkerSeen(
-                one["id"],
-                tuple(one["queues"]),
-                tuple(one["tags"]),
-                one["concurrency"],
-                one["running"],
-                one["state"],
-                stored_time(one["seen_at"]),
-                None if one.get("types") is None else tuple(one["types"]),
-            )
-            for one in told["workers"]
-        ),
-        given_back=told.get("given_back", ""),
-        recent_ends=tuple(datetime.fromisoformat(end) for end in told.get("recent_ends", ())),
-        clock_step=_read_clock_step(told.get("clock_step")),
-    )
-
-
-def _read_clock_step(told: Json) -> ClockStep | None:
-    return None if told is None else ClockStep(datetime.fromisoformat(told["at"]), timedelta(seconds=told["seconds"]))
-
-
-FACTS: Form[Facts] = Form(
-    _write_facts,
-    _read_facts,
-    a_record(
-        "JobFacts",
-        "One look at all that may keep a job from running.",
-        ["now", "job", "eligible_at", "paused", "queue", "key", "waits_for", "deps_left", "ahead", "workers"],
-        now=TIME.schema,
-        job=JOB.schema,
-        eligible_at=TIME.schema,
-        paused=FLAG.schema,
-        queue={"type": "object"},
-        key={"type": "object"},
-        waits_for={"type": "array", "items": {"type": "object"}},
-        deps_left=NUMBER,
-        ahead=NUMBER,
-        workers={"type": "array", "items": {"type": "object"}},
-        recent_ends={"type": "array", "items": TIME.schema},
-        given_back=WORD,
-        clock_step=or_null({"type": "object"}),
-    ),
+_HOLDER = answer_record(Holder, "", "", {"job_id": _WORD, "worker": _WORD_OR_NULL, "since": optional(_TIME)})
+_USAGE = answer_record(
+    Usage,
+    "",
+    "",
+    {
+        "limit": _NUMBER_OR_NULL,
+        "running": _NUMBER,
+        "holders": _tuple_of(_HOLDER, _OBJECTS),
+        "rate": _SET_RATE,
+        "started": _NUMBER,
+        "window_ends": optional(_TIME),
+    },
+)
+_DEPENDENCY = answer_record(Dependency, "", "", {"job_id": _WORD, "status": _STATUS_OR_NULL, "step": _WORD})
+_WORKER_SEEN = answer_record(
+    WorkerSeen,
+    "",
+    "",
+    {
+        "id": _WORD,
+        "queues": _NAMES,
+        "tags": _NAMES,
+        "concurrency": _NUMBER,
+        "running": _NUMBER,
+        "state": _WORD,
+        "seen_at": optional(_TIME),
+        "types": optional(_NAMES),
+    },
+    newer=["types"],
+)
+_CLOCK_STEP: Form[ClockStep] = Form(
+    lambda _, step: {"at": write_time(step.at), "seconds": step.by.total_seconds()},
+    lambda _, told: ClockStep(datetime.fromisoformat(told["at"]), timedelta(seconds=told["seconds"])),
+    _OBJECT,
+)
+FACTS = answer_record(
+    Facts,
+    "JobFacts",
+    "One look at all that may keep a job from running.",
+    {
+        "now": _TIME,
+        "job": JOB,
+        "eligible_at": _TIME,
+        "paused": _YES_OR_NO,
+        "queue": _USAGE,
+        "key": _USAGE,
+        "waits_for": _tuple_of(_DEPENDENCY, _OBJECTS),
+        "deps_left": _NUMBER,
+        "ahead": _NUMBER,
+        "workers": _tuple_of(_WORKER_SEEN, _OBJECTS),
+        "recent_ends": _tuple_of(_TIME, {"type": "array", "items": _TIME.schema}),
+        "given_back": _WORD,
+        "clock_step": optional(_CLOCK_STEP),
+    },
+    newer=["recent_ends", "given_back", "clock_step"],
 )

@@ -1,1 +1,0 @@
-"""The operations of the contract for a caller whose token is bound to some queues."""
