@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, str]
+    package: str, names_of: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns `__getattr__`, `__dir__` and `__all__` for a package whose names live in other modules.
 
-    `homes` has the module of each name.
+    `names_of` has the public names of each module.
     """
+
+    homes = {name: module for module, names in names_of.items() for name in names}
 
     def load(name: str) -> Any:
         home = homes.get(name)
@@ -24,7 +26,7 @@ def lazy_exports(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
+    def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return load, names, sorted(homes)
+    return load, listed, sorted(homes)

@@ -367,9 +367,9 @@ def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_fir
             assert secret not in listed.stdout + listed.stderr
             revoked = run(tmp_path, "token", "revoke", json.loads(made.stdout)["id"], "--url", store)
             assert revoked.returncode == 0, revoked.stderr
-            assert client.get("/metrics", headers=allowed).status_code == 401, (
-                "by another process, more than a second ago"
-            )
+            began = monotonic()
+            while client.get("/metrics", headers=allowed).status_code != 401:  # the server caches a token for a second
+                assert monotonic() - began < 30, "a token that another process revoked still works"
             assert secret not in process_list()
         running.process.send_signal(signal.SIGTERM)
         logged = running.end()

@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "Backend": "longshore.backends.base",
-        "Capabilities": "longshore.backends.base",
-        "ChangeSignal": "longshore.backends.change_signal",
-        "Clock": "longshore.core.clock",
-        "MemoryStore": "longshore.backends.memory",
-        "Operation": "longshore.backends.port",
-        "Record": "longshore.core.job_record",
-        "SQLiteBackend": "longshore.backends.sqlite.backend",
-        "TransactionalBackend": "longshore.backends.engine",
-        "micros_of": "longshore.core.clock",
+        "longshore.backends.base": ["Backend", "Capabilities"],
+        "longshore.backends.change_signal": ["ChangeSignal"],
+        "longshore.backends.engine": ["TransactionalBackend"],
+        "longshore.backends.memory": ["MemoryStore"],
+        "longshore.backends.port": ["Operation"],
+        "longshore.backends.sqlite.backend": ["SQLiteBackend"],
+        "longshore.core.clock": ["Clock", "micros_of"],
+        "longshore.core.job_record": ["Record"],
     },
 )

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import (
     UNCHANGED,
     Backend,
@@ -79,17 +79,17 @@ class TransactionalBackend(RunsOperations, Backend):
         return await self._write(enqueue.enqueue_job, job)
 
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        batch = argument_checks.jobs(jobs)
+        batch = checks.jobs(jobs)
         if connection is not None:
             return await self._store_within(connection, batch, enqueue.enqueue_jobs)
         return await self._write(enqueue.enqueue_jobs, batch)
 
     async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
-        return await self._write(enqueue.enqueue_new_jobs, argument_checks.jobs(jobs))
+        return await self._write(enqueue.enqueue_new_jobs, checks.jobs(jobs))
 
     async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
-        batch = argument_checks.jobs(jobs)
-        argument_checks.flag("same_only", same_only)
+        batch = checks.jobs(jobs)
+        checks.flag("same_only", same_only)
         in_use: frozenset[str] = frozenset()
         while True:
             try:
@@ -128,91 +128,77 @@ class TransactionalBackend(RunsOperations, Backend):
         types: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        return await self._dequeue(argument_checks.claim_terms(assignee_id, tags, limit, queues, lease, types))
+        return await self._dequeue(checks.claim_terms(assignee_id, tags, limit, queues, lease, types))
 
-    async def _dequeue(self, terms: argument_checks.ClaimTerms) -> list[Job]:
+    async def _dequeue(self, terms: checks.ClaimTerms) -> list[Job]:
         while True:
             claim = await self._write(claiming.dequeue_jobs, terms)
             if claim.jobs or not claim.more:
                 return claim.jobs
 
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
-        held = argument_checks.leases(leases)
-        micros = check_duration("duration", duration)
-        return await self._write(claiming.extend_leases, held, micros)
+        return await self._write(claiming.extend_leases, checks.leases(leases), check_duration("duration", duration))
 
     async def release_lease(
         self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
     ) -> Freed:
         check_name("job_id", job_id)
         text = clean_text("reason", reason)
-        return await self._write(settle.release_lease, job_id, argument_checks.lease(lease), run_at, text)
+        return await self._write(settle.release_lease, job_id, checks.lease(lease), run_at, text)
 
     async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
         check_name("job_id", job_id)
         progress = check_json("progress", value, limit=LARGEST_NOTE).decode()
-        await self._write(job_updates.set_progress, job_id, progress, argument_checks.lease(lease))
+        await self._write(job_updates.set_progress, job_id, progress, checks.lease(lease))
 
     async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
         check_name("job_id", job_id)
         text = clean_text("message", message)
-        await self._write(
-            job_updates.append_log, job_id, text, argument_checks.level(level), argument_checks.lease(lease)
-        )
+        await self._write(job_updates.append_log, job_id, text, checks.level(level), checks.lease(lease))
 
     async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
         check_name("job_id", job_id)
-        await self._write(job_updates.save_checkpoint, job_id, pack("checkpoint", data), argument_checks.lease(lease))
+        await self._write(job_updates.save_checkpoint, job_id, pack("checkpoint", data), checks.lease(lease))
 
     # -- it ends
 
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
-        return await self._write(
-            settle.complete_job, job_id, argument_checks.result(result), argument_checks.lease(lease)
-        )
+        return await self._write(settle.complete_job, job_id, checks.result(result), checks.lease(lease))
 
     async def fail_job(
         self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
     ) -> Freed:
         check_name("job_id", job_id)
-        text = argument_checks.error_text(error, required=True)
-        return await self._write(settle.fail_job, job_id, text, retry_at, argument_checks.lease(lease))
+        text = checks.error_text(error, required=True)
+        return await self._write(settle.fail_job, job_id, text, retry_at, checks.lease(lease))
 
     async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
-        return await self._write(
-            settle.bury_job, job_id, argument_checks.error_text(error), argument_checks.lease(lease)
-        )
+        return await self._write(settle.bury_job, job_id, checks.error_text(error), checks.lease(lease))
 
     async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
-        return await self._write(
-            settle.stop_job, job_id, argument_checks.error_text(error), argument_checks.lease(lease)
-        )
+        return await self._write(settle.stop_job, job_id, checks.error_text(error), checks.lease(lease))
 
     async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
-        return await self._write(
-            settle.stop_job_with_retry, job_id, argument_checks.error_text(error), argument_checks.lease(lease)
-        )
+        return await self._write(settle.stop_job_with_retry, job_id, checks.error_text(error), checks.lease(lease))
 
     async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
-        text = argument_checks.error_text(error)
-        return await self._write(settle.mark_job_unknown_stopped, job_id, text, argument_checks.lease(lease))
+        return await self._write(settle.mark_job_unknown_stopped, job_id, checks.error_text(error), checks.lease(lease))
 
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> Freed:
         check_name("job_id", job_id)
         target = check_status("status", status)
-        text = argument_checks.error_text(error)
-        return await self._write(settle.update_job_status, job_id, target, argument_checks.result(result), text)
+        text = checks.error_text(error)
+        return await self._write(settle.update_job_status, job_id, target, checks.result(result), text)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        batch = argument_checks.outcomes(outcomes)
-        return await self._write(settle.settle_jobs, batch)
+        return await self._write(settle.settle_jobs, checks.outcomes(outcomes))
 
     async def settle_and_dequeue(
         self,
@@ -225,8 +211,8 @@ class TransactionalBackend(RunsOperations, Backend):
         types: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> tuple[SettleReport, list[Job]]:
-        batch = argument_checks.outcomes(outcomes)
-        terms = argument_checks.claim_terms(assignee_id, tags, limit, queues, lease, types, least=0)
+        batch = checks.outcomes(outcomes)
+        terms = checks.claim_terms(assignee_id, tags, limit, queues, lease, types, least=0)
         report, left = SettleReport(), batch
         claimed = terms.queues if terms.limit else ()
         if self._any_limited is not None and settle.any_completed(batch) and self._any_limited(claimed):
@@ -252,19 +238,19 @@ class TransactionalBackend(RunsOperations, Backend):
         queue: str | None = None,
         held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        selection = argument_checks.selection(tags, job_ids, queue)
-        return await self._write(cancel.cancel_jobs, *selection, held=argument_checks.flag("held", held))
+        selection = checks.selection(tags, job_ids, queue)
+        return await self._write(cancel.cancel_jobs, *selection, held=checks.flag("held", held))
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
         check_name("job_id", job_id)
-        executing = argument_checks.flag("was_executing", was_executing)
-        await self._write(settle.acknowledge_cancellation, job_id, executing, argument_checks.lease(lease))
+        executing = checks.flag("was_executing", was_executing)
+        await self._write(settle.acknowledge_cancellation, job_id, executing, checks.lease(lease))
 
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
         await self._write(maintenance.mark_worker_unresponsive, check_name("assignee_id", assignee_id))
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        most = argument_checks.limit(limit)
+        most = checks.limit(limit)
         reclaimed: list[Job] = []
         while True:
             jobs, more = await self._write(maintenance.reclaim_expired_leases, most)
@@ -274,10 +260,10 @@ class TransactionalBackend(RunsOperations, Backend):
 
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
         micros = check_duration("timeout", timeout, positive=False)
-        return await self._write(maintenance.time_out_cancellations, micros, argument_checks.limit(limit))
+        return await self._write(maintenance.time_out_cancellations, micros, checks.limit(limit))
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
-        await self._write(maintenance.reset_running_jobs, argument_checks.optional_queue(queue))
+        await self._write(maintenance.reset_running_jobs, checks.optional_queue(queue))
 
     # -- somebody looks
 
@@ -299,20 +285,18 @@ class TransactionalBackend(RunsOperations, Backend):
         oldest_first: bool = False,
         due: bool | None = None,
     ) -> Page:
-        order = argument_checks.flag("oldest_first", oldest_first)
-        only = None if due is None else argument_checks.flag("due", due)
-        return await self._read(
-            reads.list_jobs, check_filter(filter), argument_checks.limit(limit), cursor, order, only
-        )
+        order = checks.flag("oldest_first", oldest_first)
+        only = None if due is None else checks.flag("due", due)
+        return await self._read(reads.list_jobs, check_filter(filter), checks.limit(limit), cursor, order, only)
 
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
-        return await self._read(reads.job_stats, check_tags("tags", tags), argument_checks.optional_queue(queue))
+        return await self._read(reads.job_stats, check_tags("tags", tags), checks.optional_queue(queue))
 
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
-        return await self._read(reads.count_jobs, argument_checks.optional_queue(queue))
+        return await self._read(reads.count_jobs, checks.optional_queue(queue))
 
     async def count_delayed(self, queue: str | None = None) -> int:
-        return await self._read(reads.count_delayed, argument_checks.optional_queue(queue))
+        return await self._read(reads.count_delayed, checks.optional_queue(queue))
 
     async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
         names = None if queues is None else check_names("queues", queues)
@@ -326,9 +310,7 @@ class TransactionalBackend(RunsOperations, Backend):
         self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
     ) -> list[JobEvent]:
         name = None if job_id is None else check_name("job_id", job_id)
-        return await self._read(
-            reads.read_events, after, argument_checks.limit(limit), argument_checks.optional_queue(queue), name
-        )
+        return await self._read(reads.read_events, after, checks.limit(limit), checks.optional_queue(queue), name)
 
     async def end_of_events(self) -> str:
         return await self._read(reads.end_of_events)
@@ -351,7 +333,7 @@ class TransactionalBackend(RunsOperations, Backend):
 
     async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
         check_name("job_id", job_id)
-        await self._write(admin.retry_job, job_id, argument_checks.flag("reset", reset), argument_checks.actor(actor))
+        await self._write(admin.retry_job, job_id, checks.flag("reset", reset), checks.actor(actor))
 
     async def promote_job(self, job_id: str) -> None:
         await self._write(admin.promote_job, check_name("job_id", job_id))
@@ -359,7 +341,7 @@ class TransactionalBackend(RunsOperations, Backend):
     async def delete_jobs(
         self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
     ) -> None:
-        await self._write(maintenance.delete_jobs, *argument_checks.selection(tags, job_ids, queue))
+        await self._write(maintenance.delete_jobs, *checks.selection(tags, job_ids, queue))
 
     async def pause_queue(self, queue: str) -> None:
         await self._write(admin.set_paused, check_name("queue", queue), True)
@@ -391,16 +373,13 @@ class TransactionalBackend(RunsOperations, Backend):
     # -- time passes
 
     async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
-        return await self._write(schedules.put_schedule, schedule, argument_checks.flag("keep_pause", keep_pause))
+        return await self._write(schedules.put_schedule, schedule, checks.flag("keep_pause", keep_pause))
 
     async def get_schedules(self) -> list[Schedule]:
         return await self._read(_schedules)
 
     async def get_schedule(self, schedule_id: str) -> Schedule:
-        found = await self._read(_schedule, check_name("schedule_id", schedule_id))
-        if found is None:
-            raise ScheduleNotFound(schedule_id)
-        return found
+        return await self._read(_schedule, check_name("schedule_id", schedule_id))
 
     async def pause_schedule(self, schedule_id: str) -> Schedule:
         return await self._write(schedules.pause_schedule, check_name("schedule_id", schedule_id))
@@ -418,10 +397,10 @@ class TransactionalBackend(RunsOperations, Backend):
         return await self._read(reads.next_firing)
 
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        return await self._write(maintenance.announce_due_jobs, argument_checks.limit(limit))
+        return await self._write(maintenance.announce_due_jobs, checks.limit(limit))
 
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        fired = await self._write(schedules.fire_due_schedules, argument_checks.limit(limit), self._clocks)
+        fired = await self._write(schedules.fire_due_schedules, checks.limit(limit), self._clocks)
         for schedule in fired.planned_back:
             _log.warning(
                 "the clock was set back; schedule %r fires next at %s", schedule.id, schedule.next_run_at or "no time"
@@ -431,7 +410,7 @@ class TransactionalBackend(RunsOperations, Backend):
         return fired.jobs
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
-        micros, name = check_duration("ttl", ttl), argument_checks.optional_queue(queue)
+        micros, name = check_duration("ttl", ttl), checks.optional_queue(queue)
         removed = 0
         while True:
             batch = await self._write(maintenance.cleanup_expired_jobs, micros, name, _CLEANED_AT_ONCE)
@@ -450,14 +429,14 @@ class TransactionalBackend(RunsOperations, Backend):
         await self._write(
             admin.set_retention,
             check_name("queue", queue),
-            argument_checks.keep("finished", finished),
-            argument_checks.keep("dead", dead),
-            argument_checks.keep("events", events),
+            checks.keep("finished", finished),
+            checks.keep("dead", dead),
+            checks.keep("events", events),
         )
 
     async def apply_retention(self, limit: int = 1000) -> int:
         """A few queues in each transaction, from where the last call left off: a thousand of them hold nobody up."""
-        most = argument_checks.limit(limit)
+        most = checks.limit(limit)
         names = await self._read(_queues_ever_seen)
         begin = bisect_left(names, self._retention_begins)
         names = names[begin:] + names[:begin]
@@ -472,7 +451,7 @@ class TransactionalBackend(RunsOperations, Backend):
         return removed + await self._write(maintenance.forget, most - removed)
 
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        await self._write(_put_worker, argument_checks.worker(worker))  # for people: it must not hold up a renewal
+        await self._write(_put_worker, checks.worker(worker))  # for people: it must not hold up a renewal
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._read(_workers)
@@ -482,34 +461,20 @@ class TransactionalBackend(RunsOperations, Backend):
     ) -> None:
         check_name("worker_id", worker_id)
         name = "" if queue == "" else check_name("queue", queue)
-        await self._write(
-            _record_worker_event, argument_checks.worker_event(event), worker_id, name, argument_checks.detail(detail)
-        )
+        await self._write(_record_worker_event, checks.worker_event(event), worker_id, name, checks.detail(detail))
+
+
+_queues_ever_seen: Operation[Reader, [], list[str]] = Operation(lambda view: sorted(view.queues_ever_seen()))
+_schedules: Operation[Reader, [], list[Schedule]] = Operation(lambda view: view.schedules(None))
+_workers: Operation[Reader, [], list[WorkerInfo]] = Operation(lambda view: view.workers())
+_put_worker: Operation[Transaction, [WorkerInfo], None] = Operation(lambda tx, worker: tx.put_worker(worker))
 
 
 @operation()
-def _queues_ever_seen(view: Reader) -> list[str]:
-    return sorted(view.queues_ever_seen())
-
-
-@operation()
-def _schedules(view: Reader) -> list[Schedule]:
-    return view.schedules(None)
-
-
-@operation()
-def _schedule(view: Reader, schedule_id: str) -> Schedule | None:
-    return next(iter(view.schedules([schedule_id])), None)
-
-
-@operation()
-def _put_worker(tx: Transaction, worker: WorkerInfo) -> None:
-    tx.put_worker(worker)
-
-
-@operation()
-def _workers(view: Reader) -> list[WorkerInfo]:
-    return view.workers()
+def _schedule(view: Reader, schedule_id: str) -> Schedule:
+    for found in view.schedules([schedule_id]):
+        return found
+    raise ScheduleNotFound(schedule_id)
 
 
 @operation()

@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import UNCHANGED, Backend, Freed, Outcome, Page, QueueInfo, SettleReport, Unchanged
 from longshore.core.errors import BackendUnavailable, InvalidArgument, JobNotFound, QueueClosed, ScheduleNotFound
 from longshore.core.explain import Explanation, explanation_of, no_job_but_a_schedule
@@ -319,7 +319,7 @@ class QueueOperations:
         if self.name is None:
             report = await backend.settle_jobs(outcomes)
         else:
-            batch = argument_checks.outcomes(outcomes)
+            batch = checks.outcomes(outcomes)
             strangers = await self._scope.strangers([outcome.job_id for outcome in batch])
             report = await backend.settle_jobs([outcome for outcome in batch if outcome.job_id not in strangers])
             report.refused.update(strangers)

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "ApiServer": "longshore.server.uvicorn_server",
-        "Calling": "longshore.server.auth",
-        "GuardedRoute": "longshore.server.auth",
-        "Here": "longshore.server.platform",
-        "Scope": "longshore.core.tokens",
-        "ServerOptions": "longshore.server.options",
-        "create_app": "longshore.server.app",
-        "needs": "longshore.server.auth",
+        "longshore.core.tokens": ["Scope"],
+        "longshore.server.app": ["create_app"],
+        "longshore.server.auth": ["Calling", "GuardedRoute", "needs"],
+        "longshore.server.options": ["ServerOptions"],
+        "longshore.server.platform": ["Here"],
+        "longshore.server.uvicorn_server": ["ApiServer"],
     },
 )

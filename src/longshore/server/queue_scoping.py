@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from longshore.backends.base import Backend, Outcome, SettleReport, WorkerInfo
+from longshore.backends.remote.backend import is_as_sent
 from longshore.backends.remote.protocol import OPERATIONS, RemoteOperation
 from longshore.backends.remote.records.store import Stretch
 from longshore.core.dependencies import RESULTS_FROM
@@ -32,7 +33,6 @@ from longshore.core.status import JobStatus
 from longshore.core.validation import check_name, check_names
 from longshore.server.auth import Caller
 from longshore.server.platform import Platform
-from longshore.server.redaction import redact_added
 
 Arguments = dict[str, Any]
 AT_ONCE = 1_000
@@ -442,4 +442,20 @@ async def carry_out(here: Platform, caller: Caller, name: str, arguments: Argume
         found = await getattr(here.backend, name)(**arguments)
     else:
         found = await RULES[name](ScopedCall(here, caller, name, arguments))
-    return redact_added(caller, arguments["jobs"], found) if name == "add_jobs" and not caller.reads else found
+    if name == "add_jobs" and not caller.reads:  # new jobs in full, existing ones redacted
+        pairs = zip(arguments["jobs"], found, strict=True)
+        return [job if _has_only_what_was_sent(sent, job) else redact(caller, job) for sent, job in pairs]
+    return found
+
+
+def redact(caller: Caller, job: Job) -> Job:
+    """The job; for a caller that may not read, only what is kept of a removed job."""
+    if caller.reads:
+        return job
+    kept = ("id", "uid", "queue", "type", "status", "idempotency_key")
+    return Job(**{name: getattr(job, name) for name in kept})
+
+
+def _has_only_what_was_sent(sent: Job, job: Job) -> bool:
+    left_by_an_attempt = (job.result, job.checkpoint, job.progress)
+    return sent.id == job.id and job.epoch == 0 and left_by_an_attempt == (None, None, None) and is_as_sent(sent, job)

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from longshore.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from longshore.spark.audit.audit import AuditReport as AuditReport
-    from longshore.spark.audit.audit import findings as findings
-    from longshore.spark.audit.audit import from_store as from_store
-    from longshore.spark.audit.audit import judged_lives as judged_lives
-    from longshore.spark.audit.audit import run_audit as run_audit
+    from longshore.spark.audit.audit import (
+        AuditReport as AuditReport,
+    )
+    from longshore.spark.audit.audit import (
+        findings as findings,
+    )
+    from longshore.spark.audit.audit import (
+        from_store as from_store,
+    )
+    from longshore.spark.audit.audit import (
+        judged_lives as judged_lives,
+    )
+    from longshore.spark.audit.audit import (
+        run_audit as run_audit,
+    )
     from longshore.spark.lake.lake import Lake as Lake
     from longshore.spark.pipeline import run_pipeline as run_pipeline
     from longshore.spark.report.page import write_report as write_report
@@ -22,16 +32,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     {
-        "AuditReport": "longshore.spark.audit.audit",
-        "Lake": "longshore.spark.lake.lake",
-        "enqueue_report": "longshore.spark.sink",
-        "findings": "longshore.spark.audit.audit",
-        "from_store": "longshore.spark.audit.audit",
-        "judged_lives": "longshore.spark.audit.audit",
-        "pipeline_session": "longshore.spark.spark_session",
-        "run_audit": "longshore.spark.audit.audit",
-        "run_pipeline": "longshore.spark.pipeline",
-        "session": "longshore.spark.spark_session",
-        "write_report": "longshore.spark.report.page",
+        "longshore.spark.audit.audit": ["AuditReport", "findings", "from_store", "judged_lives", "run_audit"],
+        "longshore.spark.lake.lake": ["Lake"],
+        "longshore.spark.pipeline": ["run_pipeline"],
+        "longshore.spark.report.page": ["write_report"],
+        "longshore.spark.sink": ["enqueue_report"],
+        "longshore.spark.spark_session": ["pipeline_session", "session"],
     },
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.argument_checks import ClaimTerms
 from longshore.backends.base import Freed, Outcome, SettleReport
 from longshore.backends.operations.claim import Claim, dequeue_jobs, lease_end
@@ -212,10 +212,10 @@ def _can_be_stored(lease: object) -> bool:
 def _checked(outcome: Outcome, now: int) -> _Checked:
     if outcome.verb not in tuple(_APPLY):  # by what it equals: a list from somebody's JSON has no hash
         raise InvalidArgument("verb", f"must be one of {', '.join(_APPLY)}, not {outcome.verb!r}")
-    argument_checks.lease(outcome.lease)
+    checks.lease(outcome.lease)
     if outcome.verb == "complete":
-        return _Checked(argument_checks.result(outcome.result), "", None)
-    error = argument_checks.error_text(outcome.error, required=outcome.verb == "fail")
+        return _Checked(checks.result(outcome.result), "", None)
+    error = checks.error_text(outcome.error, required=outcome.verb == "fail")
     if outcome.verb not in ("fail", "release") or outcome.retry_at is None:
         return _Checked(None, error, None)
     relative = not isinstance(outcome.retry_at, datetime)

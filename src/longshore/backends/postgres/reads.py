@@ -105,11 +105,13 @@ def place_of(position: int) -> tuple[str, int]:
 
 def array_text(values: Iterable[Any]) -> str:
     """Return numbers, flags, names or bytes as the text of an array; the driver is ten times slower."""
-    return "{" + ",".join([_ELEMENTS.get(type(value), _quoted)(value) for value in values]) + "}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    written = [
+        '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        if isinstance(value, str)
+        else _ELEMENTS[type(value)](value)
+        for value in values
+    ]
+    return "{" + ",".join(written) + "}"
 
 
 _ELEMENTS: dict[type, Callable[[Any], str]] = {

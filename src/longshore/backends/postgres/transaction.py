@@ -48,7 +48,7 @@ class PostgresTransaction(PostgresClaimQueries):
 
     @property
     def staging(self) -> PostgresStaging:
-        return PostgresStaging(self._sql, self._queries, self.now, self._session, self.came)
+        return PostgresStaging(self._sql, self._queries, self.now, self._session, self._count)
 
     def _pruned_through(self, row: Row) -> tuple[int, int]:
         return position_of(*row[:2]), position_of(*row[2:])
@@ -102,19 +102,9 @@ class PostgresTransaction(PostgresClaimQueries):
             self._insert_tags(tags)
         if events:
             self._append(events)
-        self.came(Counter((record.queue, record.status) for record in records))
-        self._sure.update(record.id for record in records)
-
-    def came(self, counts: Mapping[tuple[str, JobStatus], int]) -> None:
-        """New jobs are counted and told of, and their queues remembered."""
+        counts = Counter((record.queue, record.status) for record in records)
         self._count((*key, jobs, 0) for key, jobs in counts.items())
-        names = {queue for queue, _ in counts}
-        self.news = True
-        self.queues |= names
-        fresh = names - self._known_queues - self.new_queues
-        if fresh:
-            self.new_queues |= fresh
-            self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
+        self._sure.update(record.id for record in records)
 
     def _refuse_taken(self, records: Sequence[Record]) -> NoReturn:
         """Some rows were not inserted, because their ids or keys are in use."""
@@ -192,14 +182,22 @@ class PostgresTransaction(PostgresClaimQueries):
         for statement in (self._sql.delete_tag, self._sql.delete_logs, self._sql.delete_edges, self._sql.delete_job):
             self._run(statement, uids)
         self._count(deltas_of(changes, removed=True))
-        self._tell({change.record.queue for change in changes})
 
     def _count(self, deltas: Iterable[Row]) -> None:
+        """Adds to the counts, notifies of their queues, and stores names of queues that are new to this process."""
         rows = list(deltas)
-        if rows:
-            self.counted += len(rows)
-            self._up_to_date.clear()
-            self._run(self._sql.add_to_count, *map(self._listed, zip(*rows, strict=True)))
+        if not rows:
+            return
+        self.counted += len(rows)
+        self._up_to_date.clear()
+        self._run(self._sql.add_to_count, *map(self._listed, zip(*rows, strict=True)))
+        names = {queue for queue, *_ in rows}
+        self.news = True
+        self.queues |= names
+        fresh = names - self._known_queues - self.new_queues
+        if fresh:
+            self.new_queues |= fresh
+            self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
 
     def _tell(self, queues: Iterable[str]) -> None:
         self.news = True
@@ -337,11 +335,11 @@ class PostgresStaging(SQLStaging):
         queries: Queries,
         now: int,
         session: Session,
-        came: Callable[[Mapping[tuple[str, JobStatus], int]], None],
+        count: Callable[[Iterable[Row]], None],
     ) -> None:
         super().__init__(sql, queries, now)
         self._session = session
-        self._came = came
+        self._count = count
 
     def _lay_aside(self, rows: Sequence[Row]) -> None:
         if len(rows) < _WORTH_A_COPY:
@@ -351,8 +349,6 @@ class PostgresStaging(SQLStaging):
 
     def insert_plain(self, run: str, parts: Sequence[str]) -> int:
         """Where they lie: hundreds of thousands need not travel to this process and back."""
-        found = self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now)
-        counts = {(queue, JobStatus.INITIAL_PENDING): jobs for queue, jobs in found}
-        if counts:
-            self._came(counts)
-        return sum(counts.values())
+        found = list(self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now))
+        self._count((queue, JobStatus.INITIAL_PENDING, jobs, 0) for queue, jobs in found)
+        return sum(jobs for _, jobs in found)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import UNCHANGED, Backend, Capabilities, Freed, Outcome, Page, SettleReport
 from longshore.backends.change_signal import ChangeSignal
 from longshore.backends.process_guard import ProcessGuard
@@ -66,7 +66,7 @@ def _sent(operation: RemoteOperation) -> Callable[..., Coroutine[Any, Any, Any]]
         if "connection" in arguments:
             _refuse_connection(arguments.pop("connection"))
         if selects:
-            argument_checks.selection(arguments["tags"], arguments["job_ids"], arguments["queue"])
+            checks.selection(arguments["tags"], arguments["job_ids"], arguments["queue"])
         if operation.in_pieces:
             return await self._in_pieces(operation.name, **arguments)
         return await (self._settle if settles else self._call)(operation.name, **arguments)
@@ -151,7 +151,7 @@ class RemoteBackend(ProcessGuard, Backend):
 
     async def _in_pieces(self, name: str, limit: int, **arguments: Any) -> list[Any]:
         """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
-        left, found = argument_checks.limit(limit), list[Any]()
+        left, found = checks.limit(limit), list[Any]()
         while True:
             most = min(left - len(found), protocol.MOST_AT_ONCE)
             try:
@@ -195,10 +195,10 @@ class RemoteBackend(ProcessGuard, Backend):
 
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
         _refuse_connection(connection)
-        return await self._enqueue("enqueue_jobs", argument_checks.jobs(jobs))
+        return await self._enqueue("enqueue_jobs", checks.jobs(jobs))
 
     async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
-        return await self._enqueue("enqueue_new_jobs", argument_checks.jobs(jobs))
+        return await self._enqueue("enqueue_new_jobs", checks.jobs(jobs))
 
     async def _enqueue(self, name: str, jobs: Sequence[Job]) -> list[str]:
         try:
@@ -296,7 +296,7 @@ class RemoteBackend(ProcessGuard, Backend):
         oldest_first: bool = False,
         due: bool | None = None,
     ) -> Page:
-        left, items = argument_checks.limit(limit), list[Job]()
+        left, items = checks.limit(limit), list[Job]()
         how: dict[str, Any] = {"filter": filter, "oldest_first": oldest_first, "due": due}
         while True:
             page: Page = await self._call("list_jobs", limit=min(left, protocol.MOST_AT_ONCE), cursor=cursor, **how)
@@ -309,7 +309,7 @@ class RemoteBackend(ProcessGuard, Backend):
     async def read_events(
         self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
     ) -> list[JobEvent]:
-        left, events = argument_checks.limit(limit), list[JobEvent]()
+        left, events = checks.limit(limit), list[JobEvent]()
         while True:
             most = min(left, protocol.MOST_AT_ONCE)
             found: Stretch = await self._call("read_events", after=after, limit=most, queue=queue, job_id=job_id)
@@ -352,7 +352,7 @@ def written_outcomes(outcomes: Sequence[Outcome]) -> tuple[Written, dict[str, An
     """The valid outcomes as JSON, and the error of each malformed one by job id."""
     good = Written()
     refused: dict[str, Any] = {}
-    for outcome in argument_checks.outcomes(outcomes):
+    for outcome in checks.outcomes(outcomes):
         try:
             good.append(write_outcome(outcome))
         except InvalidArgument as error:

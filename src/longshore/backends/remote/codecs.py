@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.core import errors
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.status import JobStatus
@@ -175,20 +175,14 @@ TAGS: Form[Any] = Form(
     lambda name, value: list(check_tags(name, value)), not_too_many, {**NAMES.schema, "maxItems": MOST_TAGS}
 )
 COUNT = checked(check_number, {"type": "integer", "minimum": 0, "maximum": LARGEST})
-LIMIT = checked(
-    lambda name, value: argument_checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST}
-)
-FLAG = checked(argument_checks.flag, {"type": "boolean"})
+LIMIT = checked(lambda name, value: checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST})
+FLAG = checked(checks.flag, {"type": "boolean"})
 TEXT = checked(clean_text, {"type": "string"})
-ACTOR = checked(lambda _, value: argument_checks.actor(value), {"type": "string", "maxLength": LONGEST_NAME})
-LEVEL = checked(lambda _, value: argument_checks.level(value), {"enum": list(argument_checks.LEVELS)})
-WORKER_EVENT = checked(
-    lambda _, value: argument_checks.worker_event(value), {"enum": list(argument_checks.WORKER_EVENTS)}
-)
-ERROR = checked(lambda _, value: argument_checks.error_text(value), TEXT.schema)
-REASON_TO_FAIL = checked(
-    lambda _, value: argument_checks.error_text(value, required=True), {"type": "string", "minLength": 1}
-)
+ACTOR = checked(lambda _, value: checks.actor(value), {"type": "string", "maxLength": LONGEST_NAME})
+LEVEL = checked(lambda _, value: checks.level(value), {"enum": list(checks.LEVELS)})
+WORKER_EVENT = checked(lambda _, value: checks.worker_event(value), {"enum": list(checks.WORKER_EVENTS)})
+ERROR = checked(lambda _, value: checks.error_text(value), TEXT.schema)
+REASON_TO_FAIL = checked(lambda _, value: checks.error_text(value, required=True), {"type": "string", "minLength": 1})
 ANY_TEXT = plain({"type": "string"})
 STATUS: Form[JobStatus] = Form(
     lambda name, value: check_status(name, value).value,
@@ -325,7 +319,7 @@ _BYTES: Schema = {
     "description": "The bytes as they are: text, or base64 where they are no text.",
 }
 RESULT: Form[bytes | None] = Form(
-    lambda _, value: None if value is None else write_bytes(argument_checks.result(value) or b""),
+    lambda _, value: None if value is None else write_bytes(checks.result(value) or b""),
     lambda name, value: None if value is None else read_bytes(name, value),
     {"anyOf": [*_BYTES["anyOf"], {"type": "null"}], "description": _BYTES["description"]},
 )

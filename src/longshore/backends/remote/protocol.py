@@ -13,38 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import Backend
-from longshore.backends.remote.codecs import (
-    ACTOR,
-    ANY_TEXT,
-    CHECKPOINT,
-    COUNT,
-    ERROR,
-    FLAG,
-    LEVEL,
-    LIMIT,
-    MOMENT,
-    NAME,
-    NAMES,
-    PROGRESS,
-    REASON_TO_FAIL,
-    RESULT,
-    SPAN,
-    STATUS,
-    TAGS,
-    TEXT,
-    TIME,
-    WAIT,
-    WORKER_EVENT,
-    Form,
-    Schema,
-    answered,
-    as_it_is,
-    checked,
-    list_of,
-    optional,
-)
+from longshore.backends.remote import codecs
 from longshore.backends.remote.records import jobs as job_records
 from longshore.backends.remote.records import store as store_records
 from longshore.core.limits import check_limit
@@ -73,7 +44,7 @@ CHANGES = "/v1/store/changes"
 MOST_AT_ONCE = 1_000
 """The highest limit of one request; a higher one is lowered to it."""
 
-_NOTHING: Form[None] = Form(as_it_is, lambda _name, _told: None)
+_NOTHING: codecs.Form[None] = codecs.Form(codecs.as_it_is, lambda _name, _told: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +55,10 @@ class RemoteOperation:
     method: Callable[..., Any]
     """Its declaration in the contract."""
     scope: ScopeName
-    returns: Form[Any]
+    returns: codecs.Form[Any]
     answer: str
     """The field of the answer that holds what it returns; "" if the answer is that itself."""
-    takes: Mapping[str, Form[Any]]
+    takes: Mapping[str, codecs.Form[Any]]
     needed: list[str]
     """The arguments that every request must have."""
     path: str
@@ -120,13 +91,13 @@ class RemoteOperation:
         return self.returns is _NOTHING
 
     @property
-    def body(self) -> Schema:
+    def body(self) -> codecs.Schema:
         """The schema of a request."""
         properties = {name: form.schema for name, form in self.takes.items()}
         return {"type": "object", "properties": properties, "required": self.needed, "additionalProperties": False}
 
     @property
-    def answers(self) -> Schema:
+    def answers(self) -> codecs.Schema:
         """The schema of an answer."""
         if not self.answer:
             return self.returns.schema
@@ -138,46 +109,46 @@ def _no_queue_or_one(name: str, value: object) -> str:
 
 
 def _detail(_: str, value: object) -> Any:
-    text = argument_checks.detail(value)
+    text = checks.detail(value)
     return None if text is None else json.loads(text)
 
 
-_LIMIT_OR_NONE = checked(check_limit, {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
-_CURSOR = optional(ANY_TEXT)
-_ARGUMENTS: dict[str, Form[Any]] = {
-    **dict.fromkeys(("assignee_id", "job_id", "schedule_id", "worker_id"), NAME),
-    **dict.fromkeys(("held", "keep_pause", "oldest_first", "reset", "same_only", "was_executing"), FLAG),
-    **dict.fromkeys(("queues", "types"), optional(NAMES)),
-    **dict.fromkeys(("retry_at", "run_at"), optional(MOMENT)),
-    **dict.fromkeys(("message", "reason"), TEXT),
-    **dict.fromkeys(("duration", "ttl"), SPAN),
+_LIMIT_OR_NONE = codecs.checked(check_limit, {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
+_CURSOR = codecs.optional(codecs.ANY_TEXT)
+_ARGUMENTS: dict[str, codecs.Form[Any]] = {
+    **dict.fromkeys(("assignee_id", "job_id", "schedule_id", "worker_id"), codecs.NAME),
+    **dict.fromkeys(("held", "keep_pause", "oldest_first", "reset", "same_only", "was_executing"), codecs.FLAG),
+    **dict.fromkeys(("queues", "types"), codecs.optional(codecs.NAMES)),
+    **dict.fromkeys(("retry_at", "run_at"), codecs.optional(codecs.MOMENT)),
+    **dict.fromkeys(("message", "reason"), codecs.TEXT),
+    **dict.fromkeys(("duration", "ttl"), codecs.SPAN),
     **dict.fromkeys(("running", "per_key"), _LIMIT_OR_NONE),
     **dict.fromkeys(("rate", "rate_per_key"), store_records.RATE),
-    **dict.fromkeys(("finished", "dead", "events"), optional(WAIT)),
+    **dict.fromkeys(("finished", "dead", "events"), codecs.optional(codecs.WAIT)),
     **dict.fromkeys(("after", "cursor"), _CURSOR),
     "job": job_records.NEW_JOB,
     "jobs": job_records.NEW_JOBS,
-    "job_ids": NAMES,
-    "tags": TAGS,
-    "queue": optional(NAME),
+    "job_ids": codecs.NAMES,
+    "tags": codecs.TAGS,
+    "queue": codecs.optional(codecs.NAME),
     "filter": job_records.FILTER,
-    "due": optional(FLAG),
-    "limit": LIMIT,
-    "timeout": WAIT,
+    "due": codecs.optional(codecs.FLAG),
+    "limit": codecs.LIMIT,
+    "timeout": codecs.WAIT,
     "lease": job_records.LEASE,
     "leases": job_records.LEASES,
     "outcomes": job_records.OUTCOMES,
-    "status": STATUS,
-    "result": RESULT,
-    "error": ERROR,
-    "value": PROGRESS,
-    "data": CHECKPOINT,
-    "level": LEVEL,
-    "actor": ACTOR,
+    "status": codecs.STATUS,
+    "result": codecs.RESULT,
+    "error": codecs.ERROR,
+    "value": codecs.PROGRESS,
+    "data": codecs.CHECKPOINT,
+    "level": codecs.LEVEL,
+    "actor": codecs.ACTOR,
     "schedule": store_records.NEW_SCHEDULE,
     "worker": store_records.WORKER,
-    "event": WORKER_EVENT,
-    "detail": checked(_detail, {"anyOf": [{"type": "object"}, {"type": "null"}]}),
+    "event": codecs.WORKER_EVENT,
+    "detail": codecs.checked(_detail, {"anyOf": [{"type": "object"}, {"type": "null"}]}),
 }
 """The form of each argument by its name. A row names a form of its own where an operation differs."""
 
@@ -188,7 +159,7 @@ OPERATIONS: dict[str, RemoteOperation] = {}
 def _add(
     method: Callable[..., Any],
     scope: ScopeName,
-    returns: Form[Any],
+    returns: codecs.Form[Any],
     answer: str = "",
     *,
     at: str = "",
@@ -196,7 +167,7 @@ def _add(
     repeatable: bool | None = None,
     note_of: str = "",
     in_pieces: bool = False,
-    **forms: Form[Any],
+    **forms: codecs.Form[Any],
 ) -> RemoteOperation:
     """Adds a row. `at` is an address under `/v1/work`, for what workers in other languages call."""
     name = method.__name__
@@ -220,11 +191,11 @@ def _add(
     return operation
 
 
-_ID = answered(str, {"type": "string"})
-_IDS = list_of(_ID)
-_NUMBER = answered(int, {"type": "integer"})
-_YES_OR_NO = answered(bool, {"type": "boolean"})
-_PAIR: Form[tuple[list[str], list[str]]] = Form(
+_ID = codecs.answered(str, {"type": "string"})
+_IDS = codecs.list_of(_ID)
+_NUMBER = codecs.answered(int, {"type": "integer"})
+_YES_OR_NO = codecs.answered(bool, {"type": "boolean"})
+_PAIR: codecs.Form[tuple[list[str], list[str]]] = codecs.Form(
     lambda _, pair: {"cancelled": pair[0], "unknown": pair[1]},
     lambda _, told: (_IDS.read("cancelled", told["cancelled"]), _IDS.read("unknown", told["unknown"])),
     {
@@ -236,7 +207,7 @@ _PAIR: Form[tuple[list[str], list[str]]] = Form(
 _FREED = job_records.FREED
 _JOB, _JOBS = job_records.JOB, job_records.JOBS
 _SCHEDULE = store_records.SCHEDULE
-_FOR_HOW_LONG = optional(SPAN)
+_FOR_HOW_LONG = codecs.optional(codecs.SPAN)
 
 # -- enqueue
 
@@ -291,7 +262,7 @@ _add(
 # -- settle
 
 _add(Backend.complete_job, "work", _FREED, "freed")
-_add(Backend.fail_job, "work", _FREED, "freed", error=REASON_TO_FAIL)
+_add(Backend.fail_job, "work", _FREED, "freed", error=codecs.REASON_TO_FAIL)
 _add(Backend.bury_job, "work", _FREED, "freed")
 _add(Backend.stop_job, "work", _FREED, "freed")
 _add(Backend.stop_job_with_retry, "work", _FREED, "freed")
@@ -305,7 +276,7 @@ SETTLE_AND_DEQUEUE = _add(
     at="settle-and-claim",
     operation_id="settle_and_claim",
     lease=_FOR_HOW_LONG,
-    limit=COUNT,
+    limit=codecs.COUNT,
 )
 
 # -- cancel and recover
@@ -319,16 +290,16 @@ _add(Backend.reset_running_jobs, "admin", _NOTHING)
 
 # -- read
 
-_add(Backend.now, "read", TIME, "now")
+_add(Backend.now, "read", codecs.TIME, "now")
 _add(Backend.get_job, "read", _JOB)
 _add(Backend.facts_about, "read", store_records.FACTS)
 LIST_JOBS = _add(Backend.list_jobs, "read", job_records.PAGE)
 _add(Backend.get_job_stats, "read", store_records.STATS)
 _add(Backend.count_jobs, "read", store_records.COUNTS, "counts")
 _add(Backend.count_delayed, "read", _NUMBER, "count")
-_add(Backend.next_due, "read", optional(TIME), "at", after=optional(TIME))
-_add(Backend.read_logs, "read", store_records.LOGS, "lines", after=COUNT)
-_add(Backend.read_events, "read", store_records.STRETCH, job_id=optional(NAME))
+_add(Backend.next_due, "read", codecs.optional(codecs.TIME), "at", after=codecs.optional(codecs.TIME))
+_add(Backend.read_logs, "read", store_records.LOGS, "lines", after=codecs.COUNT)
+_add(Backend.read_events, "read", store_records.STRETCH, job_id=codecs.optional(codecs.NAME))
 _add(Backend.end_of_events, "read", _ID, "cursor")
 _add(Backend.wait_for_change, "read", _YES_OR_NO, "changed")
 
@@ -337,9 +308,9 @@ _add(Backend.wait_for_change, "read", _YES_OR_NO, "changed")
 _add(Backend.retry_job, "admin", _NOTHING)
 _add(Backend.promote_job, "admin", _NOTHING)
 _add(Backend.delete_jobs, "admin", _NOTHING, repeatable=True)
-_add(Backend.pause_queue, "admin", _NOTHING, repeatable=True, queue=NAME)
-_add(Backend.resume_queue, "admin", _NOTHING, repeatable=True, queue=NAME)
-_add(Backend.set_limits, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.pause_queue, "admin", _NOTHING, repeatable=True, queue=codecs.NAME)
+_add(Backend.resume_queue, "admin", _NOTHING, repeatable=True, queue=codecs.NAME)
+_add(Backend.set_limits, "admin", _NOTHING, repeatable=True, queue=codecs.NAME)
 _add(Backend.list_queues, "read", store_records.QUEUES, "queues")
 
 # -- schedules, retention and workers
@@ -351,11 +322,11 @@ _add(Backend.pause_schedule, "admin", _SCHEDULE, repeatable=True)
 _add(Backend.resume_schedule, "admin", _SCHEDULE, repeatable=True)
 _add(Backend.run_schedule, "admin", _JOB)
 _add(Backend.remove_schedule, "admin", _YES_OR_NO, "removed")
-_add(Backend.next_firing, "read", optional(TIME), "at")
+_add(Backend.next_firing, "read", codecs.optional(codecs.TIME), "at")
 _add(Backend.fire_due_schedules, "admin", _JOBS, "jobs", repeatable=True)
 _add(Backend.announce_due_jobs, "admin", _IDS, "ids", repeatable=True, in_pieces=True)
 _add(Backend.cleanup_expired_jobs, "admin", _NUMBER, "removed", repeatable=True)
-_add(Backend.set_retention, "admin", _NOTHING, repeatable=True, queue=NAME)
+_add(Backend.set_retention, "admin", _NOTHING, repeatable=True, queue=codecs.NAME)
 _add(Backend.apply_retention, "admin", _NUMBER, "removed", repeatable=True)
 _add(
     Backend.heartbeat_worker,
@@ -371,5 +342,5 @@ _add(
     "work",
     _NOTHING,
     note_of="worker_id",
-    queue=checked(_no_queue_or_one, {"type": "string", "maxLength": LONGEST_NAME}),
+    queue=codecs.checked(_no_queue_or_one, {"type": "string", "maxLength": LONGEST_NAME}),
 )

@@ -35,10 +35,7 @@ WithJobs = Annotated[
     bool, Query(description="Load the job of job.added and job.active, and the result of job.completed, into `detail`.")
 ]
 _STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A stream that does not end by itself.",
-        "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
-    }
+    200: {"description": "A stream that stays open.", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
 }
 
 

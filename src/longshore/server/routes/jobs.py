@@ -34,8 +34,7 @@ from longshore.server.options import MOST_PER_PAGE
 from longshore.server.parameters import JobId
 from longshore.server.platform import Here, Platform
 from longshore.server.problems import refusals
-from longshore.server.queue_scoping import facts_for
-from longshore.server.redaction import redact
+from longshore.server.queue_scoping import facts_for, redact
 from longshore.server.response_limits import run_in_thread
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import Page
 from longshore.backends.remote.codecs import an_object, only, read_span
 from longshore.backends.remote.protocol import (
@@ -165,7 +165,7 @@ async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Pa
         page: Page = await carry_out(here, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor})
         return page
 
-    return await page_within(look, argument_checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
+    return await page_within(look, checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
 
 
 def _hide_tokens(told: Any) -> None:

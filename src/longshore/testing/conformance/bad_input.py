@@ -14,19 +14,8 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.validation import DEEPEST, LARGEST_NOTE, LARGEST_PAYLOAD, LONGEST_TEXT, MOST_NAMES, MOST_TAGS, RULE
-from longshore.testing.conformance.scenarios import (
-    STALE,
-    S,
-    all_jobs,
-    claim,
-    claimable,
-    enqueue,
-    job_in,
-    new_job,
-    nothing_changes,
-    refused,
-    schedule,
-)
+from longshore.testing.conformance import scenarios as kit
+from longshore.testing.conformance.scenarios import S
 
 Call = Callable[[Backend, Any], Awaitable[object]]
 
@@ -45,20 +34,20 @@ DURATIONS: dict[str, tuple[str, Call]] = {
     "dequeue_jobs": ("lease", lambda b, v: b.dequeue_jobs("worker-1", lease=v)),
     "extend_leases": ("duration", lambda b, v: b.extend_leases({}, v)),
     "cleanup_expired_jobs": ("ttl", lambda b, v: b.cleanup_expired_jobs(v)),
-    "enqueue_job(timeout)": ("timeout", lambda b, v: b.enqueue_job(new_job(timeout=v))),
+    "enqueue_job(timeout)": ("timeout", lambda b, v: b.enqueue_job(kit.new_job(timeout=v))),
 }
 
 MOMENTS: dict[str, tuple[str, Call]] = {
-    "enqueue_job(run_at)": ("run_at", lambda b, v: b.enqueue_job(new_job(run_at=v))),
-    "enqueue_job(expires_at)": ("expires_at", lambda b, v: b.enqueue_job(new_job(expires_at=v))),
+    "enqueue_job(run_at)": ("run_at", lambda b, v: b.enqueue_job(kit.new_job(run_at=v))),
+    "enqueue_job(expires_at)": ("expires_at", lambda b, v: b.enqueue_job(kit.new_job(expires_at=v))),
     "fail_job(retry_at)": ("retry_at", lambda b, v: b.fail_job("running", "broken", retry_at=v)),
-    "release_lease(run_at)": ("run_at", lambda b, v: b.release_lease("running", STALE, run_at=v)),
+    "release_lease(run_at)": ("run_at", lambda b, v: b.release_lease("running", kit.STALE, run_at=v)),
 }
 
 JSON_FIELDS: dict[str, tuple[str, Call]] = {
     "set_progress": ("progress", lambda b, v: b.set_progress("running", v)),
     "save_checkpoint": ("checkpoint", lambda b, v: b.save_checkpoint("running", v)),
-    "enqueue_job(options)": ("options", lambda b, v: b.enqueue_job(new_job(options={"k": v}))),
+    "enqueue_job(options)": ("options", lambda b, v: b.enqueue_job(kit.new_job(options={"k": v}))),
     "heartbeat_worker(detail)": (
         "worker.detail",
         lambda b, v: b.heartbeat_worker(WorkerInfo(id="w", detail={"k": v})),
@@ -97,7 +86,7 @@ def every(table: dict[str, Any]) -> pytest.MarkDecorator:
 
 async def all_refused(backend: Backend, field: str, call: Call, values: list[Any]) -> None:
     """Every one of the values is refused by the name of the field, and none leaves a trace."""
-    async with nothing_changes(backend):
+    async with kit.nothing_changes(backend):
         for value in values:
             with pytest.raises(InvalidArgument) as caught:
                 await call(backend, value)
@@ -112,7 +101,7 @@ class TestBadInput:
     @every(COUNTS)
     async def test_a_limit_is_a_whole_number_of_at_least_one(self, backend: Backend, field: str, call: Call) -> None:
         # B-DEQ-02 B-ERR-05
-        await enqueue(backend, "bystander")
+        await kit.enqueue(backend, "bystander")
         await all_refused(backend, field, call, [0, -1, True, 1.0, 2.5, "3", 2**40])
 
     @pytest.mark.parametrize(
@@ -127,17 +116,17 @@ class TestBadInput:
         ],
     )
     async def test_a_field_of_the_wrong_kind_is_refused_by_name(self, backend: Backend, field: str, value: Any) -> None:
-        await refused(backend, backend.enqueue_job(new_job(**{field: value})), field=field)
+        await kit.refused(backend, backend.enqueue_job(kit.new_job(**{field: value})), field=field)
 
     @pytest.mark.parametrize("value", [2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**400])
     async def test_numbers_beyond_64_bits_are_refused(self, backend: Backend, value: int) -> None:
         # R8
-        await job_in(backend, S.RUNNING, "running")
-        async with nothing_changes(backend):
+        await kit.job_in(backend, S.RUNNING, "running")
+        async with kit.nothing_changes(backend):
             for name in ("priority", "max_attempts", "max_crashes"):
                 given: dict[str, Any] = {name: value}
                 with pytest.raises(InvalidArgument, match=f"{name}: must be between") as caught:
-                    await backend.enqueue_job(new_job(**given))
+                    await backend.enqueue_job(kit.new_job(**given))
                 assert caught.value.field == name
             for field, call in (*COUNTS.values(), ("after", lambda b, v: b.read_logs("running", v))):
                 with pytest.raises(InvalidArgument, match=f"{field}: must be between"):
@@ -150,16 +139,16 @@ class TestBadInput:
     async def test_lists_of_names_are_bounded(self, backend: Backend) -> None:
         # R8
         tags = [f"t{number}" for number in range(MOST_TAGS)]
-        assert (await enqueue(backend, "tagged", tags=tags)).tags == tuple(tags)
+        assert (await kit.enqueue(backend, "tagged", tags=tags)).tags == tuple(tags)
         many = ["x"] * (MOST_TAGS + 1)
         lists: dict[str, Call] = {
-            "enqueue": lambda b, v: b.enqueue_job(new_job(tags=v)),
+            "enqueue": lambda b, v: b.enqueue_job(kit.new_job(tags=v)),
             "claim": lambda b, v: b.dequeue_jobs("w", v),
             "cancel": lambda b, v: b.cancel_jobs(v),
             "delete": lambda b, v: b.delete_jobs(v),
             "stats": lambda b, v: b.get_job_stats(v),
         }
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             for call in lists.values():
                 with pytest.raises(InvalidArgument, match=f"tags: must have at most {MOST_TAGS} of them, not 101"):
                     await call(backend, many)
@@ -168,7 +157,7 @@ class TestBadInput:
             too_many = [str(number) for number in range(MOST_NAMES + 1)]
             for field, call in {
                 "job_ids": lambda b, v: b.cancel_jobs(job_ids=v),
-                "depends_on": lambda b, v: b.enqueue_job(new_job(depends_on=v)),
+                "depends_on": lambda b, v: b.enqueue_job(kit.new_job(depends_on=v)),
                 "queues": lambda b, v: b.dequeue_jobs("w", queues=v),
                 "filter.ids": lambda b, v: b.list_jobs(JobFilter(ids=v)),
             }.items():
@@ -180,44 +169,44 @@ class TestBadInput:
         "backoff", [5, {}, {"type": "fixed"}, {"type": "linear", "delay": 1}, {"type": "fixed", "delay": -1}]
     )
     async def test_a_malformed_backoff_is_refused_at_enqueue(self, backend: Backend, backoff: object) -> None:
-        await refused(backend, backend.enqueue_job(new_job(options={"backoff": backoff})))
+        await kit.refused(backend, backend.enqueue_job(kit.new_job(options={"backoff": backoff})))
 
     @pytest.mark.parametrize("value", [1, "yes", None])
     async def test_a_flag_is_true_or_false(self, backend: Backend, value: Any) -> None:
-        job = await job_in(backend, S.CANCELLING)
-        dead = await job_in(backend, S.DEAD)
-        await refused(backend, backend.acknowledge_cancellation(job.id, value), field="was_executing")
-        await refused(backend, backend.retry_job(dead.id, reset=value), field="reset")
+        job = await kit.job_in(backend, S.CANCELLING)
+        dead = await kit.job_in(backend, S.DEAD)
+        await kit.refused(backend, backend.acknowledge_cancellation(job.id, value), field="was_executing")
+        await kit.refused(backend, backend.retry_job(dead.id, reset=value), field="reset")
 
     async def test_a_status_nobody_knows_is_refused(self, backend: Backend) -> None:
-        job = await job_in(backend, S.RUNNING)
-        await refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word is the point
-        await refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # as above
+        job = await kit.job_in(backend, S.RUNNING)
+        await kit.refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word is the point
+        await kit.refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # as above
 
     async def test_what_is_no_lease_no_outcome_and_no_filter_is_refused(self, backend: Backend) -> None:
-        job: Any = await job_in(backend, S.RUNNING)
+        job: Any = await kit.job_in(backend, S.RUNNING)
         wrong: Any = "token"
-        await refused(backend, backend.complete_job(job.id, lease=wrong), field="lease")
-        await refused(backend, backend.extend_leases({job.id: wrong}, 30), field="leases")
-        await refused(backend, backend.settle_jobs([wrong]), field="outcomes")
-        await refused(backend, backend.list_jobs(wrong), field="filter")
-        await refused(backend, backend.heartbeat_worker(wrong), field="worker")
+        await kit.refused(backend, backend.complete_job(job.id, lease=wrong), field="lease")
+        await kit.refused(backend, backend.extend_leases({job.id: wrong}, 30), field="leases")
+        await kit.refused(backend, backend.settle_jobs([wrong]), field="outcomes")
+        await kit.refused(backend, backend.list_jobs(wrong), field="filter")
+        await kit.refused(backend, backend.heartbeat_worker(wrong), field="worker")
 
     async def test_a_store_that_cannot_join_a_transaction_says_so(self, backend: Backend) -> None:
-        await refused(backend, backend.enqueue_jobs([new_job()], connection=object()), field="connection")
+        await kit.refused(backend, backend.enqueue_jobs([kit.new_job()], connection=object()), field="connection")
 
     # -- times
 
     @every(DURATIONS)
     async def test_a_duration_outside_its_range_is_refused(self, backend: Backend, field: str, call: Call) -> None:
         # X-45
-        await enqueue(backend, "bystander")
+        await kit.enqueue(backend, "bystander")
         bad = [0, -1, True, float("nan"), float("inf"), "30", timedelta(0), timedelta(seconds=-1), 10**15]
         await all_refused(backend, field, call, bad)
 
     @every(MOMENTS)
     async def test_a_naive_or_distant_time_is_refused(self, backend: Backend, field: str, call: Call) -> None:
-        await job_in(backend, S.RUNNING, "running")
+        await kit.job_in(backend, S.RUNNING, "running")
         await all_refused(
             backend,
             field,
@@ -236,52 +225,54 @@ class TestBadInput:
         )
 
     async def test_a_lease_that_would_end_after_the_year_9999_is_refused(self, backend: Backend) -> None:
-        await enqueue(backend, "bystander")
-        await refused(backend, backend.dequeue_jobs("worker-1", lease=timedelta(days=8000 * 365)), field="lease")
-        job = await claim(backend)
-        await refused(backend, backend.extend_leases({job.id: job.lease}, timedelta(days=8000 * 365)), field="duration")  # type: ignore[dict-item]  # it is held
+        await kit.enqueue(backend, "bystander")
+        await kit.refused(backend, backend.dequeue_jobs("worker-1", lease=timedelta(days=8000 * 365)), field="lease")
+        job = await kit.claim(backend)
+        too_long = timedelta(days=8000 * 365)
+        await kit.refused(backend, backend.extend_leases({job.id: kit.lease_of(job)}, too_long), field="duration")
 
     @pytest.mark.parametrize("field", ["created_after", "created_before"])
     async def test_a_filter_compares_aware_times_only(self, backend: Backend, field: str) -> None:
-        await refused(backend, backend.list_jobs(JobFilter(**{field: datetime(2026, 1, 1)})), field=f"filter.{field}")  # type: ignore[arg-type]  # noqa: DTZ001  # naive is the point
+        naive: dict[str, Any] = {field: datetime(2026, 1, 1)}  # noqa: DTZ001 - naive is the point
+        await kit.refused(backend, backend.list_jobs(JobFilter(**naive)), field=f"filter.{field}")
 
     async def test_a_moment_in_another_zone_is_the_same_moment(self, backend: Backend, clock: HeldClock) -> None:
         there = timezone(timedelta(hours=5, minutes=45))
-        job = await enqueue(backend, run_at=(clock.now() + timedelta(hours=1)).astimezone(there))
+        job = await kit.enqueue(backend, run_at=(clock.now() + timedelta(hours=1)).astimezone(there))
         assert job.run_at == clock.now() + timedelta(hours=1)
 
     # -- payloads and results
 
     async def test_a_payload_or_result_has_a_size_limit(self, backend: Backend) -> None:
         largest = b"x" * LARGEST_PAYLOAD
-        job = await enqueue(backend, "largest", payload=largest)
+        job = await kit.enqueue(backend, "largest", payload=largest)
         assert job.payload == largest
-        await refused(backend, backend.enqueue_job(new_job(payload=largest + b"x")), field="payload")
-        await claim(backend)
-        await refused(backend, backend.complete_job("largest", largest + b"x"), field="result")
+        await kit.refused(backend, backend.enqueue_job(kit.new_job(payload=largest + b"x")), field="payload")
+        await kit.claim(backend)
+        await kit.refused(backend, backend.complete_job("largest", largest + b"x"), field="result")
         await backend.complete_job("largest", largest)
         assert (await backend.get_job("largest")).result == largest
 
     @pytest.mark.parametrize("value", ["text", None, 5, {"a": 1}])
     async def test_a_payload_is_bytes(self, backend: Backend, value: Any) -> None:
-        await refused(backend, backend.enqueue_job(new_job(payload=value)), field="payload")
+        await kit.refused(backend, backend.enqueue_job(kit.new_job(payload=value)), field="payload")
 
     @pytest.mark.parametrize("value", [b"", b"\x00", bytes(range(256)), '{"a": "🐙"}'.encode(), b'{"a": 1, "a": 2}'])
     async def test_payload_and_result_are_opaque(self, backend: Backend, value: bytes) -> None:
-        job = await enqueue(backend, payload=value)
-        assert (await claim(backend)).payload == value
+        job = await kit.enqueue(backend, payload=value)
+        assert (await kit.claim(backend)).payload == value
         await backend.complete_job(job.id, value)
         done = await backend.get_job(job.id)
         assert (done.payload, done.result) == (value, value)
 
     @pytest.mark.parametrize("value", ["text", 5, {"a": 1}])
     async def test_a_result_is_bytes(self, backend: Backend, value: Any) -> None:
-        job = await job_in(backend, S.RUNNING)
-        await refused(backend, backend.complete_job(job.id, value), field="result")
+        job = await kit.job_in(backend, S.RUNNING)
+        await kit.refused(backend, backend.complete_job(job.id, value), field="result")
 
     @pytest.mark.parametrize("payload", [b'{"a": 1, "a": 2}', b"NaN", b"[Infinity]", b"not json", b"[" * 5000])
     async def test_ambiguous_json_is_refused_when_decoded(self, backend: Backend, payload: bytes) -> None:
-        job = await enqueue(backend, payload=payload)
+        job = await kit.enqueue(backend, payload=payload)
         with pytest.raises(InvalidArgument) as caught:
             _ = job.data
         assert caught.value.field.startswith("payload")
@@ -290,23 +281,23 @@ class TestBadInput:
 
     @every(JSON_FIELDS)
     async def test_unportable_json_is_refused_with_its_path(self, backend: Backend, field: str, call: Call) -> None:
-        await job_in(backend, S.RUNNING, "running")
-        async with nothing_changes(backend):
+        await kit.job_in(backend, S.RUNNING, "running")
+        async with kit.nothing_changes(backend):
             for kind, value in BAD_JSON.items():
                 with pytest.raises(InvalidArgument) as caught:
                     await call(backend, value)
                 assert caught.value.field.startswith(field), kind
 
     async def test_the_path_inside_the_value_is_named(self, backend: Backend) -> None:
-        await job_in(backend, S.RUNNING, "running")
-        await refused(
+        await kit.job_in(backend, S.RUNNING, "running")
+        await kit.refused(
             backend,
             backend.set_progress("running", {"items": [{}, {"price": float("nan")}]}),
             field="progress.items[1].price",
         )
 
     async def test_json_as_deep_and_as_large_as_allowed_comes_back_whole(self, backend: Backend) -> None:
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         for value in (nested(DEEPEST), "x" * (LARGEST_NOTE - 2), [2**63 - 1, -(2**63), 1e308, 0.1]):
             await backend.set_progress(job.id, value)
             await backend.save_checkpoint(job.id, value)
@@ -320,19 +311,19 @@ class TestBadInput:
     async def test_whatever_a_handler_died_of_can_be_recorded(self, backend: Backend, text: str) -> None:
         # T-CORE-03
         expected = text.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         await backend.append_log(job.id, text)
         await backend.fail_job(job.id, text)
         failed = await backend.get_job(job.id)
         assert (failed.error_message, failed.status) == (expected, S.FAILED_RETRY)
         assert [line.message for line in await backend.read_logs(job.id)] == [expected]
-        await claim(backend)
+        await kit.claim(backend)
         await backend.bury_job(job.id, text)
         assert (await backend.get_job(job.id)).error_message == expected
 
     async def test_a_huge_traceback_is_cut_with_a_mark(self, backend: Backend) -> None:
         # T-CORE-03
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         huge = "no such thing. " * 100_000
         await backend.append_log(job.id, huge)
         await backend.fail_job(job.id, huge)
@@ -345,9 +336,9 @@ class TestBadInput:
 
     @pytest.mark.parametrize("error", [None, 5, b"bytes", ValueError("no")])
     async def test_an_error_is_text(self, backend: Backend, error: Any) -> None:
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         for call in (backend.fail_job, backend.bury_job, backend.stop_job, backend.mark_job_unknown_stopped):
-            await refused(backend, call(job.id, error), field="error")
+            await kit.refused(backend, call(job.id, error), field="error")
 
 
 BAD_NAMES: dict[str, object] = {
@@ -395,7 +386,7 @@ JOB_ID: dict[str, Call] = {
     "mark_job_unknown_stopped": lambda b, v: b.mark_job_unknown_stopped(v),
     "update_job_status": lambda b, v: b.update_job_status(v, S.STOPPED),
     "acknowledge_cancellation": lambda b, v: b.acknowledge_cancellation(v, True),
-    "release_lease": lambda b, v: b.release_lease(v, STALE),
+    "release_lease": lambda b, v: b.release_lease(v, kit.STALE),
     "set_progress": lambda b, v: b.set_progress(v, 1),
     "append_log": lambda b, v: b.append_log(v, "line"),
     "save_checkpoint": lambda b, v: b.save_checkpoint(v, 1),
@@ -409,20 +400,20 @@ JOB_ID: dict[str, Call] = {
 
 NAMES: dict[str, tuple[str, Call]] = {
     **{f"{verb}(job_id)": ("job_id", call) for verb, call in JOB_ID.items()},
-    "enqueue_job(id)": ("id", lambda b, v: b.enqueue_job(new_job(id=v))),
-    "enqueue_job(type)": ("type", lambda b, v: b.enqueue_job(new_job(type=v))),
-    "enqueue_job(queue)": ("queue", lambda b, v: b.enqueue_job(new_job(queue=v))),
-    "enqueue_job(tags)": ("tags", lambda b, v: b.enqueue_job(new_job(tags=("fine", v)))),
-    "enqueue_job(idempotency_key)": ("idempotency_key", lambda b, v: b.enqueue_job(new_job(idempotency_key=v))),
-    "enqueue_job(concurrency_key)": ("concurrency_key", lambda b, v: b.enqueue_job(new_job(concurrency_key=v))),
-    "enqueue_job(parent_id)": ("parent_id", lambda b, v: b.enqueue_job(new_job(parent_id=v))),
-    "enqueue_job(schedule_id)": ("schedule_id", lambda b, v: b.enqueue_job(new_job(schedule_id=v))),
-    "enqueue_job(depends_on)": ("depends_on", lambda b, v: b.enqueue_job(new_job(depends_on=("fine", v)))),
+    "enqueue_job(id)": ("id", lambda b, v: b.enqueue_job(kit.new_job(id=v))),
+    "enqueue_job(type)": ("type", lambda b, v: b.enqueue_job(kit.new_job(type=v))),
+    "enqueue_job(queue)": ("queue", lambda b, v: b.enqueue_job(kit.new_job(queue=v))),
+    "enqueue_job(tags)": ("tags", lambda b, v: b.enqueue_job(kit.new_job(tags=("fine", v)))),
+    "enqueue_job(idempotency_key)": ("idempotency_key", lambda b, v: b.enqueue_job(kit.new_job(idempotency_key=v))),
+    "enqueue_job(concurrency_key)": ("concurrency_key", lambda b, v: b.enqueue_job(kit.new_job(concurrency_key=v))),
+    "enqueue_job(parent_id)": ("parent_id", lambda b, v: b.enqueue_job(kit.new_job(parent_id=v))),
+    "enqueue_job(schedule_id)": ("schedule_id", lambda b, v: b.enqueue_job(kit.new_job(schedule_id=v))),
+    "enqueue_job(depends_on)": ("depends_on", lambda b, v: b.enqueue_job(kit.new_job(depends_on=("fine", v)))),
     "accept_jobs(job_ids)": ("job_ids", lambda b, v: b.accept_jobs(["fine", v])),
     "dequeue_jobs(assignee_id)": ("assignee_id", lambda b, v: b.dequeue_jobs(v)),
     "dequeue_jobs(tags)": ("tags", lambda b, v: b.dequeue_jobs("worker-1", ["fine", v])),
     "dequeue_jobs(queues)": ("queues", lambda b, v: b.dequeue_jobs("worker-1", queues=["fine", v])),
-    "extend_leases(leases)": ("leases", lambda b, v: b.extend_leases({v: STALE}, 30)),
+    "extend_leases(leases)": ("leases", lambda b, v: b.extend_leases({v: kit.STALE}, 30)),
     "cancel_jobs(tags)": ("tags", lambda b, v: b.cancel_jobs(["fine", v])),
     "cancel_jobs(job_ids)": ("job_ids", lambda b, v: b.cancel_jobs(job_ids=["fine", v])),
     "cancel_jobs(queue)": ("queue", lambda b, v: b.cancel_jobs(["fine"], queue=v)),
@@ -445,7 +436,7 @@ NAMES: dict[str, tuple[str, Call]] = {
     "set_limits": ("queue", lambda b, v: b.set_limits(v, running=1)),
     "set_retention": ("queue", lambda b, v: b.set_retention(v, finished=1)),
     "cleanup_expired_jobs(queue)": ("queue", lambda b, v: b.cleanup_expired_jobs(1, queue=v)),
-    "put_schedule": ("schedule.id", lambda b, v: b.put_schedule(schedule(v))),
+    "put_schedule": ("schedule.id", lambda b, v: b.put_schedule(kit.schedule(v))),
     "get_schedule": ("schedule_id", lambda b, v: b.get_schedule(v)),
     "pause_schedule": ("schedule_id", lambda b, v: b.pause_schedule(v)),
     "resume_schedule": ("schedule_id", lambda b, v: b.resume_schedule(v)),
@@ -462,8 +453,8 @@ class TestNames:
     @every(NAMES)
     async def test_a_bad_name_is_refused(self, backend: Backend, field: str, call: Call) -> None:
         # B-ERR-05 B-ENQ-02 B-DEQ-01 B-MWU-01 B-COMP-01 B-FAIL-01 B-STOP-01 B-MUS-01
-        await enqueue(backend, "bystander")
-        async with nothing_changes(backend):
+        await kit.enqueue(backend, "bystander")
+        async with kit.nothing_changes(backend):
             for kind, value in BAD_NAMES.items():
                 with pytest.raises(InvalidArgument) as caught:
                     await call(backend, value)
@@ -485,7 +476,7 @@ class TestNames:
                     schedule_id=name,
                 )
             )
-        assert [job.id for job in reversed(await all_jobs(backend))] == GOOD_NAMES
+        assert [job.id for job in reversed(await kit.all_jobs(backend))] == GOOD_NAMES
         for name in GOOD_NAMES:
             job = await backend.get_job(name)
             assert (job.type, job.queue, job.tags, job.idempotency_key) == (name, name, (name,), name)
@@ -501,23 +492,23 @@ class TestNames:
                 JobFilter(schedule_id=name),
                 JobFilter(concurrency_key=name),
             ):
-                assert [found.id for found in await all_jobs(backend, wanted)] == [name]
-            assert (await claim(backend, name, queues=[name])).assignee_id == name
-        assert await claimable(backend) == []
+                assert [found.id for found in await kit.all_jobs(backend, wanted)] == [name]
+            assert (await kit.claim(backend, name, queues=[name])).assignee_id == name
+        assert await kit.claimable(backend) == []
         assert [queue.name for queue in await backend.list_queues()] == sorted(GOOD_NAMES)
         for name in GOOD_NAMES:
             assert [event.job_id for event in await backend.read_events(queue=name)] == [name, name]
-            assert await backend.enqueue_job(new_job(queue=name, idempotency_key=name)) == name
+            assert await backend.enqueue_job(kit.new_job(queue=name, idempotency_key=name)) == name
             await backend.mark_worker_unresponsive(name)
             assert [found.id for found in await backend.dequeue_jobs("w", limit=100)] == [name]
 
     @pytest.mark.parametrize("names", ["a bare string", b"bytes", 5])
     async def test_a_bare_string_is_no_list_of_names(self, backend: Backend, names: Any) -> None:
-        await enqueue(backend, "bystander", tags=["a"])
-        async with nothing_changes(backend):
+        await kit.enqueue(backend, "bystander", tags=["a"])
+        async with kit.nothing_changes(backend):
             for call in (
-                backend.enqueue_job(new_job(tags=names)),
-                backend.enqueue_job(new_job(depends_on=names)),
+                backend.enqueue_job(kit.new_job(tags=names)),
+                backend.enqueue_job(kit.new_job(depends_on=names)),
                 backend.dequeue_jobs("worker-1", names),
                 backend.dequeue_jobs("worker-1", queues=names),
                 backend.cancel_jobs(names),
@@ -532,5 +523,5 @@ class TestNames:
                     await call
 
     async def test_an_actor_may_be_empty_but_not_malformed(self, backend: Backend) -> None:
-        job = await job_in(backend, S.DEAD)
-        await refused(backend, backend.retry_job(job.id, actor="a\x00b"), field="actor")
+        job = await kit.job_in(backend, S.DEAD)
+        await kit.refused(backend, backend.retry_job(job.id, actor="a\x00b"), field="actor")

@@ -14,29 +14,19 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
+from longshore.testing.conformance import scenarios as kit
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
-from longshore.testing.conformance.scenarios import (
-    STALE,
-    S,
-    all_jobs,
-    audit,
-    claim,
-    enqueue,
-    job_in,
-    new_job,
-    picture_of,
-    status_of,
-)
+from longshore.testing.conformance.scenarios import S
 
 EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
-    "enqueue_job": lambda b: b.enqueue_job(new_job("j1")),
-    "enqueue_jobs": lambda b: b.enqueue_jobs([new_job("j1"), new_job("j2")]),
-    "enqueue_new_jobs": lambda b: b.enqueue_new_jobs([new_job("j1")]),
-    "add_jobs": lambda b: b.add_jobs([new_job("j1"), new_job("j2")]),
+    "enqueue_job": lambda b: b.enqueue_job(kit.new_job("j1")),
+    "enqueue_jobs": lambda b: b.enqueue_jobs([kit.new_job("j1"), kit.new_job("j2")]),
+    "enqueue_new_jobs": lambda b: b.enqueue_new_jobs([kit.new_job("j1")]),
+    "add_jobs": lambda b: b.add_jobs([kit.new_job("j1"), kit.new_job("j2")]),
     "accept_jobs": lambda b: b.accept_jobs(["created"]),
     "dequeue_jobs": lambda b: b.dequeue_jobs("worker-1", limit=5),
-    "extend_leases": lambda b: b.extend_leases({"running": STALE}, 30),
-    "release_lease": lambda b: b.release_lease("running", STALE),
+    "extend_leases": lambda b: b.extend_leases({"running": kit.STALE}, 30),
+    "release_lease": lambda b: b.release_lease("running", kit.STALE),
     "set_progress": lambda b: b.set_progress("running", 50),
     "append_log": lambda b: b.append_log("running", "a line"),
     "save_checkpoint": lambda b: b.save_checkpoint("running", {"page": 3}),
@@ -74,7 +64,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "resume_queue": lambda b: b.resume_queue("default"),
     "set_limits": lambda b: b.set_limits("default", running=3),
     "list_queues": lambda b: b.list_queues(),
-    "put_schedule": lambda b: b.put_schedule(Schedule(id="s", job=new_job(), repeat=Repeat(every=60))),
+    "put_schedule": lambda b: b.put_schedule(Schedule(id="s", job=kit.new_job(), repeat=Repeat(every=60))),
     "get_schedules": lambda b: b.get_schedules(),
     "get_schedule": lambda b: b.get_schedule("nightly"),
     "pause_schedule": lambda b: b.pause_schedule("nightly"),
@@ -105,7 +95,7 @@ class TestClosing:
     @every_verb
     async def test_every_operation_on_a_closed_backend_raises(self, backend: Backend, call: Call) -> None:
         # B-CLO-01 B-CLO-02 X-30
-        await enqueue(backend)
+        await kit.enqueue(backend)
         await backend.close()
         with pytest.raises(QueueClosed):
             await call(backend)
@@ -122,7 +112,7 @@ class TestClosing:
         async def stumble(backend: Backend) -> None:
             async with backend as entered:
                 assert entered is backend
-                await enqueue(backend)
+                await kit.enqueue(backend)
                 raise ZeroDivisionError
 
         backend = open_backend()
@@ -143,7 +133,7 @@ class TestClosing:
     async def test_calls_under_way_are_answered_or_refused_and_none_is_left_hanging(self, backend: Backend) -> None:
         # B-CLO-03
         await backend.count_jobs()
-        under_way = [asyncio.create_task(backend.enqueue_job(new_job())) for _ in range(50)]
+        under_way = [asyncio.create_task(backend.enqueue_job(kit.new_job())) for _ in range(50)]
         await asyncio.sleep(0)
         await backend.close()
         for answer in await asyncio.gather(*under_way, return_exceptions=True):
@@ -159,13 +149,13 @@ class StoreFailure(Exception):
 
 async def set_out(backend: Backend) -> None:
     """A job for every verb to work on."""
-    await job_in(backend, S.RUNNING, "running")
-    await job_in(backend, S.CANCELLING, "cancelling")
-    await job_in(backend, S.DEAD, "dead")
-    await job_in(backend, S.CREATED, "created")
-    await enqueue(backend, "pending")
-    await enqueue(backend, "delayed", run_at=3600)
-    await backend.put_schedule(Schedule(id="nightly", job=new_job(), repeat=Repeat(every=3600)))
+    await kit.job_in(backend, S.RUNNING, "running")
+    await kit.job_in(backend, S.CANCELLING, "cancelling")
+    await kit.job_in(backend, S.DEAD, "dead")
+    await kit.job_in(backend, S.CREATED, "created")
+    await kit.enqueue(backend, "pending")
+    await kit.enqueue(backend, "delayed", run_at=3600)
+    await backend.put_schedule(Schedule(id="nightly", job=kit.new_job(), repeat=Repeat(every=3600)))
 
 
 class TestInterruptions:
@@ -176,14 +166,14 @@ class TestInterruptions:
         # B-ERR-04 B-ENQ-08 B-ENQ-10 B-ENQS-11 B-DEQ-16 B-COMP-11 B-FAIL-09 B-STOP-09 B-SWR-05 B-MUS-07 B-UPD-08
         # B-CAN-10 B-ACK-06 B-MWU-07 B-RST-06 B-IMP-01 B-INV-02 M-SQL-01
         await set_out(backend)
-        before = await picture_of(backend)
+        before = await kit.picture_of(backend)
         with clock.broken(StoreFailure("no time")):
             try:
                 await call(backend)
             except (StoreFailure, BackendUnavailable):
-                assert await picture_of(backend) == before
-        await enqueue(backend, "afterwards")
-        assert await status_of(backend, "afterwards") is S.INITIAL_PENDING
+                assert await kit.picture_of(backend) == before
+        await kit.enqueue(backend, "afterwards")
+        assert await kit.status_of(backend, "afterwards") is S.INITIAL_PENDING
 
     @pytest.mark.parametrize("verb", ["enqueue", "claim", "complete", "cancel"])
     async def test_no_operation_succeeds_without_time(self, backend: Backend, clock: BreakableClock, verb: str) -> None:
@@ -191,7 +181,7 @@ class TestInterruptions:
         # B-ERR-04 B-ENQ-10 B-DEQ-16
         await set_out(backend)
         calls: dict[str, Call] = {
-            "enqueue": lambda b: b.enqueue_jobs([new_job()]),
+            "enqueue": lambda b: b.enqueue_jobs([kit.new_job()]),
             "claim": lambda b: b.dequeue_jobs("worker-1"),
             "complete": lambda b: b.complete_job("running"),
             "cancel": lambda b: b.cancel_jobs(job_ids=["pending"]),
@@ -207,15 +197,15 @@ class TestInterruptions:
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await audit(backend)
-        await enqueue(backend, "afterwards", queue="afterwards")
-        assert (await claim(backend, "worker-2", queues=["afterwards"])).id == "afterwards"
+        await kit.audit(backend)
+        await kit.enqueue(backend, "afterwards", queue="afterwards")
+        assert (await kit.claim(backend, "worker-2", queues=["afterwards"])).id == "afterwards"
 
     async def test_a_cancelled_call_does_not_cancel_others(self, backend: Backend, clock: BreakableClock) -> None:
         # B-ERR-01 X-117
         await backend.count_jobs()
         loop, here, cancelled = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
-        tasks = [asyncio.ensure_future(backend.enqueue_job(new_job(f"j{number}"))) for number in range(30)]
+        tasks = [asyncio.ensure_future(backend.enqueue_job(kit.new_job(f"j{number}"))) for number in range(30)]
 
         def cancel() -> None:
             for task in tasks[::2]:
@@ -241,28 +231,28 @@ class TestInterruptions:
     async def test_a_call_cancelled_before_it_began_does_nothing(self, backend: Backend) -> None:
         # B-ERR-01
         await backend.count_jobs()
-        task = asyncio.ensure_future(backend.enqueue_job(new_job("")))  # its argument is bad too: who wins is fixed
+        task = asyncio.ensure_future(backend.enqueue_job(kit.new_job("")))  # its argument is bad too: who wins is fixed
         task.cancel()
         with pytest.raises(asyncio.CancelledError):  # X-34
             await task
-        assert await all_jobs(backend) == []
+        assert await kit.all_jobs(backend) == []
 
     async def test_a_cancelled_batch_is_there_whole_or_not_at_all(self, backend: Backend) -> None:
         # B-ENQS-07 B-ERR-01
         for number in range(20):
-            batch = [new_job(f"{number}.{part}", tags=[f"batch {number}"]) for part in range(10)]
+            batch = [kit.new_job(f"{number}.{part}", tags=[f"batch {number}"]) for part in range(10)]
             task = asyncio.ensure_future(backend.enqueue_jobs(batch))
             for _ in range(number % 4):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await enqueue(backend, "last")  # whatever was under way has been written before this
+        await kit.enqueue(backend, "last")  # whatever was under way has been written before this
         for number in range(20):
             assert (await backend.get_job_stats([f"batch {number}"])).total_jobs in (0, 10)
 
     async def test_a_claim_of_a_cancelled_call_expires(self, backend: Backend, clock: BreakableClock) -> None:
         # B-DEQ-16
-        await enqueue(backend, "j1")
+        await kit.enqueue(backend, "j1")
         task = asyncio.ensure_future(backend.dequeue_jobs("worker-1"))
         await asyncio.sleep(0)
         task.cancel()

@@ -16,21 +16,8 @@ from longshore.core.errors import DuplicateJob, InvalidTransition, JobNotInfligh
 from longshore.core.filters import JobFilter
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
-from longshore.testing.conformance.scenarios import (
-    S,
-    all_jobs,
-    assert_legal_history,
-    claim,
-    enqueue,
-    history,
-    job_in,
-    lease_of,
-    log_of,
-    new_job,
-    refused,
-    status_of,
-    steps,
-)
+from longshore.testing.conformance import scenarios as kit
+from longshore.testing.conformance.scenarios import S
 
 Answer = TypeVar("Answer")
 
@@ -55,7 +42,7 @@ class TestConcurrency:
 
     async def test_many_claimers_never_share_a_job(self, backend: Backend) -> None:
         # B-CON-02 B-DEQ-11 B-DEQ-12 B-INV-01 B-INV-05 B-PERF-05 B-IMP-02 B-IMP-03 T-RES-03 B-TST-01 X-33
-        await backend.enqueue_jobs([new_job(f"j{number}", tags=["eu"]) for number in range(120)])
+        await backend.enqueue_jobs([kit.new_job(f"j{number}", tags=["eu"]) for number in range(120)])
 
         async def work(number: int) -> list[str]:
             taken = []
@@ -71,29 +58,29 @@ class TestConcurrency:
     async def test_many_enqueue_at_once_and_every_job_is_there_once(self, backend: Backend) -> None:
         # B-ENQ-09 B-CON-02 M-SQL-04
         async def work(_: int) -> list[str]:
-            singles = [await backend.enqueue_job(new_job()) for _ in range(5)]
-            return [*singles, *await backend.enqueue_jobs([new_job() for _ in range(5)])]
+            singles = [await backend.enqueue_job(kit.new_job()) for _ in range(5)]
+            return [*singles, *await backend.enqueue_jobs([kit.new_job() for _ in range(5)])]
 
         stored = [job_id for ids in await in_threads(8, work) for job_id in ids]
-        jobs = await all_jobs(backend)
+        jobs = await kit.all_jobs(backend)
         assert sorted(stored) == sorted(job.id for job in jobs)
         assert len({job.uid for job in jobs}) == 80
 
     async def test_two_hundred_parallel_enqueues_with_one_key_make_one_job(self, backend: Backend) -> None:
         # T-M6-01
         async def work(number: int) -> list[str]:
-            jobs = [new_job(f"{number}.{part}", idempotency_key="order-7") for part in range(25)]
+            jobs = [kit.new_job(f"{number}.{part}", idempotency_key="order-7") for part in range(25)]
             return await asyncio.gather(*(backend.enqueue_job(job) for job in jobs))
 
         answers = {job_id for ids in await in_threads(8, work) for job_id in ids}
-        assert answers == {job.id for job in await all_jobs(backend)}
+        assert answers == {job.id for job in await kit.all_jobs(backend)}
         assert len(answers) == 1
 
     async def test_of_many_enqueues_with_one_id_one_wins(self, backend: Backend) -> None:
         # B-ENQ-04
         async def work(number: int) -> bool:
             try:
-                await backend.enqueue_job(new_job("the one", payload=str(number).encode()))
+                await backend.enqueue_job(kit.new_job("the one", payload=str(number).encode()))
             except DuplicateJob:
                 return False
             return True
@@ -107,7 +94,7 @@ class TestConcurrency:
         async def work(number: int) -> set[int]:
             if number == 0:
                 for _ in range(20):
-                    await backend.enqueue_jobs([new_job(tags=["batch"]) for _ in range(10)])
+                    await backend.enqueue_jobs([kit.new_job(tags=["batch"]) for _ in range(10)])
             seen = set()
             for _ in range(40):
                 seen.add((await backend.get_job_stats(["batch"])).total_jobs % 10)
@@ -118,7 +105,7 @@ class TestConcurrency:
 
     async def test_the_numbers_add_up_at_every_moment_while_jobs_move(self, backend: Backend) -> None:
         # B-STAT-09 B-GET-03 M-SQL-05
-        await backend.enqueue_jobs([new_job(tags=["changing"]) for _ in range(40)])
+        await backend.enqueue_jobs([kit.new_job(tags=["changing"]) for _ in range(40)])
 
         async def work(number: int) -> None:
             if number < 3:
@@ -137,7 +124,7 @@ class TestConcurrency:
 
     async def test_a_limit_holds_against_many_claimers(self, backend: Backend) -> None:
         await backend.set_limits("default", running=4, per_key=2)
-        await backend.enqueue_jobs([new_job(concurrency_key=f"k{number % 3}") for number in range(60)])
+        await backend.enqueue_jobs([kit.new_job(concurrency_key=f"k{number % 3}") for number in range(60)])
 
         async def work(number: int) -> int:
             done = 0
@@ -147,7 +134,7 @@ class TestConcurrency:
                 assert len(held) <= 4
                 assert all(count <= 2 for count in Counter(job.concurrency_key for job in held).values())
                 for job in jobs:
-                    await backend.complete_job(job.id, lease=lease_of(job))
+                    await backend.complete_job(job.id, lease=kit.lease_of(job))
                     done += 1
                 if not jobs and not (await backend.get_job_stats()).pending_jobs:
                     break
@@ -158,7 +145,7 @@ class TestConcurrency:
     async def test_opposite_orders_of_the_same_jobs_never_lock_one_another(self, backend: Backend) -> None:
         # B-IMP-04
         ids = [f"j{number}" for number in range(30)]
-        await backend.enqueue_jobs([new_job(job_id, tags=["all"]) for job_id in ids])
+        await backend.enqueue_jobs([kit.new_job(job_id, tags=["all"]) for job_id in ids])
         await backend.dequeue_jobs("worker-1", limit=30)
 
         async def work(number: int) -> None:
@@ -171,16 +158,16 @@ class TestConcurrency:
 
         await asyncio.wait_for(in_threads(6, work), timeout=50)
         for job_id in ids:
-            assert_legal_history(await history(backend, job_id))
+            kit.assert_legal_history(await kit.history(backend, job_id))
 
     async def test_a_follower_sees_every_event_while_many_write(self, backend: Backend) -> None:
         async def work(number: int) -> list[str]:
             if number < 4:
                 for part in range(10):
                     job_id = f"{number}.{part}"
-                    await backend.enqueue_job(new_job(job_id, tags=[job_id]))
-                    job = await claim(backend, f"worker-{number}", tags=[job_id])
-                    await backend.complete_job(job_id, lease=lease_of(job))
+                    await backend.enqueue_job(kit.new_job(job_id, tags=[job_id]))
+                    job = await kit.claim(backend, f"worker-{number}", tags=[job_id])
+                    await backend.complete_job(job_id, lease=kit.lease_of(job))
                 return []
             seen: list[str] = []
             cursor = None
@@ -195,77 +182,77 @@ class TestConcurrency:
             return seen
 
         *_, followed = await in_threads(5, work)
-        whole = [f"{event.job_id} {event.job_seq}" for event in await log_of(backend)]
+        whole = [f"{event.job_id} {event.job_seq}" for event in await kit.log_of(backend)]
         assert followed == whole
         assert len(whole) == len(set(whole)) == 120
 
     async def test_many_schedulers_make_one_job_for_each_planned_time(self, backend: Backend, clock: HeldClock) -> None:
         for name in ("a", "b", "c"):
-            await backend.put_schedule(Schedule(id=name, job=new_job(), repeat=Repeat(every=60, catch_up="all")))
+            await backend.put_schedule(Schedule(id=name, job=kit.new_job(), repeat=Repeat(every=60, catch_up="all")))
         clock.advance(300)
         made = [job.id for jobs in await in_threads(6, lambda _: backend.fire_due_schedules()) for job in jobs]
-        assert len(made) == len(set(made)) == len(await all_jobs(backend)) == 15
+        assert len(made) == len(set(made)) == len(await kit.all_jobs(backend)) == 15
 
     async def test_many_sweepers_count_a_crash_once(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.enqueue_jobs([new_job() for _ in range(30)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(30)])
         await backend.dequeue_jobs("worker-1", limit=30)
         clock.advance(30)
         swept = [j.id for jobs in await in_threads(6, lambda _: backend.reclaim_expired_leases(10)) for j in jobs]
         assert len(swept) == len(set(swept)) == 30
-        assert {job.crashes for job in await all_jobs(backend)} == {1}
+        assert {job.crashes for job in await kit.all_jobs(backend)} == {1}
 
     # -- the known races, one by one
 
     async def test_two_claimers_one_job(self, backend: Backend) -> None:
         # B-DEQ-12 B-INV-05
         for _ in range(20):
-            job = await enqueue(backend)
+            job = await kit.enqueue(backend)
             claims = await asyncio.gather(*(backend.dequeue_jobs(name) for name in ("worker-1", "worker-2")))
             assert sorted(len(jobs) for jobs in claims) == [0, 1]
             await backend.complete_job(job.id)
 
     async def test_a_late_report_after_a_reclaim_changes_nothing(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-03
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         clock.advance(30)
         await backend.reclaim_expired_leases()
-        await refused(backend, backend.complete_job(job.id, b"late", lease=lease_of(job)), JobNotInflight)
-        again = await claim(backend, "worker-2")
-        await refused(backend, backend.complete_job(job.id, b"late", lease=lease_of(job)), LeaseLost)
-        await backend.complete_job(job.id, b"in time", lease=lease_of(again))
+        await kit.refused(backend, backend.complete_job(job.id, b"late", lease=kit.lease_of(job)), JobNotInflight)
+        again = await kit.claim(backend, "worker-2")
+        await kit.refused(backend, backend.complete_job(job.id, b"late", lease=kit.lease_of(job)), LeaseLost)
+        await backend.complete_job(job.id, b"in time", lease=kit.lease_of(again))
         assert (await backend.get_job(job.id)).result == b"in time"
 
     async def test_a_late_report_after_the_same_worker_claims_again_changes_nothing(self, backend: Backend) -> None:
         # T-M4-02
-        job = await job_in(backend, S.RUNNING)
-        await backend.release_lease(job.id, lease_of(job))
-        again = await claim(backend, "worker-1")
-        caught = await refused(backend, backend.fail_job(job.id, "late", lease=lease_of(job)), LeaseLost)
+        job = await kit.job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, kit.lease_of(job))
+        again = await kit.claim(backend, "worker-1")
+        caught = await kit.refused(backend, backend.fail_job(job.id, "late", lease=kit.lease_of(job)), LeaseLost)
         assert caught.reason == "mismatch"
-        assert (await backend.get_job(job.id)).lease == lease_of(again)
+        assert (await backend.get_job(job.id)).lease == kit.lease_of(again)
 
     async def test_a_late_report_without_a_lease_frees_whoever_holds_the_job_now(self, backend: Backend) -> None:
         #
-        job = await job_in(backend, S.RUNNING)
-        await backend.release_lease(job.id, lease_of(job))
-        await claim(backend, "worker-2")
+        job = await kit.job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, kit.lease_of(job))
+        await kit.claim(backend, "worker-2")
         assert await backend.complete_job(job.id, b"late") == {"worker-2": 1}
 
     async def test_cancel_against_complete(self, backend: Backend) -> None:
         # B-COMP-03
         for number in range(20):
-            job = await job_in(backend, S.RUNNING, f"j{number}")
-            both = [backend.cancel_jobs(job_ids=[job.id]), backend.complete_job(job.id, lease=lease_of(job))]
+            job = await kit.job_in(backend, S.RUNNING, f"j{number}")
+            both = [backend.cancel_jobs(job_ids=[job.id]), backend.complete_job(job.id, lease=kit.lease_of(job))]
             await asyncio.gather(*(both if number % 2 else both[::-1]))
-            assert await status_of(backend, job.id) is S.COMPLETED
-            moves = steps(await history(backend, job.id))[2:]
+            assert await kit.status_of(backend, job.id) is S.COMPLETED
+            moves = kit.steps(await kit.history(backend, job.id))[2:]
             assert moves in ([(S.RUNNING, S.COMPLETED)], [(S.RUNNING, S.CANCELLING), (S.CANCELLING, S.COMPLETED)])
 
     async def test_sweeper_against_finish(self, backend: Backend, clock: HeldClock) -> None:
         for number in range(20):
-            job = await job_in(backend, S.RUNNING, f"j{number}")
+            job = await kit.job_in(backend, S.RUNNING, f"j{number}")
             clock.advance(30 if number % 3 else timedelta(seconds=29, microseconds=999_999))
-            both = [backend.reclaim_expired_leases(), backend.complete_job(job.id, lease=lease_of(job))]
+            both = [backend.reclaim_expired_leases(), backend.complete_job(job.id, lease=kit.lease_of(job))]
             outcomes = await asyncio.gather(*(both if number % 2 else both[::-1]), return_exceptions=True)
             refusals = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
             after = await backend.get_job(job.id)
@@ -282,12 +269,12 @@ class TestConcurrency:
 
     async def test_a_claim_settles_at_most_once(self, backend: Backend) -> None:
         for _ in range(10):
-            job = await job_in(backend, S.RUNNING)
+            job = await kit.job_in(backend, S.RUNNING)
             reports = [
-                backend.complete_job(job.id, b"1", lease=lease_of(job)),
-                backend.fail_job(job.id, "2", retry_at=3600, lease=lease_of(job)),
-                backend.bury_job(job.id, "3", lease=lease_of(job)),
-                backend.release_lease(job.id, lease_of(job), run_at=3600),
+                backend.complete_job(job.id, b"1", lease=kit.lease_of(job)),
+                backend.fail_job(job.id, "2", retry_at=3600, lease=kit.lease_of(job)),
+                backend.bury_job(job.id, "3", lease=kit.lease_of(job)),
+                backend.release_lease(job.id, kit.lease_of(job), run_at=3600),
             ]
             outcomes = await asyncio.gather(*reports, return_exceptions=True)
             assert sum(outcome == {"worker-1": 1} for outcome in outcomes) == 1
@@ -295,31 +282,31 @@ class TestConcurrency:
 
     async def test_a_claimer_against_a_canceller(self, backend: Backend) -> None:
         for number in range(20):
-            job = await enqueue(backend, f"j{number}")
+            job = await kit.enqueue(backend, f"j{number}")
             both = [backend.dequeue_jobs("worker-1"), backend.cancel_jobs(job_ids=[job.id])]
             await asyncio.gather(*(both if number % 2 else both[::-1]))
-            assert await status_of(backend, job.id) in (S.UNSCHEDULED, S.CANCELLING)
+            assert await kit.status_of(backend, job.id) in (S.UNSCHEDULED, S.CANCELLING)
 
     async def test_a_dependency_completing_while_its_dependent_comes_in(self, backend: Backend) -> None:
         for number in range(20):
-            parent = await job_in(backend, S.RUNNING)
-            child = new_job(f"child {number}", depends_on=(parent.id,))
+            parent = await kit.job_in(backend, S.RUNNING)
+            child = kit.new_job(f"child {number}", depends_on=(parent.id,))
             both = [backend.complete_job(parent.id), backend.enqueue_job(child)]
             await asyncio.gather(*(both if number % 2 else both[::-1]))
-            assert await status_of(backend, child.id) is S.INITIAL_PENDING
+            assert await kit.status_of(backend, child.id) is S.INITIAL_PENDING
             await backend.cancel_jobs(job_ids=[child.id])
 
     async def test_two_operators_retry_one_dead_job(self, backend: Backend) -> None:
-        job = await job_in(backend, S.DEAD)
+        job = await kit.job_in(backend, S.DEAD)
         retried = await asyncio.gather(*(backend.retry_job(job.id) for _ in range(5)), return_exceptions=True)
         assert sum(isinstance(answer, InvalidTransition) for answer in retried) == 4
-        assert [event.event for event in await history(backend, job.id)].count("job.retried") == 1
+        assert [event.event for event in await kit.history(backend, job.id)].count("job.retried") == 1
 
     @pytest.mark.parametrize("threads", [2, 8])
     async def test_one_backend_serves_many_event_loops_and_outlives_them(self, backend: Backend, threads: int) -> None:
         # B-CON-02 B-INV-01
         async def work(number: int) -> bool:
-            await enqueue(backend, f"{threads} {number}")
+            await kit.enqueue(backend, f"{threads} {number}")
             return await backend.wait_for_change(0.001) in (True, False)
 
         assert all(await in_threads(threads, work))

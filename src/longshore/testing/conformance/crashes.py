@@ -15,28 +15,8 @@ from longshore.core.filters import JobFilter
 from longshore.core.retry import exponential, fixed
 from longshore.core.status import TRANSITIONS, Verb
 from longshore.core.validation import LARGEST_DETAIL, LONGEST_DETAIL_TEXT, LONGEST_TEXT
-from longshore.testing.conformance.scenarios import (
-    EVERY_STATUS,
-    STALE,
-    S,
-    all_jobs,
-    claim,
-    claimable,
-    enqueue,
-    history,
-    job_in,
-    lease_of,
-    log_of,
-    moment,
-    new_job,
-    nothing_changes,
-    refused,
-    retain,
-    seconds,
-    status_of,
-    steps,
-    story,
-)
+from longshore.testing.conformance import scenarios as kit
+from longshore.testing.conformance.scenarios import S
 
 Crash = Callable[[Backend, HeldClock], Awaitable[object]]
 
@@ -48,7 +28,7 @@ async def _lease_runs_out(backend: Backend, clock: HeldClock) -> None:
 
 async def _process_dies(backend: Backend, _clock: HeldClock) -> None:
     """The worker reports it, under the lease of each job that it holds."""
-    held = await all_jobs(backend, JobFilter(assignee_id="worker-1"))
+    held = await kit.all_jobs(backend, JobFilter(assignee_id="worker-1"))
     outcomes = [Outcome(job.id, job.lease, "crash", error="killed by signal 9") for job in held if job.lease]
     report = await backend.settle_jobs(outcomes)
     assert set(report.settled) == {job.id for job in held if job.lease}
@@ -72,107 +52,107 @@ class TestCrashes:
     @every_crash
     async def test_a_crash_is_counted_and_requeues(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # B-MWU-02 B-MWU-04 B-RST-01 B-RST-03 T-M4-03 X-14 X-40 X-46 X-62 X-70
-        job = await job_in(backend, S.RUNNING, run_at=0)
+        job = await kit.job_in(backend, S.RUNNING, run_at=0)
         await crash(backend, clock)
         back = await backend.get_job(job.id)
         assert (back.status, back.crashes, back.retry_count) == (S.UNKNOWN_RETRY, 1, 0)
         assert (back.run_at, back.last_retry_at, back.finalized_at) == (None, None, None)
         assert (back.assignee_id, back.assigned_at) == ("worker-1", job.assigned_at)
-        assert (await story(backend, job.id))[-2:] == ["job.stalled", "job.promoted"]
-        assert (await history(backend, job.id))[-2].detail == {"reason": back.error_message, "crashes": 1}
+        assert (await kit.story(backend, job.id))[-2:] == ["job.stalled", "job.promoted"]
+        assert (await kit.history(backend, job.id))[-2].detail == {"reason": back.error_message, "crashes": 1}
         assert back.error_message
-        again = await claim(backend, "worker-2")
+        again = await kit.claim(backend, "worker-2")
         assert (again.id, again.epoch, again.executions) == (job.id, 2, 2)
-        assert lease_of(again).token != lease_of(job).token
+        assert kit.lease_of(again).token != kit.lease_of(job).token
 
     @every_crash
     async def test_a_job_being_cancelled_is_over(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # B-MWU-03 B-RST-02 X-01 X-15
-        job = await job_in(backend, S.CANCELLING)
+        job = await kit.job_in(backend, S.CANCELLING)
         await crash(backend, clock)
         over = await backend.get_job(job.id)
         assert (over.status, over.finalized_at) == (S.UNKNOWN_STOPPED, clock.now())
         assert (over.assignee_id, over.assigned_at) == ("worker-1", job.assigned_at)
-        assert await claimable(backend) == []
+        assert await kit.claimable(backend) == []
 
     @every_crash
-    @pytest.mark.parametrize("status", [s for s in EVERY_STATUS if not s.holds_capacity])
+    @pytest.mark.parametrize("status", [s for s in kit.EVERY_STATUS if not s.holds_capacity])
     async def test_an_unheld_job_is_ignored(self, backend: Backend, clock: HeldClock, crash: Crash, status: S) -> None:
         # B-MWU-05 B-RST-04
-        await job_in(backend, status)
-        async with nothing_changes(backend):
+        await kit.job_in(backend, status)
+        async with kit.nothing_changes(backend):
             await crash(backend, clock)
 
     @every_crash
     async def test_nothing_stored_is_no_error(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # B-MWU-05 B-RST-04
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             await crash(backend, clock)
 
     @every_crash
     async def test_the_limit_on_crashes_is_the_jobs_own(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # X-40 X-62
-        job = await job_in(backend, S.INITIAL_PENDING, max_crashes=2, max_attempts=1)
+        job = await kit.job_in(backend, S.INITIAL_PENDING, max_crashes=2, max_attempts=1)
         for crashes in (1, 2):
-            await claim(backend)
+            await kit.claim(backend)
             await crash(backend, clock)
             back = await backend.get_job(job.id)
             assert (back.status, back.crashes) == (S.UNKNOWN_RETRY, crashes)
-        await claim(backend)
+        await kit.claim(backend)
         await crash(backend, clock)
         dead = await backend.get_job(job.id)
         assert (dead.status, dead.crashes, dead.retry_count) == (S.DEAD, 3, 0)
         assert (dead.finalized_at, dead.assignee_id) == (clock.now(), "worker-1")
         assert "3 times" in dead.error_message
-        stalled, failed, buried = (await history(backend, job.id))[-3:]
+        stalled, failed, buried = (await kit.history(backend, job.id))[-3:]
         assert [event.event for event in (stalled, failed, buried)] == ["job.stalled", "job.failed", "job.dead"]
         assert failed.detail["final"] is True
-        assert steps([stalled, failed, buried]) == [(S.RUNNING, S.UNKNOWN_RETRY), (S.UNKNOWN_RETRY, S.DEAD)]
+        assert kit.steps([stalled, failed, buried]) == [(S.RUNNING, S.UNKNOWN_RETRY), (S.UNKNOWN_RETRY, S.DEAD)]
 
     @every_crash
     async def test_zero_crashes_allowed_buries_at_once(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
-        job = await job_in(backend, S.RUNNING, max_crashes=0)
+        job = await kit.job_in(backend, S.RUNNING, max_crashes=0)
         await crash(backend, clock)
-        assert await status_of(backend, job.id) is S.DEAD
+        assert await kit.status_of(backend, job.id) is S.DEAD
 
     @every_crash
     async def test_no_crash_limit_retries_for_ever(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
-        job = await job_in(backend, S.INITIAL_PENDING)
+        job = await kit.job_in(backend, S.INITIAL_PENDING)
         for _ in range(8):
-            await claim(backend)
+            await kit.claim(backend)
             await crash(backend, clock)
         assert (await backend.get_job(job.id)).crashes == 8
-        assert await claimable(backend) == [job.id]
+        assert await kit.claimable(backend) == [job.id]
 
     @every_crash
     async def test_a_crashed_job_waits_for_its_backoff(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # X-71
-        job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": exponential(10).as_options()})
+        job = await kit.job_in(backend, S.INITIAL_PENDING, options={"backoff": exponential(10).as_options()})
         for wait in (10, 20):
-            await claim(backend)
+            await kit.claim(backend)
             await crash(backend, clock)
-            assert (await story(backend, job.id))[-2:] == ["job.stalled", "job.delayed"]
-            assert (await backend.get_job(job.id)).run_at == clock.now() + seconds(wait)
+            assert (await kit.story(backend, job.id))[-2:] == ["job.stalled", "job.delayed"]
+            assert (await backend.get_job(job.id)).run_at == clock.now() + kit.seconds(wait)
             clock.advance(wait - 1)
             assert await backend.dequeue_jobs("worker-1") == []
             clock.advance(1)
 
     @every_crash
     async def test_a_buried_job_waits_for_no_backoff(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
-        job = await job_in(backend, S.RUNNING, max_crashes=0, options={"backoff": fixed(10).as_options()})
+        job = await kit.job_in(backend, S.RUNNING, max_crashes=0, options={"backoff": fixed(10).as_options()})
         await crash(backend, clock)
         assert (await backend.get_job(job.id)).run_at is None
 
     @every_crash
     async def test_a_backoff_past_year_9999_is_safe(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         longest = {"type": "exponential", "delay": 1e11}
-        job = await job_in(backend, S.INITIAL_PENDING, options={"backoff": longest})
+        job = await kit.job_in(backend, S.INITIAL_PENDING, options={"backoff": longest})
         for _ in range(4):
-            await claim(backend)
+            await kit.claim(backend)
             await crash(backend, clock)
             waiting = await backend.get_job(job.id)
             assert waiting.status is S.UNKNOWN_RETRY
-            assert moment(waiting.run_at) > clock.now()
+            assert kit.moment(waiting.run_at) > clock.now()
             await backend.promote_job(job.id)
 
     async def test_the_products_table_has_these_arrows(self) -> None:
@@ -184,51 +164,51 @@ class TestCrashes:
     async def test_a_crash_report_is_kept_with_the_job_and_shortened_in_the_log(self, backend: Backend) -> None:
         # M-EV-07
         words = "killed by signal 9\n" + "the last lines it wrote\n" * 100
-        job = await job_in(backend, S.RUNNING, max_crashes=1)
-        await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash", error=words)])
+        job = await kit.job_in(backend, S.RUNNING, max_crashes=1)
+        await backend.settle_jobs([Outcome(job.id, kit.lease_of(job), "crash", error=words)])
         assert (await backend.get_job(job.id)).error_message == words
-        assert (await history(backend, job.id))[-2].detail["reason"] == words[:500]
-        again = await claim(backend)
+        assert (await kit.history(backend, job.id))[-2].detail["reason"] == words[:500]
+        again = await kit.claim(backend)
         assert (again.id, again.error_message) == (job.id, words)
-        await backend.settle_jobs([Outcome(job.id, lease_of(again), "crash", error=words)])
+        await backend.settle_jobs([Outcome(job.id, kit.lease_of(again), "crash", error=words)])
         dead = await backend.get_job(job.id)
         assert (dead.status, dead.crashes) == (S.DEAD, 2)
         assert dead.error_message.endswith(words)
-        assert all(len(event.detail["reason"]) <= 500 for event in (await history(backend, job.id))[-3::2])
+        assert all(len(event.detail["reason"]) <= 500 for event in (await kit.history(backend, job.id))[-3::2])
 
     async def test_no_last_words_are_too_odd_or_too_long(self, backend: Backend) -> None:
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         odd = "\x00 \ud800" + "x" * 2 * LONGEST_TEXT
-        report = await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash", error=odd)])
+        report = await backend.settle_jobs([Outcome(job.id, kit.lease_of(job), "crash", error=odd)])
         assert report.settled == {job.id: S.UNKNOWN_RETRY}
         assert LONGEST_TEXT < len((await backend.get_job(job.id)).error_message) < LONGEST_TEXT + 100
 
     async def test_a_process_may_die_without_a_word(self, backend: Backend) -> None:
-        job = await job_in(backend, S.RUNNING)
-        report = await backend.settle_jobs([Outcome(job.id, lease_of(job), "crash")])
+        job = await kit.job_in(backend, S.RUNNING)
+        report = await backend.settle_jobs([Outcome(job.id, kit.lease_of(job), "crash")])
         assert report.settled == {job.id: S.UNKNOWN_RETRY}
         assert "died" in (await backend.get_job(job.id)).error_message
 
     async def test_only_whoever_holds_the_job_can_tell_of_its_crash(self, backend: Backend, clock: HeldClock) -> None:
         # X-45
-        held = await job_in(backend, S.RUNNING, "held")
-        over = await job_in(backend, S.COMPLETED, "over")
-        outcomes = [Outcome("held", STALE, "crash"), Outcome("over", lease_of(held), "crash")]
-        async with nothing_changes(backend):
+        held = await kit.job_in(backend, S.RUNNING, "held")
+        over = await kit.job_in(backend, S.COMPLETED, "over")
+        outcomes = [Outcome("held", kit.STALE, "crash"), Outcome("over", kit.lease_of(held), "crash")]
+        async with kit.nothing_changes(backend):
             report = await backend.settle_jobs(outcomes)
             without = await backend.settle_jobs([Outcome(over.id, None, "crash")])
         refusals = {name: type(error) for name, error in (report.refused | without.refused).items()}
         assert refusals == {"held": LeaseLost, "over": JobNotInflight}
         clock.advance(30)
-        late = await backend.settle_jobs([Outcome("held", lease_of(held), "crash")])
+        late = await backend.settle_jobs([Outcome("held", kit.lease_of(held), "crash")])
         assert isinstance(late.refused["held"], LeaseLost)
 
     # -- leases that ran out
 
     async def test_the_sweep_takes_a_lease_from_the_instant_it_ends(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-03 X-45
-        job = await job_in(backend, S.RUNNING)
-        clock.set(moment(lease_of(job).expires_at) - timedelta(microseconds=1))
+        job = await kit.job_in(backend, S.RUNNING)
+        clock.set(kit.moment(kit.lease_of(job).expires_at) - timedelta(microseconds=1))
         assert await backend.reclaim_expired_leases() == []
         clock.advance(timedelta(microseconds=1))
         [reclaimed] = await backend.reclaim_expired_leases()
@@ -236,21 +216,21 @@ class TestCrashes:
         assert await backend.reclaim_expired_leases() == []
 
     async def test_the_sweep_reclaims_the_most_overdue_first(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.enqueue_jobs([new_job(f"j{number}") for number in range(4)])
+        await backend.enqueue_jobs([kit.new_job(f"j{number}") for number in range(4)])
         for lease in (30, 10, 20, 100):
-            await claim(backend, lease=lease)
-        await enqueue(backend, "short-lived", expires_at=5)
+            await kit.claim(backend, lease=lease)
+        await kit.enqueue(backend, "short-lived", expires_at=5)
         clock.advance(50)
         assert [job.id for job in await backend.reclaim_expired_leases(limit=2)] == ["j1", "j2"]
         assert [job.id for job in await backend.reclaim_expired_leases(limit=2)] == ["j0"]
-        assert await status_of(backend, "j3") is S.RUNNING
-        assert await status_of(backend, "short-lived") is S.UNSCHEDULED
+        assert await kit.status_of(backend, "j3") is S.RUNNING
+        assert await kit.status_of(backend, "short-lived") is S.UNSCHEDULED
 
     async def test_the_sweep_looks_at_the_lease_alone(self, backend: Backend, clock: HeldClock) -> None:
         """A worker that was never heard of, or is heard of still, makes no difference."""
-        await backend.enqueue_jobs([new_job("a"), new_job("b")])
-        await claim(backend, "worker-1", lease=10)
-        await claim(backend, "worker-1", lease=60)
+        await backend.enqueue_jobs([kit.new_job("a"), kit.new_job("b")])
+        await kit.claim(backend, "worker-1", lease=10)
+        await kit.claim(backend, "worker-1", lease=60)
         clock.advance(10)
         assert [job.id for job in await backend.reclaim_expired_leases()] == ["a"]
 
@@ -264,35 +244,35 @@ class TestCrashes:
         ],
     )
     async def test_the_sweep_ends_expired_jobs(self, backend: Backend, clock: HeldClock, source: S, target: S) -> None:
-        job = await job_in(backend, source, expires_at=60)
+        job = await kit.job_in(backend, source, expires_at=60)
         clock.advance(59)
         await backend.reclaim_expired_leases()
-        assert await status_of(backend, job.id) is source
+        assert await kit.status_of(backend, job.id) is source
         clock.advance(1)
         assert await backend.reclaim_expired_leases() == []
         over = await backend.get_job(job.id)
         assert (over.status, over.finalized_at) == (target, clock.now())
         assert "expire" in over.error_message
-        event = (await history(backend, job.id))[-1]
+        event = (await kit.history(backend, job.id))[-1]
         assert (event.event, event.detail["reason"]) == ("job.stopped", "expired")
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
     async def test_a_running_job_may_outlive_expires_at(self, backend: Backend, clock: HeldClock, status: S) -> None:
-        job = await job_in(backend, status, expires_at=10)
+        job = await kit.job_in(backend, status, expires_at=10)
         clock.advance(20)
         await backend.reclaim_expired_leases()
-        assert await status_of(backend, job.id) is status
+        assert await kit.status_of(backend, job.id) is status
 
     # -- a worker declared unresponsive
 
     async def test_only_that_workers_jobs_are_meant_in_every_queue(self, backend: Backend) -> None:
         # B-MWU-02 B-MWU-03 B-MWU-07 B-MWU-08 B-INT-04 B-CON-04 X-36
-        await backend.enqueue_jobs([new_job(f"j{number}", queue=f"queue {number % 2}") for number in range(6)])
+        await backend.enqueue_jobs([kit.new_job(f"j{number}", queue=f"queue {number % 2}") for number in range(6)])
         for worker in ("worker-1", "worker-2"):
             await backend.dequeue_jobs(worker, limit=3)
         await backend.cancel_jobs(job_ids=["j1", "j4"])
         await backend.mark_worker_unresponsive("worker-1")
-        found = {f"j{number}": await status_of(backend, f"j{number}") for number in range(6)}
+        found = {f"j{number}": await kit.status_of(backend, f"j{number}") for number in range(6)}
         assert found == {
             "j0": S.UNKNOWN_RETRY,
             "j1": S.UNKNOWN_STOPPED,
@@ -304,22 +284,22 @@ class TestCrashes:
 
     async def test_a_worker_that_lost_a_job_before_has_no_part_in_it_now(self, backend: Backend) -> None:
         # B-CON-09: the last assignee on the record is history, not ownership
-        job = await job_in(backend, S.RUNNING)
-        await backend.release_lease(job.id, lease_of(job))
-        await claim(backend, "worker-2")
+        job = await kit.job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, kit.lease_of(job))
+        await kit.claim(backend, "worker-2")
         await backend.mark_worker_unresponsive("worker-1")
-        assert await status_of(backend, job.id) is S.RUNNING
+        assert await kit.status_of(backend, job.id) is S.RUNNING
 
     async def test_a_worker_nobody_knows_is_no_error(self, backend: Backend) -> None:
         # B-MWU-05
-        await job_in(backend, S.RUNNING)
-        async with nothing_changes(backend):
+        await kit.job_in(backend, S.RUNNING)
+        async with kit.nothing_changes(backend):
             await backend.mark_worker_unresponsive("worker-9")
 
     async def test_the_capacity_of_a_crashed_worker_is_given_back(self, backend: Backend) -> None:
         # B-MWU-06 B-RST-05 X-23 X-24
         await backend.set_limits("default", running=2)
-        await backend.enqueue_jobs([new_job() for _ in range(4)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(4)])
         for give_back in (backend.mark_worker_unresponsive("worker-1"), backend.reset_running_jobs()):
             held = await backend.dequeue_jobs("worker-1", limit=4)
             assert len(held) == 2
@@ -331,7 +311,7 @@ class TestCrashes:
 
     async def test_all_that_anybody_holds_is_reset_in_one_go(self, backend: Backend) -> None:
         # B-RST-01 B-RST-06 X-01
-        await backend.enqueue_jobs([new_job(queue=f"queue {number % 2}") for number in range(6)])
+        await backend.enqueue_jobs([kit.new_job(queue=f"queue {number % 2}") for number in range(6)])
         for worker in ("worker-1", "worker-2", "worker-3"):
             held = await backend.dequeue_jobs(worker, limit=2)
         await backend.cancel_jobs(job_ids=[held[0].id])
@@ -340,11 +320,11 @@ class TestCrashes:
         assert (counts[S.UNKNOWN_RETRY], counts[S.UNKNOWN_STOPPED], counts[S.RUNNING]) == (5, 1, 0)
 
     async def test_a_queue_can_be_reset_by_itself(self, backend: Backend) -> None:
-        mail = await job_in(backend, S.RUNNING, queue="mail")
-        bill = await job_in(backend, S.RUNNING, queue="bills")
+        mail = await kit.job_in(backend, S.RUNNING, queue="mail")
+        bill = await kit.job_in(backend, S.RUNNING, queue="bills")
         await backend.reset_running_jobs(queue="mail")
-        assert await status_of(backend, mail.id) is S.UNKNOWN_RETRY
-        assert await status_of(backend, bill.id) is S.RUNNING
+        assert await kit.status_of(backend, mail.id) is S.UNKNOWN_RETRY
+        assert await kit.status_of(backend, bill.id) is S.RUNNING
 
 
 class TestWorkers:
@@ -397,7 +377,7 @@ class TestWorkers:
         # M-EV-13
         odd = "\x00 \ud800" + "x" * 2 * LONGEST_TEXT
         await backend.record_worker_event("worker.error", "w1", detail={"error": odd})
-        [event] = await log_of(backend)
+        [event] = await kit.log_of(backend)
         assert event.detail["error"].startswith("\ufffd \ufffdxxx")
         assert len(event.detail["error"]) < LONGEST_DETAIL_TEXT + 100
 
@@ -414,7 +394,7 @@ class TestWorkers:
     )
     async def test_nothing_else_gets_into_the_log_by_this_way(self, backend: Backend, field: str, value: Any) -> None:
         call: dict[str, Any] = {"event": "worker.error", "worker_id": "w1", field: value}
-        caught = await refused(backend, backend.record_worker_event(**call))
+        caught = await kit.refused(backend, backend.record_worker_event(**call))
         assert caught.field.startswith(field)
 
     @pytest.mark.parametrize("queue", ["", "a queue that never had a job"])
@@ -423,5 +403,5 @@ class TestWorkers:
         assert await backend.list_queues() == []
         assert await backend.dequeue_jobs("w1") == []
         clock.advance(timedelta(days=31))
-        await retain(backend)
-        assert await log_of(backend) == []
+        await kit.retain(backend)
+        assert await kit.log_of(backend) == []

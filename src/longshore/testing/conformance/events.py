@@ -11,22 +11,8 @@ from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
 from longshore.core.errors import CursorExpired, InvalidArgument
 from longshore.core.status import JobStatus
-from longshore.testing.conformance.scenarios import (
-    EVERY_STATUS,
-    S,
-    assert_legal_history,
-    claim,
-    enqueue,
-    history,
-    job_in,
-    last_cursor,
-    lease_of,
-    log_of,
-    new_job,
-    retain,
-    steps,
-    story,
-)
+from longshore.testing.conformance import scenarios as kit
+from longshore.testing.conformance.scenarios import S
 
 STORIES: dict[S, list[str]] = {
     S.CREATED: ["job.added"],
@@ -46,21 +32,21 @@ STORIES: dict[S, list[str]] = {
 
 async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") -> None:
     """Two-phase submit, a crash, a hand-back, a failure, a burial, a retry, a cancellation outrun by the result."""
-    await enqueue(backend, job_id, status=S.CREATED, max_crashes=5)
+    await kit.enqueue(backend, job_id, status=S.CREATED, max_crashes=5)
     await backend.accept_jobs([job_id])
-    await claim(backend, "worker-1")
+    await kit.claim(backend, "worker-1")
     clock.advance(30)
     await backend.reclaim_expired_leases()
-    await backend.release_lease(job_id, lease_of(await claim(backend, "worker-2")), reason="deploy")
-    await claim(backend, "worker-3")
+    await backend.release_lease(job_id, kit.lease_of(await kit.claim(backend, "worker-2")), reason="deploy")
+    await kit.claim(backend, "worker-3")
     await backend.fail_job(job_id, "busy", retry_at=10)
     await backend.promote_job(job_id)
-    await claim(backend, "worker-1")
+    await kit.claim(backend, "worker-1")
     await backend.set_progress(job_id, 50)
     await backend.append_log(job_id, "half way")
     await backend.bury_job(job_id, "hopeless")
     await backend.retry_job(job_id, actor="ada")
-    await claim(backend, "worker-1")
+    await kit.claim(backend, "worker-1")
     await backend.cancel_jobs(job_ids=[job_id])
     await backend.complete_job(job_id, b"done")
 
@@ -70,23 +56,23 @@ class TestEvents:
 
     # -- what is written
 
-    @pytest.mark.parametrize("status", EVERY_STATUS)
+    @pytest.mark.parametrize("status", kit.EVERY_STATUS)
     async def test_every_transition_writes_its_event_and_nothing_else_does(self, backend: Backend, status: S) -> None:
-        job = await job_in(backend, status)
-        assert await story(backend, job.id) == STORIES[status]
+        job = await kit.job_in(backend, status)
+        assert await kit.story(backend, job.id) == STORIES[status]
 
     async def test_a_long_history_is_complete_and_legal(self, backend: Backend, clock: HeldClock) -> None:
         # B-TST-01 B-IMP-01
         await a_long_life(backend, clock)
-        events = await history(backend, "j1")
+        events = await kit.history(backend, "j1")
         assert [event.event for event in events] == [
             *("job.added", "job.accepted", "job.active", "job.stalled", "job.promoted", "job.active", "job.released"),
             *("job.active", "job.failed", "job.delayed", "job.promoted", "job.active", "job.progress", "job.log_added"),
             *("job.failed", "job.dead", "job.retried", "job.active", "job.cancelling", "job.completed"),
         ]
         assert [event.job_seq for event in events] == list(range(1, len(events) + 1))
-        assert_legal_history(events)
-        assert steps(events) == [
+        kit.assert_legal_history(events)
+        assert kit.steps(events) == [
             (None, S.CREATED),
             (S.CREATED, S.INITIAL_PENDING),
             (S.INITIAL_PENDING, S.RUNNING),
@@ -105,10 +91,10 @@ class TestEvents:
         ]
 
     async def test_an_event_tells_whose_job_it_was_and_which_claim(self, backend: Backend, clock: HeldClock) -> None:
-        job = await enqueue(backend, "j1", queue="mail", type="invoice")
+        job = await kit.enqueue(backend, "j1", queue="mail", type="invoice")
         clock.advance(5)
-        await claim(backend, "worker-7")
-        added, active = await history(backend, "j1")
+        await kit.claim(backend, "worker-7")
+        added, active = await kit.history(backend, "j1")
         assert (active.job_uid, active.job_id, active.queue, active.type) == (job.uid, "j1", "mail", "invoice")
         assert (active.epoch, active.execution, active.assignee_id) == (1, 1, "worker-7")
         assert (active.from_status, active.to_status) == (S.INITIAL_PENDING, S.RUNNING)
@@ -117,18 +103,18 @@ class TestEvents:
         assert isinstance(active.to_status, JobStatus)
 
     async def test_an_event_that_is_no_transition_has_no_statuses(self, backend: Backend) -> None:
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         await backend.set_progress(job.id, 10)
         await backend.append_log(job.id, "hello")
         await backend.pause_queue("default")
-        for event in (await log_of(backend))[-3:]:
+        for event in (await kit.log_of(backend))[-3:]:
             assert (event.from_status, event.to_status) == (None, None)
 
     async def test_the_log_outlives_the_job(self, backend: Backend) -> None:
-        job = await job_in(backend, S.COMPLETED, "j1")
+        job = await kit.job_in(backend, S.COMPLETED, "j1")
         await backend.delete_jobs(job_ids=["j1"])
-        await enqueue(backend, "j1")
-        events = await history(backend, "j1")
+        await kit.enqueue(backend, "j1")
+        events = await kit.history(backend, "j1")
         assert [event.event for event in events] == [
             "job.added",
             "job.active",
@@ -143,7 +129,7 @@ class TestEvents:
 
     async def test_a_follower_gets_every_event_once(self, backend: Backend, clock: HeldClock) -> None:
         await a_long_life(backend, clock)
-        await backend.enqueue_jobs([new_job() for _ in range(5)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(5)])
         whole = await backend.read_events()
         for size in (1, 2, 7, 1000):
             followed = []
@@ -160,25 +146,25 @@ class TestEvents:
         whole = await backend.read_events()
         for number, event in enumerate(whole):
             assert await backend.read_events(event.cursor) == whole[number + 1 :]
-        await enqueue(backend, "news")
+        await kit.enqueue(backend, "news")
         assert [event.job_id for event in await backend.read_events(whole[-1].cursor)] == ["news"]
 
     async def test_a_follower_may_ask_for_one_queue_or_one_job(self, backend: Backend) -> None:
-        await enqueue(backend, "a", queue="mail")
-        await enqueue(backend, "b", queue="bills")
+        await kit.enqueue(backend, "a", queue="mail")
+        await kit.enqueue(backend, "b", queue="bills")
         await backend.pause_queue("mail")
-        await claim(backend)
-        assert [(e.event, e.job_id) for e in await log_of(backend, queue="mail")] == [
+        await kit.claim(backend)
+        assert [(e.event, e.job_id) for e in await kit.log_of(backend, queue="mail")] == [
             ("job.added", "a"),
             ("queue.paused", None),
         ]
-        assert [e.event for e in await log_of(backend, job_id="b")] == ["job.added", "job.active"]
-        assert await log_of(backend, queue="mail", job_id="b") == []
-        assert await log_of(backend, queue="unheard of") == []
+        assert [e.event for e in await kit.log_of(backend, job_id="b")] == ["job.added", "job.active"]
+        assert await kit.log_of(backend, queue="mail", job_id="b") == []
+        assert await kit.log_of(backend, queue="unheard of") == []
 
     async def test_a_follower_of_one_queue_goes_on_from_a_cursor_of_the_whole_log(self, backend: Backend) -> None:
         for number in range(6):
-            await enqueue(backend, f"j{number}", queue=["mail", "bills"][number % 2])
+            await kit.enqueue(backend, f"j{number}", queue=["mail", "bills"][number % 2])
         whole = await backend.read_events()
         assert [e.job_id for e in await backend.read_events(whole[2].cursor, 1, queue="mail")] == ["j4"]
 
@@ -187,37 +173,37 @@ class TestEvents:
         assert await backend.read_events(at_the_start) == []
         assert await backend.wait_for_change(0, after=at_the_start) is False
         await a_long_life(backend, clock)
-        whole = await log_of(backend)
+        whole = await kit.log_of(backend)
         assert await backend.read_events(at_the_start) == whole
         assert await backend.wait_for_change(0, after=at_the_start) is True
         at_the_end = await backend.end_of_events()
         assert await backend.read_events(at_the_end) == []
         assert at_the_end == whole[-1].cursor
-        await enqueue(backend, "news", queue="mail")
+        await kit.enqueue(backend, "news", queue="mail")
         await backend.pause_queue("bills")
         assert [event.job_id for event in await backend.read_events(at_the_end)] == ["news", None]
         assert [event.job_id for event in await backend.read_events(at_the_end, queue="mail")] == ["news"]
         assert [event.event for event in await backend.read_events(at_the_end, job_id="news")] == ["job.added"]
 
     async def test_the_end_of_a_pruned_log_is_a_valid_cursor(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.enqueue_jobs([new_job(queue=name) for name in ("mail", "bills")])
+        await backend.enqueue_jobs([kit.new_job(queue=name) for name in ("mail", "bills")])
         clock.advance(timedelta(days=31))
-        await retain(backend)
-        assert await log_of(backend) == []
+        await kit.retain(backend)
+        assert await kit.log_of(backend) == []
         cursor = await backend.end_of_events()
-        await enqueue(backend, "news", queue="mail")
+        await kit.enqueue(backend, "news", queue="mail")
         for queue in (None, "mail"):
             assert [event.job_id for event in await backend.read_events(cursor, queue=queue)] == ["news"]
 
     # -- pruned
 
     async def test_old_events_are_pruned_and_their_cursors_say_so(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend, "old")
-        await enqueue(backend, "old too")
+        await kit.enqueue(backend, "old")
+        await kit.enqueue(backend, "old too")
         [first, second] = await backend.read_events()
         clock.advance(timedelta(days=31))
-        await enqueue(backend, "new")
-        await retain(backend)
+        await kit.enqueue(backend, "new")
+        await kit.retain(backend)
         with pytest.raises(CursorExpired):
             await backend.read_events(first.cursor)
         assert [event.job_id for event in await backend.read_events()] == ["new"]
@@ -229,30 +215,30 @@ class TestEvents:
     async def test_waiting_ignores_what_other_queues_prune(self, backend: Backend, clock: HeldClock) -> None:
         await backend.set_retention("noisy", events=60)
         await backend.set_retention("archive", events=None)
-        await enqueue(backend, "kept", queue="archive")
+        await kit.enqueue(backend, "kept", queue="archive")
         [kept] = await backend.read_events(queue="archive")
-        await enqueue(backend, "pruned", queue="noisy")
+        await kit.enqueue(backend, "pruned", queue="noisy")
         clock.advance(61)
-        await retain(backend)
+        await kit.retain(backend)
         assert await backend.wait_for_change(0, after=kept.cursor) is True
         assert await backend.read_events(kept.cursor, queue="archive") == []
 
     async def test_retention_of_events_is_per_queue(self, backend: Backend, clock: HeldClock) -> None:
         await backend.set_retention("archive", events=None)
         await backend.set_retention("noisy", events=60)
-        await enqueue(backend, "kept", queue="archive")
-        await enqueue(backend, "pruned", queue="noisy")
+        await kit.enqueue(backend, "kept", queue="archive")
+        await kit.enqueue(backend, "pruned", queue="noisy")
         clock.advance(61)
-        await retain(backend)
-        assert [event.job_id for event in await log_of(backend, queue="archive")] == ["kept"]
-        assert [event.job_id for event in await log_of(backend, queue="noisy")] == []
-        assert [event.job_id for event in await log_of(backend)] == ["kept"]
+        await kit.retain(backend)
+        assert [event.job_id for event in await kit.log_of(backend, queue="archive")] == ["kept"]
+        assert [event.job_id for event in await kit.log_of(backend, queue="noisy")] == []
+        assert [event.job_id for event in await kit.log_of(backend)] == ["kept"]
 
     async def test_pruning_goes_in_batches(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.enqueue_jobs([new_job() for _ in range(10)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(10)])
         clock.advance(timedelta(days=31))
         assert await backend.apply_retention(limit=4) == 4
-        assert len(await log_of(backend)) == 6
+        assert len(await kit.log_of(backend)) == 6
 
     @pytest.mark.parametrize("cursor", ["", "yesterday", "0", "-1", "%", 5])
     async def test_a_cursor_that_was_never_given_out_is_refused(self, backend: Backend, cursor: str) -> None:
@@ -264,17 +250,17 @@ class TestEvents:
 
     async def test_waiting_ends_with_the_next_change(self, backend: Backend) -> None:
         # B-INT-01
-        cursor = await last_cursor(backend)
+        cursor = await kit.last_cursor(backend)
         waiting = asyncio.create_task(backend.wait_for_change(30, after=cursor))
         await asyncio.sleep(0)
-        await enqueue(backend)
+        await kit.enqueue(backend)
         assert await waiting is True
 
     async def test_waiting_from_a_cursor_misses_nothing_that_came_before_it(self, backend: Backend) -> None:
-        await enqueue(backend)
-        cursor = await last_cursor(backend)
+        await kit.enqueue(backend)
+        cursor = await kit.last_cursor(backend)
         assert await backend.wait_for_change(0, after=cursor) is False
-        await enqueue(backend)
+        await kit.enqueue(backend)
         assert await backend.wait_for_change(0, after=cursor) is True
 
     async def test_waiting_ends_without_a_change_when_its_time_is_up(self, backend: Backend) -> None:
@@ -303,5 +289,5 @@ class TestEvents:
         await backend.count_jobs()
         waiting = [asyncio.create_task(backend.wait_for_change(30)) for _ in range(10)]
         await asyncio.sleep(0)
-        await enqueue(backend)
+        await kit.enqueue(backend)
         assert await asyncio.gather(*waiting) == [True] * 10

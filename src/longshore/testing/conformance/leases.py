@@ -12,23 +12,8 @@ from longshore.backends.base import Backend, Outcome
 from longshore.core.clock import HeldClock
 from longshore.core.errors import InvalidTransition, JobNotFound, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
-from longshore.testing.conformance.scenarios import (
-    EVERY_STATUS,
-    STALE,
-    S,
-    claim,
-    claimable,
-    enqueue,
-    history,
-    job_in,
-    lease_of,
-    moment,
-    new_job,
-    nothing_changes,
-    refused,
-    seconds,
-    status_of,
-)
+from longshore.testing.conformance import scenarios as kit
+from longshore.testing.conformance.scenarios import S
 
 TICK = timedelta(microseconds=1)
 
@@ -71,17 +56,17 @@ class TestLeases:
     @every_fenced_write
     async def test_first_an_unknown_job_is_not_found(self, backend: Backend, write: FencedWrite) -> None:
         # T-ERR-01 B-ERR-03 X-43 X-45
-        caught = await refused(backend, write(backend, "nobody", STALE), JobNotFound)
+        caught = await kit.refused(backend, write(backend, "nobody", kit.STALE), JobNotFound)
         assert caught.job_id == "nobody"
 
     @every_fenced_write
     async def test_then_a_job_that_nobody_holds_is_not_inflight(self, backend: Backend, write: FencedWrite) -> None:
         # T-ERR-02 X-44 X-45
-        jobs = [await job_in(backend, status) for status in EVERY_STATUS if not status.holds_capacity]
-        async with nothing_changes(backend):
+        jobs = [await kit.job_in(backend, status) for status in kit.EVERY_STATUS if not status.holds_capacity]
+        async with kit.nothing_changes(backend):
             for job in jobs:
                 with pytest.raises(JobNotInflight) as caught:
-                    await write(backend, job.id, STALE)
+                    await write(backend, job.id, kit.STALE)
                 assert (caught.value.job_id, caught.value.status) == (job.id, job.status)
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
@@ -90,48 +75,48 @@ class TestLeases:
         self, backend: Backend, clock: HeldClock, write: FencedWrite, status: S
     ) -> None:
         # T-M4-02 X-45: expired from the very instant it ends, and asked before the token
-        job = await job_in(backend, status)
-        lease = lease_of(job)
-        clock.set(moment(lease.expires_at))
+        job = await kit.job_in(backend, status)
+        lease = kit.lease_of(job)
+        clock.set(kit.moment(lease.expires_at))
         for one in (lease, replace(lease, token="of somebody else")):
-            caught = await refused(backend, write(backend, job.id, one), LeaseLost)
+            caught = await kit.refused(backend, write(backend, job.id, one), LeaseLost)
             assert (caught.job_id, caught.reason) == (job.id, "expired")
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
     @every_fenced_write
     async def test_last_another_claims_is_a_mismatch(self, backend: Backend, write: FencedWrite, status: S) -> None:
         # T-M4-02 X-45 X-61 X-66
-        job = await job_in(backend, status)
-        lease = lease_of(job)
+        job = await kit.job_in(backend, status)
+        lease = kit.lease_of(job)
         for one in (replace(lease, token="of somebody else"), replace(lease, epoch=lease.epoch + 1)):
-            caught = await refused(backend, write(backend, job.id, one), LeaseLost)
+            caught = await kit.refused(backend, write(backend, job.id, one), LeaseLost)
             assert caught.reason == "mismatch"
 
     @every_fenced_write
     async def test_the_lease_of_an_earlier_claim_is_refused(self, backend: Backend, write: FencedWrite) -> None:
         # T-M4-02 B-INV-05
-        await enqueue(backend, "j1")
-        old = lease_of(await claim(backend, "worker-1"))
+        await kit.enqueue(backend, "j1")
+        old = kit.lease_of(await kit.claim(backend, "worker-1"))
         await backend.release_lease("j1", old)
-        new = await claim(backend, "worker-1")
-        caught = await refused(backend, write(backend, "j1", old), LeaseLost)
+        new = await kit.claim(backend, "worker-1")
+        caught = await kit.refused(backend, write(backend, "j1", old), LeaseLost)
         assert caught.reason == "mismatch"
-        await backend.complete_job("j1", lease=lease_of(new))
+        await backend.complete_job("j1", lease=kit.lease_of(new))
 
     @every_fenced_write
     async def test_a_live_lease_lets_writes_pass(self, backend: Backend, clock: HeldClock, write: FencedWrite) -> None:
         # T-M4-01 T-M4-02
         for status in (S.RUNNING, S.CANCELLING):
-            job = await job_in(backend, status)
-            clock.set(moment(lease_of(job).expires_at) - TICK)
-            before = await backend.get_job(job.id), await history(backend, job.id), await backend.read_logs(job.id)
+            job = await kit.job_in(backend, status)
+            clock.set(kit.moment(kit.lease_of(job).expires_at) - TICK)
+            before = await backend.get_job(job.id), await kit.history(backend, job.id), await backend.read_logs(job.id)
             try:
-                await write(backend, job.id, lease_of(job))
+                await write(backend, job.id, kit.lease_of(job))
             except InvalidTransition:
                 continue  # the other of the two statuses is the one this verb is for
             assert before != (
                 await backend.get_job(job.id),
-                await history(backend, job.id),
+                await kit.history(backend, job.id),
                 await backend.read_logs(job.id),
             )
             return
@@ -141,11 +126,11 @@ class TestLeases:
 
     async def test_every_claim_raises_the_epoch_and_has_a_new_token(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-01 X-46
-        await enqueue(backend, "j1")
+        await kit.enqueue(backend, "j1")
         seen: list[Lease] = []
         for _ in range(4):
-            lease = lease_of(await claim(backend, lease=45))
-            assert lease.expires_at == clock.now() + seconds(45)
+            lease = kit.lease_of(await kit.claim(backend, lease=45))
+            assert lease.expires_at == clock.now() + kit.seconds(45)
             assert not lease.cancel_requested
             await backend.release_lease("j1", lease)
             seen.append(lease)
@@ -153,12 +138,12 @@ class TestLeases:
         assert len({lease.token for lease in seen}) == 4
 
     async def test_a_lease_lasts_thirty_seconds_by_default(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend)
-        assert lease_of(await claim(backend)).expires_at == clock.now() + seconds(30)
+        await kit.enqueue(backend)
+        assert kit.lease_of(await kit.claim(backend)).expires_at == clock.now() + kit.seconds(30)
 
     async def test_a_record_shows_its_lease_and_its_last_owner(self, backend: Backend, clock: HeldClock) -> None:
         # B-CON-08 B-COMP-08 X-114
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         assert job.lease is not None
         await backend.complete_job(job.id)
         clock.advance(1000)
@@ -168,29 +153,29 @@ class TestLeases:
 
     async def test_a_lease_of_none_never_ends(self, backend: Backend, clock: HeldClock) -> None:
         # T-M-00 X-48
-        await enqueue(backend, "j1")
-        job = await claim(backend, lease=None)
-        assert lease_of(job).expires_at is None
+        await kit.enqueue(backend, "j1")
+        job = await kit.claim(backend, lease=None)
+        assert kit.lease_of(job).expires_at is None
         clock.advance(timedelta(days=2000))
         assert await backend.reclaim_expired_leases() == []
         assert await backend.dequeue_jobs("worker-2") == []
-        await backend.complete_job("j1", lease=lease_of(job))
-        assert await status_of(backend, "j1") is S.COMPLETED
+        await backend.complete_job("j1", lease=kit.lease_of(job))
+        assert await kit.status_of(backend, "j1") is S.COMPLETED
 
     async def test_without_a_lease_whoever_calls_may_report(self, backend: Backend, clock: HeldClock) -> None:
         # the storage document's rule, even after the lease has ended
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         clock.advance(3600)
         assert await backend.complete_job(job.id, b"late") == {"worker-1": 1}
 
     # -- kept alive
 
     async def test_a_renewed_lease_counts_from_now(self, backend: Backend, clock: HeldClock) -> None:
-        job = await job_in(backend, S.RUNNING)
-        lease = lease_of(job)
+        job = await kit.job_in(backend, S.RUNNING)
+        lease = kit.lease_of(job)
         clock.advance(20)
         renewed = await backend.extend_leases({job.id: lease}, 30)
-        assert renewed == {job.id: replace(lease, expires_at=clock.now() + seconds(30))}
+        assert renewed == {job.id: replace(lease, expires_at=clock.now() + kit.seconds(30))}
         clock.advance(29)
         assert await backend.reclaim_expired_leases() == []
         assert (await backend.get_job(job.id)).lease == renewed[job.id]
@@ -198,85 +183,85 @@ class TestLeases:
 
     async def test_renewing_returns_only_the_leases_still_held(self, backend: Backend, clock: HeldClock) -> None:
         # B-ERR-07: no error, and what is lost is simply absent
-        expired = await job_in(backend, S.RUNNING, "expired")
+        expired = await kit.job_in(backend, S.RUNNING, "expired")
         clock.advance(20)
-        held = await job_in(backend, S.RUNNING, "held")
-        done = await job_in(backend, S.COMPLETED, "done")
-        taken = await job_in(backend, S.RUNNING, "taken")
+        held = await kit.job_in(backend, S.RUNNING, "held")
+        done = await kit.job_in(backend, S.COMPLETED, "done")
+        taken = await kit.job_in(backend, S.RUNNING, "taken")
         clock.advance(10)
         leases = {
-            "expired": lease_of(expired),
-            "held": lease_of(held),
-            "taken": replace(lease_of(taken), epoch=99),
-            "done": lease_of(held),
-            "nobody": STALE,
+            "expired": kit.lease_of(expired),
+            "held": kit.lease_of(held),
+            "taken": replace(kit.lease_of(taken), epoch=99),
+            "done": kit.lease_of(held),
+            "nobody": kit.STALE,
         }
         assert list(await backend.extend_leases(leases, 30)) == ["held"]
         for other in ("expired", "taken"):
-            assert (await backend.get_job(other)).lease == lease_of(expired if other == "expired" else taken)
+            assert (await backend.get_job(other)).lease == kit.lease_of(expired if other == "expired" else taken)
         assert await backend.get_job("done") == done
 
     async def test_renewing_leaves_no_event_and_no_other_mark(self, backend: Backend, clock: HeldClock) -> None:
-        job = await job_in(backend, S.RUNNING)
-        told = await history(backend, job.id)
+        job = await kit.job_in(backend, S.RUNNING)
+        told = await kit.history(backend, job.id)
         clock.advance(1)
-        await backend.extend_leases({job.id: lease_of(job)}, 30)
-        assert await history(backend, job.id) == told
+        await backend.extend_leases({job.id: kit.lease_of(job)}, 30)
+        assert await kit.history(backend, job.id) == told
         assert (await backend.get_job(job.id)).replace(lease=None) == job.replace(lease=None)
 
     async def test_renewing_tells_that_a_cancellation_was_asked_for(self, backend: Backend) -> None:
         #
-        job = await job_in(backend, S.CANCELLING)
-        renewed = await backend.extend_leases({job.id: lease_of(job)}, 30)
+        job = await kit.job_in(backend, S.CANCELLING)
+        renewed = await backend.extend_leases({job.id: kit.lease_of(job)}, 30)
         assert renewed[job.id].cancel_requested
 
     async def test_renewing_a_lease_without_end_leaves_it_without_end(self, backend: Backend) -> None:
-        await enqueue(backend, "j1")
-        lease = lease_of(await claim(backend, lease=None))
+        await kit.enqueue(backend, "j1")
+        lease = kit.lease_of(await kit.claim(backend, lease=None))
         assert await backend.extend_leases({"j1": lease}, 30) == {"j1": lease}
 
     async def test_no_leases_to_renew_is_no_error(self, backend: Backend) -> None:
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             assert await backend.extend_leases({}, 30) == {}
 
     # -- released
 
     async def test_a_job_given_back_is_eligible_again_and_nothing_is_counted(self, backend: Backend) -> None:
         # B-CON-05
-        job = await job_in(backend, S.RUNNING, retry_count=0)
-        assert await backend.release_lease(job.id, lease_of(job), reason="shutting down") == {"worker-1": 1}
+        job = await kit.job_in(backend, S.RUNNING, retry_count=0)
+        assert await backend.release_lease(job.id, kit.lease_of(job), reason="shutting down") == {"worker-1": 1}
         back = await backend.get_job(job.id)
         assert back.status is S.UNKNOWN_RETRY
         assert (back.retry_count, back.crashes, back.last_retry_at, back.executions) == (0, 0, None, 1)
         assert back.assignee_id == "worker-1"
-        event = (await history(backend, job.id))[-1]
+        event = (await kit.history(backend, job.id))[-1]
         assert (event.event, event.detail["reason"]) == ("job.released", "shutting down")
-        assert (await claim(backend, "worker-2")).epoch == 2
+        assert (await kit.claim(backend, "worker-2")).epoch == 2
 
     async def test_a_job_may_be_given_back_for_later(self, backend: Backend, clock: HeldClock) -> None:
-        job = await job_in(backend, S.RUNNING)
-        await backend.release_lease(job.id, lease_of(job), run_at=60, reason="nobody here knows this type")
-        assert await claimable(backend) == []
+        job = await kit.job_in(backend, S.RUNNING)
+        await backend.release_lease(job.id, kit.lease_of(job), run_at=60, reason="nobody here knows this type")
+        assert await kit.claimable(backend) == []
         clock.advance(60)
-        assert await claimable(backend) == [job.id]
+        assert await kit.claimable(backend) == [job.id]
 
     async def test_a_job_given_back_without_a_time_may_run_at_once(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend, "j1", run_at=10)
+        await kit.enqueue(backend, "j1", run_at=10)
         clock.advance(10)
-        job = await claim(backend)
-        await backend.release_lease("j1", lease_of(job))
+        job = await kit.claim(backend)
+        await backend.release_lease("j1", kit.lease_of(job))
         assert (await backend.get_job("j1")).run_at is None
 
     async def test_a_job_being_cancelled_is_acknowledged_not_given_back(self, backend: Backend) -> None:
-        job = await job_in(backend, S.CANCELLING)
-        caught = await refused(backend, backend.release_lease(job.id, lease_of(job)), InvalidTransition)
+        job = await kit.job_in(backend, S.CANCELLING)
+        caught = await kit.refused(backend, backend.release_lease(job.id, kit.lease_of(job)), InvalidTransition)
         assert (caught.status, caught.target) == (S.CANCELLING, S.UNKNOWN_RETRY)
 
     async def test_many_leases_are_renewed_in_one_call(self, backend: Backend, clock: HeldClock) -> None:
         # B-PERF-04
-        await backend.enqueue_jobs([new_job() for _ in range(50)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(50)])
         jobs = await backend.dequeue_jobs("worker-1", limit=50)
         clock.advance(20)
-        renewed = await backend.extend_leases({job.id: lease_of(job) for job in jobs}, 30)
-        assert {lease.expires_at for lease in renewed.values()} == {clock.now() + seconds(30)}
+        renewed = await backend.extend_leases({job.id: kit.lease_of(job) for job in jobs}, 30)
+        assert {lease.expires_at for lease in renewed.values()} == {clock.now() + kit.seconds(30)}
         assert len(renewed) == 50

@@ -18,27 +18,15 @@ from longshore.core.job_record import Record, record_of
 from longshore.core.limits import Rate
 from longshore.core.status import JobStatus
 from longshore.core.times import to_micros
+from longshore.testing.conformance import scenarios as kit
 from longshore.testing.conformance.limits import fill, take
-from longshore.testing.conformance.scenarios import (
-    EVERY_STATUS,
-    S,
-    all_jobs,
-    claim,
-    enqueue,
-    job_in,
-    lease_of,
-    moment,
-    new_job,
-    nothing_changes,
-    refused,
-    seconds,
-)
+from longshore.testing.conformance.scenarios import S
 
 
 async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
     """Jobs that differ in everything a filter asks about, with text that looks like patterns and like SQL."""
     odd = ["100% sure", "under_score", "back\\slash", "quote ' and \"", "名前 emoji 🐙", "[a-z]*?", "; DROP TABLE jobs"]
-    for number, status in enumerate(EVERY_STATUS * 2):
+    for number, status in enumerate(kit.EVERY_STATUS * 2):
         clock.advance(1)
         payload = {
             "n": number,
@@ -48,7 +36,7 @@ async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
             "text": odd[number % len(odd)],
         }
         encoded = b"not json" if number % 7 == 6 else json.dumps(payload, ensure_ascii=False).encode()
-        job = await job_in(
+        job = await kit.job_in(
             backend,
             status,
             f"job {number} {odd[number % len(odd)]}",
@@ -62,13 +50,13 @@ async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
         )
         if status is S.RUNNING:
             await backend.fail_job(job.id, f"broke: {odd[number % len(odd)]}")
-            await claim(backend, f"worker of {number % 2}", tags=[job.id])
-    return await all_jobs(backend)
+            await kit.claim(backend, f"worker of {number % 2}", tags=[job.id])
+    return await kit.all_jobs(backend)
 
 
 def as_stored(job: Job) -> Record:
     """The record behind a public job, with all that a filter can see."""
-    record = record_of(job.replace(status=S.INITIAL_PENDING), to_micros(moment(job.created_at)))
+    record = record_of(job.replace(status=S.INITIAL_PENDING), to_micros(kit.moment(job.created_at)))
     record.status = job.status
     record.assignee_id = job.assignee_id
     record.error_message = job.error_message
@@ -121,7 +109,7 @@ FILTERS: dict[str, JobFilter] = {
     "a parent": JobFilter(parent_id="order-2"),
     "a schedule": JobFilter(schedule_id="nightly"),
     "a concurrency key": JobFilter(concurrency_key="customer-3"),
-    "many conditions": JobFilter(queues=["mail", "bills"], tags=["slow"], text="Bergen", statuses=EVERY_STATUS[3:]),
+    "many conditions": JobFilter(queues=["mail", "bills"], tags=["slow"], text="Bergen", statuses=kit.EVERY_STATUS[3:]),
 }
 
 
@@ -132,8 +120,8 @@ class TestLooking:
 
     async def test_a_job_is_read_whole_and_reading_leaves_no_trace(self, backend: Backend) -> None:
         # B-GET-01 B-GET-03 B-OBS-01
-        await enqueue(backend, "j1", tags=["a", "b", "c"], payload=b"\x00", options={"k": [1]})
-        async with nothing_changes(backend):
+        await kit.enqueue(backend, "j1", tags=["a", "b", "c"], payload=b"\x00", options={"k": [1]})
+        async with kit.nothing_changes(backend):
             job = await backend.get_job("j1")
             await backend.get_job_stats(["a"])
             await backend.count_jobs("default")
@@ -148,7 +136,7 @@ class TestLooking:
 
     async def test_what_was_committed_is_seen_by_the_next_look(self, backend: Backend) -> None:
         # B-GET-03 B-STAT-09
-        job = await job_in(backend, S.RUNNING)
+        job = await kit.job_in(backend, S.RUNNING)
         await backend.set_progress(job.id, {"page": 3})
         assert (await backend.get_job(job.id)).progress == {"page": 3}
         await backend.complete_job(job.id)
@@ -160,27 +148,27 @@ class TestLooking:
     async def test_every_filter_finds_what_the_reference_finds(self, backend: Backend, clock: HeldClock) -> None:
         # T-M8-01 B-CON-03
         crowd = await a_mixed_crowd(backend, clock)
-        found = {name: [job.id for job in await all_jobs(backend, f, limit=5)] for name, f in FILTERS.items()}
+        found = {name: [job.id for job in await kit.all_jobs(backend, f, limit=5)] for name, f in FILTERS.items()}
         expected = {name: [job.id for job in crowd if matches(f, as_stored(job))] for name, f in FILTERS.items()}
         assert found == expected
         # or else it would compare nothing with nothing
         assert sum(bool(ids) for ids in expected.values()) > 30
-        assert len(expected["everything"]) == len(crowd) == 2 * len(EVERY_STATUS)
+        assert len(expected["everything"]) == len(crowd) == 2 * len(kit.EVERY_STATUS)
 
     async def test_time_bounds_are_exclusive_to_the_microsecond(self, backend: Backend, clock: HeldClock) -> None:
         for name in ("a", "b", "c"):
-            await enqueue(backend, name)
+            await kit.enqueue(backend, name)
             clock.advance(timedelta(microseconds=1))
-        created = moment((await backend.get_job("b")).created_at)
-        assert [job.id for job in await all_jobs(backend, JobFilter(created_after=created))] == ["c"]
-        assert [job.id for job in await all_jobs(backend, JobFilter(created_before=created))] == ["a"]
+        created = kit.moment((await backend.get_job("b")).created_at)
+        assert [job.id for job in await kit.all_jobs(backend, JobFilter(created_after=created))] == ["c"]
+        assert [job.id for job in await kit.all_jobs(backend, JobFilter(created_before=created))] == ["a"]
         between = JobFilter(
             created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1)
         )
-        assert [job.id for job in await all_jobs(backend, between)] == ["c", "b"]
+        assert [job.id for job in await kit.all_jobs(backend, between)] == ["c", "b"]
 
     async def test_the_newest_comes_first_and_a_page_holds_no_more_than_its_limit(self, backend: Backend) -> None:
-        await backend.enqueue_jobs([new_job(f"j{number}") for number in range(5)])
+        await backend.enqueue_jobs([kit.new_job(f"j{number}") for number in range(5)])
         page = await backend.list_jobs(JobFilter(), limit=2)
         assert [job.id for job in page.items] == ["j4", "j3"]
         page = await backend.list_jobs(JobFilter(), limit=2, cursor=page.next_cursor)
@@ -189,7 +177,7 @@ class TestLooking:
         assert ([job.id for job in page.items], page.next_cursor) == (["j0"], None)
 
     async def test_a_last_page_that_is_full_has_no_next(self, backend: Backend) -> None:
-        await backend.enqueue_jobs([new_job() for _ in range(4)])
+        await backend.enqueue_jobs([kit.new_job() for _ in range(4)])
         page = await backend.list_jobs(JobFilter(), limit=4)
         assert (len(page.items), page.next_cursor) == (4, None)
 
@@ -201,11 +189,11 @@ class TestLooking:
     async def test_a_cursor_stays_valid_while_jobs_change(self, backend: Backend, clock: HeldClock) -> None:
         """No job that was there all the time is missed or shown twice; not even if the cursor's own job is gone."""
         for number in range(10):
-            await job_in(backend, S.COMPLETED, f"j{number}", created_at=clock.now() - timedelta(days=number % 3))
+            await kit.job_in(backend, S.COMPLETED, f"j{number}", created_at=clock.now() - timedelta(days=number % 3))
         page = await backend.list_jobs(JobFilter(), limit=3)
         seen = [job.id for job in page.items]
         while page.next_cursor is not None:
-            await enqueue(backend, f"newcomer {len(seen)}")
+            await kit.enqueue(backend, f"newcomer {len(seen)}")
             await backend.delete_jobs(job_ids=[seen[-1]])
             clock.advance(1)
             page = await backend.list_jobs(JobFilter(), limit=3, cursor=page.next_cursor)
@@ -213,7 +201,7 @@ class TestLooking:
         assert seen == [f"j{number}" for number in reversed(range(10))]
 
     async def test_a_cursor_that_was_never_given_out_is_refused(self, backend: Backend) -> None:
-        await refused(backend, backend.list_jobs(JobFilter(), cursor="what page?"), field="cursor")
+        await kit.refused(backend, backend.list_jobs(JobFilter(), cursor="what page?"), field="cursor")
 
     # -- numbers
 
@@ -230,13 +218,13 @@ class TestLooking:
             S.FAILED_RETRY: "failed_jobs",
             S.UNKNOWN_RETRY: "failed_jobs",
         }
-        for status in EVERY_STATUS:
-            await job_in(backend, status, tags=["counted"])
+        for status in kit.EVERY_STATUS:
+            await kit.job_in(backend, status, tags=["counted"])
             stats = await backend.get_job_stats()
             shown = {name for name in set(buckets.values()) if getattr(stats, name)}
             assert shown == ({buckets[status]} if status in buckets else set()), status
             assert stats.total_jobs == 1
-            [job] = await all_jobs(backend)
+            [job] = await kit.all_jobs(backend)
             if not job.status.final:
                 await backend.cancel_jobs(job_ids=[job.id])
                 if status.holds_capacity:
@@ -246,10 +234,10 @@ class TestLooking:
 
     async def test_the_statistics_count_jobs_with_all_the_tags_and_echo_them(self, backend: Backend) -> None:
         # B-STAT-01 B-STAT-02 B-CON-06 B-INV-04
-        await enqueue(backend, tags=["eu", "slow"])
-        await enqueue(backend, tags=["slow", "eu", "gpu"])
-        await enqueue(backend, tags=["eu"])
-        await enqueue(backend, queue="mail", tags=["eu", "slow"])
+        await kit.enqueue(backend, tags=["eu", "slow"])
+        await kit.enqueue(backend, tags=["slow", "eu", "gpu"])
+        await kit.enqueue(backend, tags=["eu"])
+        await kit.enqueue(backend, queue="mail", tags=["eu", "slow"])
         for tags, total in [((), 4), (("eu",), 4), (("slow", "eu"), 3), (("gpu",), 1), (("EU",), 0)]:
             stats = await backend.get_job_stats(tags)
             assert (stats.total_jobs, stats.pending_jobs, stats.tags) == (total, total, tags)
@@ -260,13 +248,13 @@ class TestLooking:
     async def test_the_statistics_add_up_the_failures(self, backend: Backend) -> None:
         # B-STAT-08
         for failures in range(4):
-            job = await job_in(backend, S.INITIAL_PENDING, tags=["eu"] if failures % 2 else [])
+            job = await kit.job_in(backend, S.INITIAL_PENDING, tags=["eu"] if failures % 2 else [])
             for _ in range(failures):
-                await claim(backend, tags=[job.id])
+                await kit.claim(backend, tags=[job.id])
                 await backend.fail_job(job.id, "again")
         assert (await backend.get_job_stats()).total_retries == 6
         assert (await backend.get_job_stats(["eu"])).total_retries == 4
-        dead = await job_in(backend, S.DEAD)
+        dead = await kit.job_in(backend, S.DEAD)
         assert (await backend.get_job_stats()).total_retries == 7
         await backend.retry_job(dead.id)
         assert (await backend.get_job_stats()).total_retries == 6
@@ -280,20 +268,20 @@ class TestLooking:
     async def test_counts_are_exact_after_every_kind_of_change(self, backend: Backend, clock: HeldClock) -> None:
         # B-CLN-04 B-STAT-09
         async def check() -> None:
-            found = Counter(job.status for job in await all_jobs(backend))
+            found = Counter(job.status for job in await kit.all_jobs(backend))
             assert await backend.count_jobs() == {status: found[status] for status in JobStatus}
             stats = await backend.get_job_stats()
             assert stats.total_jobs == sum(found.values())
             assert stats.running_jobs == found[S.RUNNING]
 
-        for status in EVERY_STATUS:
-            await job_in(backend, status)
+        for status in kit.EVERY_STATUS:
+            await kit.job_in(backend, status)
             await check()
-        await backend.accept_jobs([job.id for job in await all_jobs(backend, JobFilter(statuses=[S.CREATED]))])
+        await backend.accept_jobs([job.id for job in await kit.all_jobs(backend, JobFilter(statuses=[S.CREATED]))])
         await check()
         held = await backend.dequeue_jobs("worker-1", limit=2)
         await check()
-        await backend.release_lease(held[0].id, lease_of(held[0]))
+        await backend.release_lease(held[0].id, kit.lease_of(held[0]))
         await check()
         await backend.mark_worker_unresponsive("worker-1")
         await check()
@@ -301,15 +289,15 @@ class TestLooking:
         clock.advance(60)
         await backend.reclaim_expired_leases()
         await check()
-        for dead in await all_jobs(backend, JobFilter(statuses=[S.DEAD])):
+        for dead in await kit.all_jobs(backend, JobFilter(statuses=[S.DEAD])):
             await backend.retry_job(dead.id)
         await check()
-        await backend.delete_jobs(job_ids=[job.id for job in await all_jobs(backend) if job.status.final])
+        await backend.delete_jobs(job_ids=[job.id for job in await kit.all_jobs(backend) if job.status.final])
         await check()
 
     async def test_every_queue_with_jobs_or_settings_is_listed_by_name(self, backend: Backend) -> None:
-        await enqueue(backend, queue="mail")
-        await job_in(backend, S.RUNNING, queue="bills")
+        await kit.enqueue(backend, queue="mail")
+        await kit.job_in(backend, S.RUNNING, queue="bills")
         await backend.pause_queue("empty but paused")
         queues = await backend.list_queues()
         assert [queue.name for queue in queues] == ["bills", "empty but paused", "mail"]
@@ -355,42 +343,42 @@ class TestExplaining:
 
     async def test_a_job_with_nothing_in_its_way_is_about_to_start(self, backend: Backend) -> None:
         await hire(backend)
-        await enqueue(backend, "j")
+        await kit.enqueue(backend, "j")
         assert (await explained(backend, "j")).kinds == ("about_to_start",)
 
     async def test_a_job_behind_others_is_told_behind_how_many(self, backend: Backend) -> None:
         await hire(backend)
         await fill(backend, 5)
-        await enqueue(backend, "j")
-        await enqueue(backend, "first of all", priority=-1)
-        await enqueue(backend, "elsewhere", queue="mail")
-        await enqueue(backend, "not yet", run_at=60)
+        await kit.enqueue(backend, "j")
+        await kit.enqueue(backend, "first of all", priority=-1)
+        await kit.enqueue(backend, "elsewhere", queue="mail")
+        await kit.enqueue(backend, "not yet", run_at=60)
         assert (await reason(backend, "j", "behind_others")).details["ahead"] == 6
         assert (await explained(backend, "first of all")).kinds == ("about_to_start",)
 
     @pytest.mark.parametrize("status", ENDED)
     async def test_a_job_that_is_over_says_how_it_ended(self, backend: Backend, status: JobStatus) -> None:
-        job = await job_in(backend, status)
+        job = await kit.job_in(backend, status)
         explanation = await explained(backend, job.id)
         assert explanation.kinds == (ENDED[status],)
         assert explanation.reasons[0].details["error"] == job.error_message.partition("\n")[0]
 
     @pytest.mark.parametrize(("status", "kind"), [(S.RUNNING, "running"), (S.CANCELLING, "cancelling")])
     async def test_a_held_job_names_its_owner(self, backend: Backend, status: JobStatus, kind: str) -> None:
-        job = await job_in(backend, status)
+        job = await kit.job_in(backend, status)
         found = await reason(backend, job.id, kind)
         assert job.assigned_at is not None
         assert (found.details["worker"], found.details["since"]) == (job.assignee_id, job.assigned_at.isoformat())
 
     async def test_a_job_that_was_not_accepted_says_so(self, backend: Backend) -> None:
-        job = await job_in(backend, S.CREATED)
+        job = await kit.job_in(backend, S.CREATED)
         assert (await explained(backend, job.id)).kinds == ("not_accepted",)
 
     async def test_a_job_that_waits_for_others_names_them_and_how_they_stand(self, backend: Backend) -> None:
-        await job_in(backend, S.DEAD, "dead")
-        await job_in(backend, S.COMPLETED, "done")
-        await enqueue(backend, "in line")
-        await enqueue(backend, "j", depends_on=["dead", "in line", "nobody", "done"])
+        await kit.job_in(backend, S.DEAD, "dead")
+        await kit.job_in(backend, S.COMPLETED, "done")
+        await kit.enqueue(backend, "in line")
+        await kit.enqueue(backend, "j", depends_on=["dead", "in line", "nobody", "done"])
         found = await reason(backend, "j", "waiting_for_dependencies")
         assert found.details["left"] == 3
         assert {each["job_id"]: each["status"] for each in found.details["waiting_for"]} == {
@@ -401,13 +389,13 @@ class TestExplaining:
         assert "retry_job" in found.text
 
     async def test_of_many_dependencies_a_few_are_named(self, backend: Backend) -> None:
-        await enqueue(backend, "j", depends_on=[f"part {number}" for number in range(50)])
+        await kit.enqueue(backend, "j", depends_on=[f"part {number}" for number in range(50)])
         found = await reason(backend, "j", "waiting_for_dependencies")
         assert (found.details["left"], len(found.details["waiting_for"])) == (50, 10)
         assert "and 40 more" in found.text
 
     async def test_a_job_that_is_not_due_says_until_when(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend, "j", run_at=90)
+        await kit.enqueue(backend, "j", run_at=90)
         found = await reason(backend, "j", "not_due")
         assert found.details["seconds"] == 90
         clock.advance(90)
@@ -415,28 +403,28 @@ class TestExplaining:
 
     async def test_a_job_that_was_given_back_says_why_and_until_when(self, backend: Backend, clock: HeldClock) -> None:
         await hire(backend)
-        await enqueue(backend, "j")
+        await kit.enqueue(backend, "j")
         for why in ("the mail server rests", "no task of this worker is named 'emial', but email"):
-            job = await claim(backend)
-            await backend.release_lease("j", lease_of(job), run_at=20, reason=why)
+            job = await kit.claim(backend)
+            await backend.release_lease("j", kit.lease_of(job), run_at=20, reason=why)
             assert (await explained(backend, "j")).kinds == ("given_back",)
             found = await reason(backend, "j", "given_back")
             assert (found.details["reason"], found.details["seconds"]) == (why, 20)
             assert why in found.text
             clock.advance(20)
         assert (await explained(backend, "j")).kinds == ("about_to_start",)
-        job = await claim(backend)
-        await backend.release_lease("j", lease_of(job), run_at=20)
+        job = await kit.claim(backend)
+        await backend.release_lease("j", kit.lease_of(job), run_at=20)
         assert (await explained(backend, "j")).kinds == ("not_due",)
 
     async def test_a_job_past_its_time_says_that_it_will_be_ended(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend, "j", expires_at=10)
+        await kit.enqueue(backend, "j", expires_at=10)
         clock.advance(10)
         assert "expired" in (await explained(backend, "j")).kinds
 
     async def test_a_paused_queue_is_a_reason_beside_others(self, backend: Backend) -> None:
         await hire(backend)
-        await enqueue(backend, "j", run_at=90)
+        await kit.enqueue(backend, "j", run_at=90)
         await backend.pause_queue("default")
         assert (await explained(backend, "j")).kinds == ("not_due", "queue_paused")
 
@@ -489,7 +477,7 @@ class TestExplaining:
         assert (await explained(backend, "k 1")).kinds == ("about_to_start",)
 
     async def test_explain_says_what_the_live_workers_lack(self, backend: Backend, clock: HeldClock) -> None:
-        await enqueue(backend, "j", queue="mail", tags=["eu"])
+        await kit.enqueue(backend, "j", queue="mail", tags=["eu"])
         assert (await explained(backend, "j")).kinds == ("no_worker",)
         await hire(backend, "other queue", queues=("images",))
         await hire(backend, "other tag", tags=("us",))
@@ -504,7 +492,7 @@ class TestExplaining:
         assert (await explained(backend, "j")).kinds == ("no_worker",)
 
     async def test_a_job_whose_workers_are_all_busy_says_so(self, backend: Backend) -> None:
-        await enqueue(backend, "j")
+        await kit.enqueue(backend, "j")
         await hire(backend, "busy", running=10)
         assert (await explained(backend, "j")).kinds == ("workers_busy",)
         await hire(backend, "idle")
@@ -525,13 +513,13 @@ class TestExplaining:
         # M7
         await backend.heartbeat_worker(WorkerInfo(id="w", concurrency=1, running=1))
         for number in range(20):
-            await enqueue(backend, f"done {number}")
-            job = await claim(backend)
-            clock.advance(seconds(3))
+            await kit.enqueue(backend, f"done {number}")
+            job = await kit.claim(backend)
+            clock.advance(kit.seconds(3))
             await backend.complete_job(job.id, lease=job.lease)
         await backend.heartbeat_worker(WorkerInfo(id="w", concurrency=1, running=1))
-        await backend.enqueue_jobs([new_job(f"ahead {number}") for number in range(30)])
-        await enqueue(backend, "j")
+        await backend.enqueue_jobs([kit.new_job(f"ahead {number}") for number in range(30)])
+        await kit.enqueue(backend, "j")
         told = await explained(backend, "j")
         assert told.kinds == ("workers_busy", "behind_others")
         details = told.reasons[1].details

@@ -19,19 +19,9 @@ from longshore.core.filters import JobFilter
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
+from longshore.testing.conformance import scenarios as kit
 from longshore.testing.conformance.fixtures import BreakableClock, OpenBackend
-from longshore.testing.conformance.scenarios import (
-    S,
-    all_jobs,
-    claim,
-    log_of,
-    moment,
-    new_job,
-    nothing_changes,
-    refused,
-    schedule,
-    seconds,
-)
+from longshore.testing.conformance.scenarios import S
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SPRING = datetime(2026, 3, 29, tzinfo=UTC)
@@ -46,7 +36,7 @@ async def runs(backend: Backend, clock: HeldClock, until: datetime, step: timede
         clock.advance(step)
         if await backend.fire_due_schedules():
             [kept] = await backend.get_schedules()
-            found.append(moment(kept.last_run_at))
+            found.append(kit.moment(kept.last_run_at))
     return found
 
 
@@ -56,8 +46,8 @@ class TestSchedules:
     # -- kept
 
     async def test_a_schedule_is_stored_with_its_first_time(self, backend: Backend, clock: HeldClock) -> None:
-        given = schedule(
-            "hourly", new_job(type="report", tags=["eu"], payload=b"1"), cron="0 * * * *", tz="Europe/Oslo"
+        given = kit.schedule(
+            "hourly", kit.new_job(type="report", tags=["eu"], payload=b"1"), cron="0 * * * *", tz="Europe/Oslo"
         )  # M-OPT-10 M-OPT-14
         stored = await backend.put_schedule(given)
         assert (stored.id, stored.repeat, stored.paused) == ("hourly", given.repeat, False)
@@ -69,7 +59,7 @@ class TestSchedules:
 
     async def test_schedules_are_listed_by_id_and_removed_by_id(self, backend: Backend) -> None:
         for name in ("c", "a", "b"):
-            await backend.put_schedule(schedule(name))
+            await backend.put_schedule(kit.schedule(name))
         assert [kept.id for kept in await backend.get_schedules()] == ["a", "b", "c"]
         assert await backend.remove_schedule("b") is True
         assert await backend.remove_schedule("b") is False
@@ -77,19 +67,19 @@ class TestSchedules:
 
     async def test_put_schedule_again_keeps_the_run_count(self, backend: Backend, clock: HeldClock) -> None:
         # X-93
-        first = await backend.put_schedule(schedule(every=60))
+        first = await backend.put_schedule(kit.schedule(every=60))
         clock.advance(60)
         [job] = await backend.fire_due_schedules()
         clock.advance(10)
-        changed = await backend.put_schedule(schedule(job=new_job(type="other"), every=600))
-        assert (changed.run_count, changed.last_run_at, changed.last_job_id) == (1, NOON + seconds(60), job.id)
+        changed = await backend.put_schedule(kit.schedule(job=kit.new_job(type="other"), every=600))
+        assert (changed.run_count, changed.last_run_at, changed.last_job_id) == (1, NOON + kit.seconds(60), job.id)
         assert (changed.created_at, changed.updated_at) == (first.created_at, clock.now())
         assert changed.job.type == "other"
         assert await backend.get_schedules() == [changed]
 
     async def test_a_schedule_is_stored_as_given(self, open_backend: OpenBackend, backend: Backend) -> None:
         # M-OPT-10 M-OPT-12 M-OPT-13 M-OPT-14
-        job = new_job(queue="night", delay=5, expires_at=60, timeout=7, max_crashes=2, parent_id="p", lifo=True)
+        job = kit.new_job(queue="night", delay=5, expires_at=60, timeout=7, max_crashes=2, parent_id="p", lifo=True)
         times: dict[str, Any] = {
             "start": NOON + timedelta(days=1),
             "end": NOON + timedelta(days=9),
@@ -97,16 +87,20 @@ class TestSchedules:
             "tz": "Asia/Kolkata",
         }
         policies: dict[str, Any] = {"on_gap": "skip", "on_overlap": "both", "catch_up": "all"}
-        stored = await backend.put_schedule(schedule("s", job, cron="30 9 * * 1-5", **times, **policies))
+        stored = await backend.put_schedule(kit.schedule("s", job, cron="30 9 * * 1-5", **times, **policies))
         reader = open_backend() if backend.capabilities.shared else backend
         assert await reader.get_schedule("s") == stored
         assert stored.repeat == Repeat(cron="30 9 * * 1-5", **times, **policies)
-        assert (stored.job.delay, stored.job.expires_at, stored.job.timeout) == (seconds(5), seconds(60), seconds(7))
+        assert (stored.job.delay, stored.job.expires_at, stored.job.timeout) == (
+            kit.seconds(5),
+            kit.seconds(60),
+            kit.seconds(7),
+        )
 
     async def test_putting_the_same_pattern_again_moves_no_run(self, backend: Backend, clock: HeldClock) -> None:
-        stored = await backend.put_schedule(schedule(every=60))
+        stored = await backend.put_schedule(kit.schedule(every=60))
         clock.advance(59)
-        again = await backend.put_schedule(schedule(every=60))
+        again = await backend.put_schedule(kit.schedule(every=60))
         assert again.next_run_at == stored.next_run_at
 
     async def test_immediate_fires_once(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
@@ -117,7 +111,7 @@ class TestSchedules:
         }
         began = clock.now()
         for name, times in at_once.items():
-            stored = await backend.put_schedule(schedule(name, immediate=True, **times))
+            stored = await backend.put_schedule(kit.schedule(name, immediate=True, **times))
             assert stored.repeat.immediate
             assert stored.next_run_at == began
         reader = open_backend() if backend.capabilities.shared else backend
@@ -125,11 +119,11 @@ class TestSchedules:
         fired = await backend.fire_due_schedules()
         assert sorted(str(job.schedule_id) for job in fired) == ["by cron", "by interval"]
         assert [job.run_at for job in fired] == [None, None]
-        assert (await backend.get_schedule("by interval")).next_run_at == began + seconds(60)
+        assert (await backend.get_schedule("by interval")).next_run_at == began + kit.seconds(60)
         assert (await backend.get_schedule("by cron")).next_run_at == NOON + timedelta(hours=12)
         clock.advance(30)
         for name, times in at_once.items():  # as a program does at every start
-            again = await backend.put_schedule(schedule(name, immediate=True, **times))
+            again = await backend.put_schedule(kit.schedule(name, immediate=True, **times))
             assert again.run_count == 1
         assert await backend.fire_due_schedules() == []
         clock.advance(30)
@@ -138,9 +132,9 @@ class TestSchedules:
 
     async def test_an_immediate_schedule_respects_its_start_and_end(self, backend: Backend, clock: HeldClock) -> None:
         # M8 M-OPT-15
-        later, past = clock.now() + seconds(90), clock.now() - seconds(1)
-        waits = await backend.put_schedule(schedule("waits", cron="0 0 1 1 *", start=later, immediate=True))
-        over = await backend.put_schedule(schedule("over", every=60, end=past, immediate=True))
+        later, past = clock.now() + kit.seconds(90), clock.now() - kit.seconds(1)
+        waits = await backend.put_schedule(kit.schedule("waits", cron="0 0 1 1 *", start=later, immediate=True))
+        over = await backend.put_schedule(kit.schedule("over", every=60, end=past, immediate=True))
         assert (waits.next_run_at, over.next_run_at) == (later, None)
         with pytest.raises(InvalidArgument, match="must be True or False") as refusal:
             Repeat(every=60, immediate="yes")  # type: ignore[arg-type]  # a wrong type is the point
@@ -160,19 +154,19 @@ class TestSchedules:
         ],
     )
     async def test_a_malformed_schedule_is_refused(self, backend: Backend, wrong: dict[str, Any], field: str) -> None:
-        await refused(backend, backend.put_schedule(dataclasses.replace(schedule(), **wrong)), field=field)
+        await kit.refused(backend, backend.put_schedule(dataclasses.replace(kit.schedule(), **wrong)), field=field)
 
     async def test_what_is_no_schedule_is_refused(self, backend: Backend) -> None:
-        await refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type is the point
+        await kit.refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type is the point
 
     # -- fired
 
     async def test_a_due_schedule_makes_a_job_like_its_pattern(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-07 M-SCHED-08 M-JOB-18
-        pattern = new_job(
+        pattern = kit.new_job(
             type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2, options={"k": 1}
         )
-        await backend.put_schedule(schedule("nightly", pattern, every=60))
+        await backend.put_schedule(kit.schedule("nightly", pattern, every=60))
         clock.advance(59)
         assert await backend.fire_due_schedules() == []
         clock.advance(1)
@@ -183,51 +177,51 @@ class TestSchedules:
         assert (made.priority, made.max_attempts, dict(made.options)) == (3, 2, {"k": 1})
         [kept] = await backend.get_schedules()
         assert (kept.run_count, kept.last_run_at, kept.last_job_id) == (1, clock.now(), made.id)
-        assert kept.next_run_at == clock.now() + seconds(60)
-        assert (await claim(backend)).id == made.id
+        assert kept.next_run_at == clock.now() + kit.seconds(60)
+        assert (await kit.claim(backend)).id == made.id
 
     async def test_every_run_gets_an_id_of_its_own(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule())
-        await backend.put_schedule(schedule("another"))
+        await backend.put_schedule(kit.schedule())
+        await backend.put_schedule(kit.schedule("another"))
         for _ in range(5):
             clock.advance(60)
             assert len(await backend.fire_due_schedules()) == 2
-        assert len({job.id for job in await all_jobs(backend)}) == 10
-        assert len(await all_jobs(backend, JobFilter(schedule_id="another"))) == 5
+        assert len({job.id for job in await kit.all_jobs(backend)}) == 10
+        assert len(await kit.all_jobs(backend, JobFilter(schedule_id="another"))) == 5
 
     async def test_firing_is_one_transaction(self, backend: Backend, clock: BreakableClock) -> None:
         """Every transaction asks the clock once."""
         # M-SCHED-10
         for name in ("a", "b", "c"):
-            await backend.put_schedule(schedule(name))
+            await backend.put_schedule(kit.schedule(name))
         clock.advance(60)
         before = clock.readings
         assert len(await backend.fire_due_schedules()) == 3
         assert clock.readings == before + 1
 
     async def test_whoever_fires_second_makes_nothing(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule())
+        await backend.put_schedule(kit.schedule())
         clock.advance(60)
         fired = await asyncio.gather(*(backend.fire_due_schedules() for _ in range(4)))
         assert sorted(len(jobs) for jobs in fired) == [0, 0, 0, 1]
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             assert await backend.fire_due_schedules() == []
 
     async def test_one_planned_time_makes_one_job_even_if_the_schedule_was_made_anew(self, backend: Backend) -> None:
-        anchored = schedule(every=3600, start=NOON)
+        anchored = kit.schedule(every=3600, start=NOON)
         await backend.put_schedule(anchored)
         assert len(await backend.fire_due_schedules()) == 1
         await backend.remove_schedule("nightly")
         await backend.put_schedule(anchored)
         assert await backend.fire_due_schedules() == []
-        assert len(await all_jobs(backend)) == 1
+        assert len(await kit.all_jobs(backend)) == 1
 
     async def test_a_foreign_job_with_an_occurrences_id_is_no_run(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-10 X-93
         taken = "nightly@2026-01-01T12:01:00Z"
         for name in (taken, f"{taken}~1"):
-            await backend.enqueue_job(new_job(id=name, queue="other"))
-        await backend.put_schedule(schedule(every=60))
+            await backend.enqueue_job(kit.new_job(id=name, queue="other"))
+        await backend.put_schedule(kit.schedule(every=60))
         clock.advance(60)
         [made] = await backend.fire_due_schedules()
         assert (made.id, made.schedule_id) == (f"{taken}~2", "nightly")
@@ -242,47 +236,47 @@ class TestSchedules:
 
     async def test_firing_is_limited_the_most_overdue_first(self, backend: Backend, clock: HeldClock) -> None:
         for name, every in (("a", 30), ("b", 10), ("c", 20)):
-            await backend.put_schedule(schedule(name, every=every, limit=1))
+            await backend.put_schedule(kit.schedule(name, every=every, limit=1))
         clock.advance(60)
         fired = [job.schedule_id for _ in range(4) for job in await backend.fire_due_schedules(limit=1)]
         assert fired == ["b", "c", "a"]
 
     async def test_a_removed_schedule_leaves_its_jobs(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule())
+        await backend.put_schedule(kit.schedule())
         clock.advance(60)
         [job] = await backend.fire_due_schedules()
         await backend.remove_schedule("nightly")
         clock.advance(60)
         assert await backend.fire_due_schedules() == []
-        assert (await claim(backend)).id == job.id
+        assert (await kit.claim(backend)).id == job.id
 
     async def test_a_delay_of_the_pattern_counts_from_each_run(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-07
-        await backend.put_schedule(schedule(job=new_job(delay=5), every=60))
+        await backend.put_schedule(kit.schedule(job=kit.new_job(delay=5), every=60))
         clock.advance(60)
         [job] = await backend.fire_due_schedules()
-        assert job.run_at == clock.now() + seconds(5)
+        assert job.run_at == clock.now() + kit.seconds(5)
 
     # -- when
 
     async def test_an_interval_never_drifts(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-08 M-OPT-11 X-93
-        await backend.put_schedule(schedule(every=60))
-        found = await runs(backend, clock, NOON + seconds(600), seconds(25))
-        assert [planned - NOON for planned in found] == [seconds(60 * n) for n in range(1, 11)]
+        await backend.put_schedule(kit.schedule(every=60))
+        found = await runs(backend, clock, NOON + kit.seconds(600), kit.seconds(25))
+        assert [planned - NOON for planned in found] == [kit.seconds(60 * n) for n in range(1, 11)]
 
     async def test_a_start_anchors_the_interval_and_an_end_closes_it(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-13 X-93
-        start = NOON + seconds(90)
-        await backend.put_schedule(schedule(every=60, start=start, end=start + seconds(120)))
-        found = await runs(backend, clock, NOON + seconds(900), seconds(10))
-        assert [planned - start for planned in found] == [seconds(0), seconds(60), seconds(120)]
+        start = NOON + kit.seconds(90)
+        await backend.put_schedule(kit.schedule(every=60, start=start, end=start + kit.seconds(120)))
+        found = await runs(backend, clock, NOON + kit.seconds(900), kit.seconds(10))
+        assert [planned - start for planned in found] == [kit.seconds(0), kit.seconds(60), kit.seconds(120)]
         assert (await backend.get_schedules())[0].next_run_at is None
 
     async def test_a_limit_ends_the_schedule(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-09 M-OPT-12 X-93
-        await backend.put_schedule(schedule(every=60, limit=3))
-        assert len(await runs(backend, clock, NOON + seconds(600), seconds(30))) == 3
+        await backend.put_schedule(kit.schedule(every=60, limit=3))
+        assert len(await runs(backend, clock, NOON + kit.seconds(600), kit.seconds(30))) == 3
         [kept] = await backend.get_schedules()
         assert (kept.run_count, kept.next_run_at) == (3, None)
 
@@ -304,13 +298,13 @@ class TestSchedules:
     ) -> None:
         # M-OPT-10 M-OPT-14 X-93
         clock.set(day - timedelta(hours=1))
-        given = schedule(cron="30 2 * * *", tz="Europe/Berlin", **policy)
+        given = kit.schedule(cron="30 2 * * *", tz="Europe/Berlin", **policy)
         assert (await backend.put_schedule(given)).repeat == given.repeat
         found = await runs(backend, clock, day + timedelta(hours=12), timedelta(minutes=10))
         assert found == expected
 
     async def test_a_cron_pattern_follows_its_own_time_zone(self, backend: Backend) -> None:
-        stored = await backend.put_schedule(schedule(cron="30 9 * * *", tz="Asia/Kolkata"))
+        stored = await backend.put_schedule(kit.schedule(cron="30 9 * * *", tz="Asia/Kolkata"))
         assert stored.next_run_at == datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
 
 
@@ -324,7 +318,7 @@ ON_ONE: dict[str, Callable[[Backend, str], Awaitable[object]]] = {
 
 async def told(backend: Backend) -> list[tuple[str, Any]]:
     """The events about schedules, with what they tell."""
-    return [(event.event, event.detail) for event in await log_of(backend) if event.event.startswith("schedule.")]
+    return [(event.event, event.detail) for event in await kit.log_of(backend) if event.event.startswith("schedule.")]
 
 
 class TestScheduleActs:
@@ -332,32 +326,32 @@ class TestScheduleActs:
 
     @pytest.mark.parametrize("verb", ON_ONE)
     async def test_a_schedule_that_nobody_knows_is_named_in_the_refusal(self, backend: Backend, verb: str) -> None:
-        await backend.put_schedule(schedule("nightly"))
-        caught = await refused(backend, ON_ONE[verb](backend, "nihgtly"), ScheduleNotFound)
+        await backend.put_schedule(kit.schedule("nightly"))
+        caught = await kit.refused(backend, ON_ONE[verb](backend, "nihgtly"), ScheduleNotFound)
         assert caught.schedule_id == "nihgtly"
         assert "'nihgtly'" in str(caught)
 
     async def test_one_schedule_is_found_among_others(self, backend: Backend) -> None:
-        stored = [await backend.put_schedule(schedule(name)) for name in ("a", "b", "c")]
+        stored = [await backend.put_schedule(kit.schedule(name)) for name in ("a", "b", "c")]
         assert await backend.get_schedule("b") == stored[1]
 
     # -- paused and resumed
 
     async def test_occurrences_during_a_pause_are_skipped(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(every=60, catch_up="all"))
+        await backend.put_schedule(kit.schedule(every=60, catch_up="all"))
         paused = await backend.pause_schedule("nightly")
-        assert (paused.paused, paused.next_run_at) == (True, NOON + seconds(60))
+        assert (paused.paused, paused.next_run_at) == (True, NOON + kit.seconds(60))
         clock.advance(3610)
         assert await backend.fire_due_schedules() == []
         resumed = await backend.resume_schedule("nightly")
-        assert (resumed.paused, resumed.next_run_at) == (False, NOON + seconds(3660))
+        assert (resumed.paused, resumed.next_run_at) == (False, NOON + kit.seconds(3660))
         assert await backend.get_schedule("nightly") == resumed
         assert await backend.fire_due_schedules() == []
         clock.advance(50)
         assert len(await backend.fire_due_schedules()) == 1
 
     async def test_put_schedule_may_pause_and_resume(self, backend: Backend, clock: HeldClock) -> None:
-        given = schedule(cron="0 * * * *")
+        given = kit.schedule(cron="0 * * * *")
         await backend.put_schedule(dataclasses.replace(given, paused=True))
         clock.advance(3 * 3600 + 600)
         assert await backend.fire_due_schedules() == []
@@ -366,33 +360,33 @@ class TestScheduleActs:
         assert await backend.fire_due_schedules() == []
 
     async def test_keep_pause_leaves_a_pause_alone(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(), keep_pause=True)
+        await backend.put_schedule(kit.schedule(), keep_pause=True)
         await backend.pause_schedule("nightly")
-        again = await backend.put_schedule(schedule(job=new_job(type="other")), keep_pause=True)
+        again = await backend.put_schedule(kit.schedule(job=kit.new_job(type="other")), keep_pause=True)
         assert (again.paused, again.job.type) == (True, "other")
         clock.advance(600)
         assert await backend.fire_due_schedules() == []
 
     async def test_pausing_and_resuming_are_told_once(self, backend: Backend) -> None:
-        await backend.put_schedule(schedule(job=new_job(type="report", queue="night")))
+        await backend.put_schedule(kit.schedule(job=kit.new_job(type="report", queue="night")))
         assert await told(backend) == []
         await backend.pause_schedule("nightly")
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             await backend.pause_schedule("nightly")
         await backend.resume_schedule("nightly")
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             await backend.resume_schedule("nightly")
         detail = {"schedule_id": "nightly"}
         assert await told(backend) == [("schedule.paused", detail), ("schedule.resumed", detail)]
-        [first, _] = await log_of(backend, queue="night")
+        [first, _] = await kit.log_of(backend, queue="night")
         assert (first.queue, first.type, first.job_id, first.to_status) == ("night", "report", None, None)
 
     # -- run by hand
 
     async def test_running_a_schedule_by_hand_leaves_its_plan(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-15 M-JOB-18
-        pattern = new_job(type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2)
-        stored = await backend.put_schedule(schedule("nightly", pattern, every=60, limit=2))
+        pattern = kit.new_job(type="report", queue="night", tags=["eu"], payload=b"1", priority=3, max_attempts=2)
+        stored = await backend.put_schedule(kit.schedule("nightly", pattern, every=60, limit=2))
         clock.advance(10)
         made = await backend.run_schedule("nightly")
         assert made == await backend.get_job(made.id)
@@ -400,21 +394,21 @@ class TestScheduleActs:
         assert (made.type, made.queue, made.tags, made.payload) == ("report", "night", ("eu",), b"1")
         assert (made.priority, made.max_attempts) == (3, 2)
         assert await backend.get_schedule("nightly") == stored, "it is not counted, and no planned time is used up"
-        assert (await claim(backend)).id == made.id
+        assert (await kit.claim(backend)).id == made.id
         clock.advance(50)
         assert len(await backend.fire_due_schedules()) == 1
         clock.advance(60)
         assert len(await backend.fire_due_schedules()) == 1
-        assert len(await all_jobs(backend, JobFilter(schedule_id="nightly"))) == 3
+        assert len(await kit.all_jobs(backend, JobFilter(schedule_id="nightly"))) == 3
 
     async def test_every_run_by_hand_is_a_job_of_its_own(self, backend: Backend) -> None:
-        await backend.put_schedule(schedule())
+        await backend.put_schedule(kit.schedule())
         made = [await backend.run_schedule("nightly") for _ in range(3)]
         assert len({job.id for job in made}) == 3
 
     @pytest.mark.parametrize("state", ["paused", "ended"])
     async def test_any_schedule_can_be_run_by_hand(self, backend: Backend, clock: HeldClock, state: str) -> None:
-        await backend.put_schedule(schedule(every=60, limit=1))
+        await backend.put_schedule(kit.schedule(every=60, limit=1))
         if state == "paused":
             await backend.pause_schedule("nightly")
         else:
@@ -424,9 +418,9 @@ class TestScheduleActs:
         assert made.schedule_id == "nightly"
 
     async def test_a_delay_counts_from_a_run_by_hand(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(job=new_job(delay=5)))
+        await backend.put_schedule(kit.schedule(job=kit.new_job(delay=5)))
         clock.advance(7)
-        assert (await backend.run_schedule("nightly")).run_at == clock.now() + seconds(5)
+        assert (await backend.run_schedule("nightly")).run_at == clock.now() + kit.seconds(5)
 
     # -- gone bad
 
@@ -434,7 +428,7 @@ class TestScheduleActs:
         self, backend: Backend, clock: HeldClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         await backend.put_schedule(outlived("a bad one", clock))
-        await backend.put_schedule(schedule("good", every=60))
+        await backend.put_schedule(kit.schedule("good", every=60))
         clock.advance(60)
         assert [job.schedule_id for job in await backend.fire_due_schedules()] == ["good"]
         bad = await backend.get_schedule("a bad one")
@@ -443,17 +437,17 @@ class TestScheduleActs:
         assert await told(backend) == [("schedule.paused", {"schedule_id": "a bad one", "error": bad.error})]
         assert "'a bad one'" in caplog.text
         assert bad.error in caplog.text
-        async with nothing_changes(backend):
+        async with kit.nothing_changes(backend):
             assert await backend.fire_due_schedules() == []
-        await refused(backend, backend.run_schedule("a bad one"), field="delay")
+        await kit.refused(backend, backend.run_schedule("a bad one"), field="delay")
 
     async def test_fixing_clears_the_error(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(outlived("s", clock))
         clock.advance(60)
         await backend.fire_due_schedules()
-        right = await backend.put_schedule(schedule("s"))
+        right = await backend.put_schedule(kit.schedule("s"))
         assert (right.paused, right.error) == (False, "")
-        assert right.next_run_at == clock.now() + seconds(60)
+        assert right.next_run_at == clock.now() + kit.seconds(60)
         reader = open_backend() if backend.capabilities.shared else backend
         assert await reader.get_schedule("s") == right
 
@@ -461,7 +455,7 @@ class TestScheduleActs:
 def outlived(schedule_id: str, clock: HeldClock) -> Schedule:
     """One that repeats every minute, whose jobs would soon be delayed beyond the end of the calendar."""
     left = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - clock.now()
-    return schedule(schedule_id, new_job(delay=left - seconds(30)), every=60)
+    return kit.schedule(schedule_id, kit.new_job(delay=left - kit.seconds(30)), every=60)
 
 
 THREE_DAYS = timedelta(days=3)
@@ -478,7 +472,7 @@ async def fire_all(backend: Backend) -> list[int]:
 
 async def occurrences(backend: Backend, schedule_id: str) -> Counter[datetime]:
     """How many jobs there are for each planned time."""
-    ids = [job.id.rpartition("@") for job in await all_jobs(backend)]
+    ids = [job.id.rpartition("@") for job in await kit.all_jobs(backend)]
     return Counter(datetime.fromisoformat(time) for name, _, time in ids if name == schedule_id)
 
 
@@ -487,7 +481,7 @@ class TestMissedRuns:
 
     async def test_missed_runs_collapse_into_the_last(self, backend: Backend, clock: HeldClock) -> None:
         # X-93
-        await backend.put_schedule(schedule(every=60))
+        await backend.put_schedule(kit.schedule(every=60))
         clock.advance(timedelta(days=3, seconds=30))
         assert len(await backend.fire_due_schedules()) == 1
         [kept] = await backend.get_schedules()
@@ -495,18 +489,18 @@ class TestMissedRuns:
         assert kept.next_run_at == NOON + timedelta(days=3, seconds=60)
 
     async def test_catch_up_all_is_capped_in_each_pass(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(every=60, catch_up="all"))
+        await backend.put_schedule(kit.schedule(every=60, catch_up="all"))
         clock.advance(60 * 250)
         passes = await fire_all(backend)
         assert sum(passes) == 250
         assert max(passes) <= 20
-        assert len({job.id for job in await all_jobs(backend)}) == 250
+        assert len({job.id for job in await kit.all_jobs(backend)}) == 250
 
     async def test_a_pass_is_bounded_by_jobs_punctual_ones_first(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-08 X-93
         for number in range(40):
-            await backend.put_schedule(schedule(f"slept-{number:02}", every=60, catch_up="all"))
-        await backend.put_schedule(schedule("punctual", every=86400))
+            await backend.put_schedule(kit.schedule(f"slept-{number:02}", every=60, catch_up="all"))
+        await backend.put_schedule(kit.schedule("punctual", every=86400))
         clock.advance(86400)
         first = await backend.fire_due_schedules()
         assert first[0].schedule_id == "punctual"
@@ -518,8 +512,8 @@ class TestMissedRuns:
     async def test_a_pass_is_bounded_by_the_bytes_it_stores(self, backend: Backend, clock: HeldClock) -> None:
         # X-93
         for name, megabytes in (("a", 3), ("b", 6), ("c", 1)):
-            pattern = new_job(payload=b'"' + b"x" * (megabytes << 20) + b'"')
-            await backend.put_schedule(schedule(name, pattern, every=60, catch_up="all", limit=3))
+            pattern = kit.new_job(payload=b'"' + b"x" * (megabytes << 20) + b'"')
+            await backend.put_schedule(kit.schedule(name, pattern, every=60, catch_up="all", limit=3))
         clock.advance(600)
         passes = []
         while made := await backend.fire_due_schedules():
@@ -528,7 +522,7 @@ class TestMissedRuns:
         assert sorted("".join(passes)) == list("aaabbbccc")
 
     async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(cron="0 * * * *", catch_up="none"))
+        await backend.put_schedule(kit.schedule(cron="0 * * * *", catch_up="none"))
         clock.advance(timedelta(hours=3, minutes=30))
         assert await backend.fire_due_schedules() == []
         clock.advance(timedelta(minutes=30, seconds=20))  # a tick is never exact
@@ -540,7 +534,7 @@ class TestMissedRuns:
         self, backend: Backend, clock: HeldClock, hourly: dict[str, Any], catch_up: str, made: int
     ) -> None:
         # M-SCHED-08 X-93
-        await backend.put_schedule(schedule(**hourly, catch_up=catch_up))
+        await backend.put_schedule(kit.schedule(**hourly, catch_up=catch_up))
         clock.advance(THREE_DAYS + timedelta(minutes=5))
         assert sum(await fire_all(backend)) == made
         found = await occurrences(backend, "nightly")
@@ -552,8 +546,8 @@ class TestMissedRuns:
 
     async def test_a_limit_and_an_end_bound_what_is_made_up_for(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-09 M-OPT-12 M-OPT-13 X-93
-        await backend.put_schedule(schedule("limited", every=3600, limit=5, catch_up="all"))
-        await backend.put_schedule(schedule("bounded", every=3600, end=NOON + timedelta(hours=7), catch_up="all"))
+        await backend.put_schedule(kit.schedule("limited", every=3600, limit=5, catch_up="all"))
+        await backend.put_schedule(kit.schedule("bounded", every=3600, end=NOON + timedelta(hours=7), catch_up="all"))
         clock.advance(THREE_DAYS)
         assert sum(await fire_all(backend)) == 12
         assert [kept.next_run_at for kept in await backend.get_schedules()] == [None, None]
@@ -562,32 +556,32 @@ class TestMissedRuns:
 
     async def test_a_clock_set_back_repeats_no_occurrence(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-10 X-93
-        await backend.put_schedule(schedule(every=60))
+        await backend.put_schedule(kit.schedule(every=60))
         clock.advance(180)
         assert len(await backend.fire_due_schedules()) == 1
         clock.set(NOON - timedelta(hours=2))
         assert await backend.fire_due_schedules() == []
-        clock.set(NOON + seconds(240))
+        clock.set(NOON + kit.seconds(240))
         assert len(await backend.fire_due_schedules()) == 1
-        assert await occurrences(backend, "nightly") == {NOON + seconds(180): 1, NOON + seconds(240): 1}
+        assert await occurrences(backend, "nightly") == {NOON + kit.seconds(180): 1, NOON + kit.seconds(240): 1}
 
     async def test_an_occurrence_planned_again_makes_no_second_job(self, backend: Backend, clock: HeldClock) -> None:
         """Resuming plans the schedule from the current time, which the clock has shown before."""
         # M-SCHED-10 X-93
-        await backend.put_schedule(schedule(every=60, catch_up="all", limit=8))
+        await backend.put_schedule(kit.schedule(every=60, catch_up="all", limit=8))
         clock.advance(300)
         assert await fire_all(backend) == [5]
         clock.set(NOON)
         await backend.pause_schedule("nightly")
         resumed = await backend.resume_schedule("nightly")
-        assert resumed.next_run_at == NOON + seconds(60)
-        clock.set(NOON + seconds(420))
+        assert resumed.next_run_at == NOON + kit.seconds(60)
+        clock.set(NOON + kit.seconds(420))
         await fire_all(backend)
         clock.advance(3600)
         await fire_all(backend)
         kept = await backend.get_schedule("nightly")
         assert (kept.run_count, kept.next_run_at) == (8, None)
-        assert await occurrences(backend, "nightly") == {NOON + seconds(60 * number): 1 for number in range(1, 9)}
+        assert await occurrences(backend, "nightly") == {NOON + kit.seconds(60 * number): 1 for number in range(1, 9)}
 
     # -- several at once
 
@@ -597,7 +591,7 @@ class TestMissedRuns:
         self, backend: Backend, clock: HeldClock, times: dict[str, Any], end: datetime | None
     ) -> None:
         # X-93
-        await backend.put_schedule(schedule(**times, end=end))
+        await backend.put_schedule(kit.schedule(**times, end=end))
         for _ in range(3):
             clock.advance(3600)
             await backend.fire_due_schedules()
@@ -626,7 +620,7 @@ class TestMissedRuns:
                 await backend.delete_jobs(job_ids=[job.id for job in jobs] or ["nobody"])
                 await backend.apply_retention()
 
-        await backend.put_schedule(schedule(every=3600))
+        await backend.put_schedule(kit.schedule(every=3600))
         await goes_on(100)
         clock.set(NOON + timedelta(hours=10))
         await goes_on(95)
@@ -634,11 +628,11 @@ class TestMissedRuns:
         assert set(made.values()) == {1}
 
     async def test_put_schedule_corrects_a_time_from_a_fast_clock(self, backend: Backend, clock: HeldClock) -> None:
-        await backend.put_schedule(schedule(every=3600))
+        await backend.put_schedule(kit.schedule(every=3600))
         clock.advance(timedelta(days=365))
         await backend.fire_due_schedules()
         clock.set(NOON + timedelta(minutes=30))
-        kept = await backend.put_schedule(schedule(every=3600), keep_pause=True)
+        kept = await backend.put_schedule(kit.schedule(every=3600), keep_pause=True)
         assert kept.next_run_at == NOON + timedelta(hours=1)
 
     async def test_one_job_per_occurrence(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
@@ -648,16 +642,16 @@ class TestMissedRuns:
         backends = [backend, open_backend()]
         names = [f"s{number}" for number in range(5)]
         for name in names:
-            await backend.put_schedule(schedule(name, every=60, catch_up="all"))
+            await backend.put_schedule(kit.schedule(name, every=60, catch_up="all"))
         chance = random.Random(5)
         furthest = NOON
         for _ in range(25):
-            clock.set(clock.now() + seconds(chance.choice([-90, -30, 20, 60, 150])))
+            clock.set(clock.now() + kit.seconds(chance.choice([-90, -30, 20, 60, 150])))
             furthest = max(furthest, clock.now())
             await asyncio.gather(*(one.fire_due_schedules() for one in backends * 4))
         clock.set(furthest)
         await fire_all(backend)
-        planned = {NOON + seconds(60 * number): 1 for number in range(1, (furthest - NOON) // seconds(60) + 1)}
+        planned = {NOON + kit.seconds(60 * number): 1 for number in range(1, (furthest - NOON) // kit.seconds(60) + 1)}
         assert planned
         for name in names:
             assert await occurrences(backend, name) == planned
@@ -666,7 +660,7 @@ class TestMissedRuns:
     async def test_racing_puts_make_one(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
         # X-93
         backends = [backend, open_backend()] if backend.capabilities.shared else [backend]
-        given = schedule(job=new_job(type="report"), every=60)
+        given = kit.schedule(job=kit.new_job(type="report"), every=60)
         stored = await asyncio.gather(*(one.put_schedule(given) for one in backends * 6))
         assert {one.id for one in stored} == {"nightly"}
         clock.advance(60)

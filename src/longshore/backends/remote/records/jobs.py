@@ -7,47 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import Outcome, Page, SettleReport
-from longshore.backends.remote.codecs import (
-    BYTES,
-    FLAG,
-    MOMENT,
-    MOST_LISTED,
-    NAME,
-    NAMES,
-    SPAN,
-    STATUS,
-    TIME,
-    WAIT,
-    Form,
-    Json,
-    Schema,
-    a_list,
-    an_object,
-    answered,
-    as_it_is,
-    error_in,
-    fields_in,
-    list_of,
-    map_of,
-    not_too_many,
-    only,
-    plain,
-    read_bytes,
-    read_checkpoint,
-    read_moment,
-    read_span,
-    read_time,
-    stored_span,
-    stored_time,
-    told_of,
-    write_bytes,
-    write_checkpoint,
-    write_moment,
-    write_span,
-    write_time,
-)
+from longshore.backends.remote import codecs
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.filters import JobFilter, check_filter
 from longshore.core.job import Job, Lease
@@ -57,11 +19,11 @@ from longshore.core.validation import check_status
 
 T = TypeVar("T")
 
-SCHEMAS: dict[str, Schema] = {}
+SCHEMAS: dict[str, codecs.Schema] = {}
 """The schemas of records by their names in the OpenAPI document."""
 
 
-def a_record(name: str, description: str, required: Sequence[str], /, **fields: Schema) -> Schema:
+def a_record(name: str, description: str, required: Sequence[str], /, **fields: codecs.Schema) -> codecs.Schema:
     """Adds the schema of a record to the document, and returns a reference to it."""
     SCHEMAS[name] = {
         "title": name,
@@ -77,10 +39,10 @@ def answer_record(
     kind: Callable[..., T],
     name: str,
     description: str,
-    fields: Mapping[str, Form[Any]],
+    fields: Mapping[str, codecs.Form[Any]],
     *,
     newer: Collection[str] = (),
-) -> Form[T]:
+) -> codecs.Form[T]:
     """A record of an answer, field by field; without a name the document says only that it is an object.
 
     The reader passes over fields that it does not know. `newer` are those that an older server leaves out.
@@ -88,8 +50,8 @@ def answer_record(
     required = [field for field in fields if field not in newer]
     schemas = {field: form.schema for field, form in fields.items()}
     schema = a_record(name, description, required, **schemas) if name else {"type": "object"}
-    written = [(field, form.write) for field, form in fields.items() if form.write is not as_it_is]
-    read_in = [(field, form.read) for field, form in fields.items() if form.read is not as_it_is]
+    written = [(field, form.write) for field, form in fields.items() if form.write is not codecs.as_it_is]
+    read_in = [(field, form.read) for field, form in fields.items() if form.read is not codecs.as_it_is]
 
     def write(_: str, value: Any) -> dict[str, Any]:
         told = {field: getattr(value, field) for field in fields}
@@ -97,7 +59,7 @@ def answer_record(
             told[field] = write_field(field, told[field])
         return told
 
-    def read(_: str, told: Json) -> T:
+    def read(_: str, told: codecs.Json) -> T:
         values = {field: told[field] for field in required}
         for field in newer:
             if field in told:
@@ -107,14 +69,14 @@ def answer_record(
                 values[field] = read_field(field, values[field])
         return kind(**values)
 
-    return Form(write, read, schema)
+    return codecs.Form(write, read, schema)
 
 
-WORD: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "integer"}
+WORD: codecs.Schema = {"type": "string"}
+NUMBER: codecs.Schema = {"type": "integer"}
 
 
-def or_null(schema: Schema) -> Schema:
+def or_null(schema: codecs.Schema) -> codecs.Schema:
     """The same schema, or null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
@@ -123,7 +85,7 @@ def write_lease(lease: Lease) -> dict[str, Any]:
     """Writes the whole lease; its holder sends it back unchanged."""
     told: dict[str, Any] = {"token": lease.token, "epoch": lease.epoch}
     if isinstance(lease.expires_at, datetime):
-        told["expires_at"] = write_time(lease.expires_at)
+        told["expires_at"] = codecs.write_time(lease.expires_at)
     if lease.cancel_requested:
         told["cancel_requested"] = True
     return told
@@ -132,24 +94,27 @@ def write_lease(lease: Lease) -> dict[str, Any]:
 _LEASE_FIELDS = {"token": "", "epoch": 0, "expires_at": None, "cancel_requested": False}
 
 
-def read_lease(name: str, value: Json) -> Lease:
+def read_lease(name: str, value: codecs.Json) -> Lease:
     """Reads a lease that a client sent; only token and epoch are required."""
-    told = an_object(name, value)
+    told = codecs.an_object(name, value)
     token, epoch = told.get("token"), told.get("epoch")
     if not isinstance(token, str) or type(epoch) is not int:
         raise InvalidArgument(name, "must have the token and the epoch of the lease, as the claim gave them")
-    only(name, told, _LEASE_FIELDS)
+    codecs.only(name, told, _LEASE_FIELDS)
     ends = told.get("expires_at")
     cancelling = told.get("cancel_requested", False)
     if not isinstance(cancelling, bool):
         raise InvalidArgument(f"{name}.cancel_requested", "must be true or false")
-    return Lease(token, epoch, None if ends is None else read_time(f"{name}.expires_at", ends), cancelling)
+    return Lease(token, epoch, None if ends is None else codecs.read_time(f"{name}.expires_at", ends), cancelling)
 
 
-def known_lease(value: Json) -> Lease:
+def known_lease(value: codecs.Json) -> Lease:
     """Reads a lease that the server wrote."""
     return Lease(
-        value["token"], value["epoch"], stored_time(value.get("expires_at")), value.get("cancel_requested", False)
+        value["token"],
+        value["epoch"],
+        codecs.stored_time(value.get("expires_at")),
+        value.get("cancel_requested", False),
     )
 
 
@@ -159,32 +124,33 @@ _LEASE = a_record(
     ["token", "epoch"],
     token=WORD,
     epoch=NUMBER,
-    expires_at=or_null(TIME.schema),
+    expires_at=or_null(codecs.TIME.schema),
     cancel_requested={"type": "boolean", "description": "Whether the cancellation of the job was requested."},
 )
-LEASE: Form[Lease | None] = Form(
-    lambda _, value: None if argument_checks.lease(value) is None else write_lease(value),
+LEASE: codecs.Form[Lease | None] = codecs.Form(
+    lambda _, value: None if checks.lease(value) is None else write_lease(value),
     lambda name, value: None if value is None else read_lease(name, value),
     or_null(_LEASE),
 )
 
 
-def _own_lease(name: str, value: Any) -> Json:
-    held = argument_checks.lease(value, name)
+def _own_lease(name: str, value: Any) -> codecs.Json:
+    held = checks.lease(value, name)
     if held is None:
         raise InvalidArgument(name, "must be the Lease of a claimed job, or None; got NoneType")
     return write_lease(held)
 
 
-HELD: Form[Lease] = Form(_own_lease, read_lease, _LEASE)
-LEASES: Form[dict[str, Lease]] = Form(
-    lambda _, value: {job_id: write_lease(lease) for job_id, lease in argument_checks.leases(value).items()},
+HELD: codecs.Form[Lease] = codecs.Form(_own_lease, read_lease, _LEASE)
+LEASES: codecs.Form[dict[str, Lease]] = codecs.Form(
+    lambda _, value: {job_id: write_lease(lease) for job_id, lease in checks.leases(value).items()},
     lambda name, value: {
-        job_id: read_lease(name, told) for job_id, told in not_too_many(name, an_object(name, value)).items()
+        job_id: read_lease(name, told)
+        for job_id, told in codecs.not_too_many(name, codecs.an_object(name, value)).items()
     },
     {
         "type": "object",
-        "maxProperties": MOST_LISTED,
+        "maxProperties": codecs.MOST_LISTED,
         "additionalProperties": _LEASE,
         "description": "Leases by job id.",
     },
@@ -213,7 +179,7 @@ def write_job(job: Job) -> dict[str, Any]:
         "type": job.type,
         "queue": job.queue,
         "status": job.status.value,
-        "payload": write_bytes(job.payload),
+        "payload": codecs.write_bytes(job.payload),
     }
     for name, default in _UNLESS:
         value = getattr(job, name)
@@ -228,42 +194,44 @@ def write_job(job: Job) -> dict[str, Any]:
     for name in (*_TIMES, *_MOMENTS, *_SPANS):
         value = getattr(job, name)
         if value is not None:
-            told[name] = write_span(value) if isinstance(value, timedelta) else write_time(value)
+            told[name] = codecs.write_span(value) if isinstance(value, timedelta) else codecs.write_time(value)
     if job.lease is not None:
         told["lease"] = write_lease(job.lease)
     if job.result is not None:
-        told["result"] = write_bytes(job.result)
+        told["result"] = codecs.write_bytes(job.result)
     if job.checkpoint is not None:
-        told["checkpoint"] = write_checkpoint(job.checkpoint)
+        told["checkpoint"] = codecs.write_checkpoint(job.checkpoint)
     return told
 
 
-_WORD = answered(str, WORD)
+_WORD = codecs.answered(str, WORD)
 _READ: dict[str, Callable[[Any], Any]] = {
     "id": lambda value: _WORD.read("id", value),
     "type": lambda value: _WORD.read("type", value),
     "queue": lambda value: _WORD.read("queue", value),
     "status": JobStatus,
-    "payload": lambda value: read_bytes("payload", value),
+    "payload": lambda value: codecs.read_bytes("payload", value),
     "tags": tuple,
     "depends_on": tuple,
     **dict.fromkeys(_TIMES, datetime.fromisoformat),
-    **dict.fromkeys(_MOMENTS, lambda value: datetime.fromisoformat(value) if _is_time(value) else stored_span(value)),
-    **dict.fromkeys(_SPANS, stored_span),
+    **dict.fromkeys(
+        _MOMENTS, lambda value: datetime.fromisoformat(value) if _is_time(value) else codecs.stored_span(value)
+    ),
+    **dict.fromkeys(_SPANS, codecs.stored_span),
     "lease": known_lease,
-    "result": lambda value: read_bytes("result", value),
-    "checkpoint": lambda value: read_checkpoint("checkpoint", value),
+    "result": lambda value: codecs.read_bytes("result", value),
+    "checkpoint": lambda value: codecs.read_checkpoint("checkpoint", value),
 }
 
 
 _JOB_NAMES = frozenset(field.name for field in dataclasses.fields(Job))
 
 
-def _is_time(value: Json) -> bool:
+def _is_time(value: codecs.Json) -> bool:
     return isinstance(value, str) and "T" in value
 
 
-def read_job(_: str, told: Json) -> Job:
+def read_job(_: str, told: codecs.Json) -> Job:
     """Reads a job that the server wrote; ignores fields of a newer server."""
     values = {**_DEFAULTS, "options": {}}
     for name, value in told.items():
@@ -277,28 +245,28 @@ def read_job(_: str, told: Json) -> Job:
     return cast(Job, job)
 
 
-_SETTABLE: dict[str, Schema] = {
-    "id": NAME.schema,
-    "type": NAME.schema,
-    "queue": NAME.schema,
-    "payload": BYTES.schema,
-    "tags": NAMES.schema,
+_SETTABLE: dict[str, codecs.Schema] = {
+    "id": codecs.NAME.schema,
+    "type": codecs.NAME.schema,
+    "queue": codecs.NAME.schema,
+    "payload": codecs.BYTES.schema,
+    "tags": codecs.NAMES.schema,
     "status": {"enum": [JobStatus.INITIAL_PENDING.value, JobStatus.CREATED.value]},
     "priority": NUMBER,
-    "lifo": FLAG.schema,
-    "run_at": MOMENT.schema,
-    "delay": WAIT.schema,
-    "expires_at": MOMENT.schema,
-    "timeout": SPAN.schema,
+    "lifo": codecs.FLAG.schema,
+    "run_at": codecs.MOMENT.schema,
+    "delay": codecs.WAIT.schema,
+    "expires_at": codecs.MOMENT.schema,
+    "timeout": codecs.SPAN.schema,
     "max_attempts": NUMBER,
     "max_crashes": or_null(NUMBER),
-    "idempotency_key": NAME.schema,
-    "concurrency_key": NAME.schema,
-    "parent_id": NAME.schema,
-    "depends_on": NAMES.schema,
+    "idempotency_key": codecs.NAME.schema,
+    "concurrency_key": codecs.NAME.schema,
+    "parent_id": codecs.NAME.schema,
+    "depends_on": codecs.NAMES.schema,
     "on_dependency_failure": {"enum": ["wait", "stop", "ignore"]},
-    "schedule_id": NAME.schema,
-    "created_at": TIME.schema,
+    "schedule_id": codecs.NAME.schema,
+    "created_at": codecs.TIME.schema,
     "options": {"type": "object"},
 }
 """The fields that the submitter of a job may set."""
@@ -310,13 +278,13 @@ _JOB = a_record(
     ["id", "type", "queue", "status", "payload", "uid"],
     **{
         **_SETTABLE,
-        "status": STATUS.schema,
+        "status": codecs.STATUS.schema,
         "uid": NUMBER,
         **dict.fromkeys(("executions", "retry_count", "crashes", "epoch"), NUMBER),
-        **dict.fromkeys(_TIMES, TIME.schema),
+        **dict.fromkeys(_TIMES, codecs.TIME.schema),
         "assignee_id": WORD,
         "lease": HELD.schema,
-        "result": BYTES.schema,
+        "result": codecs.BYTES.schema,
         "error_message": WORD,
         "progress": {},
         "checkpoint": {},
@@ -335,7 +303,7 @@ def write_new_job(_: str, job: Any) -> dict[str, Any]:
     record_of(job, 0)
     told: dict[str, Any] = {"id": job.id, "type": job.type}
     if job.payload != b"null":
-        told["payload"] = write_bytes(bytes(job.payload))
+        told["payload"] = codecs.write_bytes(bytes(job.payload))
     for name in _GIVEN_AS_THEY_ARE:
         value = getattr(job, name)
         if value != _DEFAULTS[name]:
@@ -351,43 +319,43 @@ def write_new_job(_: str, job: Any) -> dict[str, Any]:
     for name in _MOMENTS:
         value = getattr(job, name)
         if value is not None:
-            told[name] = write_moment(name, value)
+            told[name] = codecs.write_moment(name, value)
     if job.delay is not None:
-        told["delay"] = WAIT.write("delay", job.delay)
+        told["delay"] = codecs.WAIT.write("delay", job.delay)
     if job.timeout is not None:
-        told["timeout"] = SPAN.write("timeout", job.timeout)
+        told["timeout"] = codecs.SPAN.write("timeout", job.timeout)
     if job.created_at is not None:
-        told["created_at"] = TIME.write("created_at", job.created_at)
+        told["created_at"] = codecs.TIME.write("created_at", job.created_at)
     return told
 
 
 _READ_NEW: dict[str, Callable[[str, Any], Any]] = {
-    "tags": not_too_many,
-    "depends_on": not_too_many,
-    "payload": read_bytes,
-    "run_at": read_moment,
-    "expires_at": read_moment,
-    "delay": read_span,
-    "timeout": read_span,
-    "created_at": read_time,
+    "tags": codecs.not_too_many,
+    "depends_on": codecs.not_too_many,
+    "payload": codecs.read_bytes,
+    "run_at": codecs.read_moment,
+    "expires_at": codecs.read_moment,
+    "delay": codecs.read_span,
+    "timeout": codecs.read_span,
+    "created_at": codecs.read_time,
 }
 
 
-def read_new_job(name: str, value: Json) -> Job:
+def read_new_job(name: str, value: codecs.Json) -> Job:
     """Reads a new job that a client sent; the store checks its values."""
     values: dict[str, Any] = {}
-    for field, given in fields_in(name, value, _SETTABLE, ("id", "type")).items():
+    for field, given in codecs.fields_in(name, value, _SETTABLE, ("id", "type")).items():
         reading = _READ_NEW.get(field)
         values[field] = given if reading is None or given is None else reading(field, given)
     return Job(**values)
 
 
-NEW_JOB: Form[Job] = Form(write_new_job, read_new_job, _NEW_JOB)
+NEW_JOB: codecs.Form[Job] = codecs.Form(write_new_job, read_new_job, _NEW_JOB)
 
 
 def _write_new_jobs(_: str, jobs: Any) -> list[dict[str, Any]]:
     told = []
-    for place, job in enumerate(argument_checks.jobs(jobs)):
+    for place, job in enumerate(checks.jobs(jobs)):
         try:
             told.append(write_new_job("job", job))
         except InvalidArgument as error:
@@ -395,34 +363,34 @@ def _write_new_jobs(_: str, jobs: Any) -> list[dict[str, Any]]:
     return told
 
 
-def _read_new_jobs(name: str, jobs: Json) -> list[Job]:
-    told = not_too_many(name, a_list(name, jobs))
+def _read_new_jobs(name: str, jobs: codecs.Json) -> list[Job]:
+    told = codecs.not_too_many(name, codecs.a_list(name, jobs))
     return [read_new_job(f"{name}[{place}]", job) for place, job in enumerate(told)]
 
 
-NEW_JOBS: Form[list[Job]] = Form(
+NEW_JOBS: codecs.Form[list[Job]] = codecs.Form(
     _write_new_jobs,
     _read_new_jobs,
-    {"type": "array", "items": _NEW_JOB, "maxItems": MOST_LISTED},
+    {"type": "array", "items": _NEW_JOB, "maxItems": codecs.MOST_LISTED},
 )
-JOB: Form[Job] = Form(lambda _, job: write_job(job), read_job, _JOB)
-JOBS: Form[list[Job]] = list_of(JOB)
+JOB: codecs.Form[Job] = codecs.Form(lambda _, job: write_job(job), read_job, _JOB)
+JOBS: codecs.Form[list[Job]] = codecs.list_of(JOB)
 PAGE = answer_record(
     Page,
     "StoredPage",
     "Some of the jobs; `next_cursor` is null on the last page.",
-    {"items": JOBS, "next_cursor": plain(or_null(WORD))},
+    {"items": JOBS, "next_cursor": codecs.plain(or_null(WORD))},
 )
 
 _FILTER_LISTS = ("statuses", "queues", "types", "tags", "ids")
-_FILTER_FIELDS: dict[str, Schema] = {
-    **dict.fromkeys(_FILTER_LISTS, NAMES.schema),
-    "statuses": {"type": "array", "items": STATUS.schema},
+_FILTER_FIELDS: dict[str, codecs.Schema] = {
+    **dict.fromkeys(_FILTER_LISTS, codecs.NAMES.schema),
+    "statuses": {"type": "array", "items": codecs.STATUS.schema},
     "text": WORD,
     "data": {"type": "object"},
     "error": WORD,
-    **dict.fromkeys(("assignee_id", "parent_id", "schedule_id", "concurrency_key"), or_null(NAME.schema)),
-    **dict.fromkeys(("created_after", "created_before"), or_null(TIME.schema)),
+    **dict.fromkeys(("assignee_id", "parent_id", "schedule_id", "concurrency_key"), or_null(codecs.NAME.schema)),
+    **dict.fromkeys(("created_after", "created_before"), or_null(codecs.TIME.schema)),
 }
 
 
@@ -432,7 +400,7 @@ def _write_filter(_: str, value: Any) -> dict[str, Any]:
     for name in _FILTER_FIELDS:
         given = getattr(wanted, name)
         if isinstance(given, datetime):
-            told[name] = TIME.write(name, given)
+            told[name] = codecs.TIME.write(name, given)
         elif name in _FILTER_LISTS:
             if given:
                 told[name] = [str(one) for one in given]
@@ -441,20 +409,22 @@ def _write_filter(_: str, value: Any) -> dict[str, Any]:
     return told
 
 
-def _read_filter(name: str, value: Json) -> JobFilter:
-    values = dict(fields_in(name, value, _FILTER_FIELDS))
+def _read_filter(name: str, value: codecs.Json) -> JobFilter:
+    values = dict(codecs.fields_in(name, value, _FILTER_FIELDS))
     for field in _FILTER_LISTS:
         if field in values:
-            values[field] = tuple(not_too_many(f"{name}.{field}", a_list(f"{name}.{field}", values[field])))
+            values[field] = tuple(
+                codecs.not_too_many(f"{name}.{field}", codecs.a_list(f"{name}.{field}", values[field]))
+            )
     if "statuses" in values:
         values["statuses"] = tuple(check_status(f"{name}.statuses", status) for status in values["statuses"])
     for field in ("created_after", "created_before"):
         if values.get(field) is not None:
-            values[field] = read_time(f"{name}.{field}", values[field])
+            values[field] = codecs.read_time(f"{name}.{field}", values[field])
     return JobFilter(**values)
 
 
-FILTER: Form[JobFilter] = Form(
+FILTER: codecs.Form[JobFilter] = codecs.Form(
     _write_filter,
     _read_filter,
     a_record("StoredFilter", "Jobs for which every condition given holds.", [], **_FILTER_FIELDS),
@@ -468,29 +438,29 @@ def write_outcome(outcome: Outcome) -> dict[str, Any]:
     told: dict[str, Any] = {"job_id": outcome.job_id, "verb": outcome.verb}
     if outcome.verb not in _OUTCOME_VERBS:
         raise InvalidArgument("verb", f"must be one of {', '.join(_OUTCOME_VERBS)}, not {outcome.verb!r}")
-    held = argument_checks.lease(outcome.lease)
+    held = checks.lease(outcome.lease)
     if held is not None:
         told["lease"] = write_lease(held)
     if outcome.verb == "complete":
-        result = argument_checks.result(outcome.result)
+        result = checks.result(outcome.result)
         if result is not None:
-            told["result"] = write_bytes(result)
+            told["result"] = codecs.write_bytes(result)
         return told
-    error = argument_checks.error_text(outcome.error, required=outcome.verb == "fail")
+    error = checks.error_text(outcome.error, required=outcome.verb == "fail")
     if error:
         told["error"] = error
     if outcome.verb in ("fail", "release") and outcome.retry_at is not None:
-        told["retry_at"] = write_moment("retry_at", outcome.retry_at)
+        told["retry_at"] = codecs.write_moment("retry_at", outcome.retry_at)
     return told
 
 
-_OUTCOME_FIELDS: dict[str, Schema] = {
-    "job_id": NAME.schema,
+_OUTCOME_FIELDS: dict[str, codecs.Schema] = {
+    "job_id": codecs.NAME.schema,
     "lease": LEASE.schema,
     "verb": {"enum": list(_OUTCOME_VERBS), "default": "complete"},
-    "result": {"anyOf": [BYTES.schema, {"type": "null"}]},
+    "result": {"anyOf": [codecs.BYTES.schema, {"type": "null"}]},
     "error": WORD,
-    "retry_at": {"anyOf": [MOMENT.schema, {"type": "null"}]},
+    "retry_at": {"anyOf": [codecs.MOMENT.schema, {"type": "null"}]},
 }
 _OUTCOME = a_record(
     "JobOutcome",
@@ -501,45 +471,45 @@ _OUTCOME = a_record(
 )
 
 
-def read_outcome(name: str, value: Json) -> Outcome:
+def read_outcome(name: str, value: codecs.Json) -> Outcome:
     """Reads an outcome that a client sent; the store checks its values."""
-    told = fields_in(name, value, _OUTCOME_FIELDS, ["job_id"])
+    told = codecs.fields_in(name, value, _OUTCOME_FIELDS, ["job_id"])
     lease, result, retry_at = told.get("lease"), told.get("result"), told.get("retry_at")
     return Outcome(
         told["job_id"],
         None if lease is None else read_lease(f"{name}.lease", lease),
         told.get("verb", "complete"),
-        None if result is None else read_bytes(f"{name}.result", result),
+        None if result is None else codecs.read_bytes(f"{name}.result", result),
         told.get("error", ""),
-        None if retry_at is None else read_moment(f"{name}.retry_at", retry_at),
+        None if retry_at is None else codecs.read_moment(f"{name}.retry_at", retry_at),
     )
 
 
-def _read_outcomes(name: str, told: Json) -> list[Outcome]:
-    given = not_too_many(name, a_list(name, told))
+def _read_outcomes(name: str, told: codecs.Json) -> list[Outcome]:
+    given = codecs.not_too_many(name, codecs.a_list(name, told))
     return [read_outcome(f"{name}[{place}]", one) for place, one in enumerate(given)]
 
 
-OUTCOMES: Form[list[Outcome]] = Form(
-    lambda _, outcomes: [write_outcome(outcome) for outcome in argument_checks.outcomes(outcomes)],
+OUTCOMES: codecs.Form[list[Outcome]] = codecs.Form(
+    lambda _, outcomes: [write_outcome(outcome) for outcome in checks.outcomes(outcomes)],
     _read_outcomes,
-    {"type": "array", "items": _OUTCOME, "maxItems": MOST_LISTED},
+    {"type": "array", "items": _OUTCOME, "maxItems": codecs.MOST_LISTED},
 )
 
 
-FREED: Form[dict[str, int]] = Form(
-    as_it_is, lambda _, freed: dict(freed), {"type": "object", "additionalProperties": NUMBER}
+FREED: codecs.Form[dict[str, int]] = codecs.Form(
+    codecs.as_it_is, lambda _, freed: dict(freed), {"type": "object", "additionalProperties": NUMBER}
 )
-_PROBLEM: Form[LongshoreError] = Form(
-    lambda _, error: told_of(error), lambda _, problem: error_in(problem), {"type": "object"}
+_PROBLEM: codecs.Form[LongshoreError] = codecs.Form(
+    lambda _, error: codecs.told_of(error), lambda _, problem: codecs.error_in(problem), {"type": "object"}
 )
 REPORT = answer_record(
     SettleReport,
     "SettleReport",
     "What became of each outcome, by job id: its new status, or a problem; and which workers got slots back.",
-    {"settled": map_of(STATUS), "refused": map_of(_PROBLEM), "freed": FREED},
+    {"settled": codecs.map_of(codecs.STATUS), "refused": codecs.map_of(_PROBLEM), "freed": FREED},
 )
-TURN: Form[tuple[SettleReport, list[Job]]] = Form(
+TURN: codecs.Form[tuple[SettleReport, list[Job]]] = codecs.Form(
     lambda name, turn: {**REPORT.write(name, turn[0]), "jobs": JOBS.write(name, turn[1])},
     lambda name, told: (REPORT.read(name, told), JOBS.read(name, told["jobs"])),
     a_record(

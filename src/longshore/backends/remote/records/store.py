@@ -7,31 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, cast
 
-from longshore.backends import argument_checks
+from longshore.backends import argument_checks as checks
 from longshore.backends.base import QueueInfo, WorkerInfo
-from longshore.backends.remote.codecs import (
-    FLAG,
-    NAME,
-    NAMES,
-    SPAN,
-    STATUS,
-    TIME,
-    Form,
-    Json,
-    Schema,
-    as_it_is,
-    fields_in,
-    list_of,
-    optional,
-    plain,
-    read_fields,
-    read_span,
-    read_time,
-    stored_span,
-    stored_time,
-    write_span,
-    write_time,
-)
+from longshore.backends.remote import codecs
 from longshore.backends.remote.records.jobs import (
     JOB,
     NEW_JOB,
@@ -52,34 +30,34 @@ from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule, check_schedule
 from longshore.core.status import JobStatus
 
-COUNTS: Form[dict[JobStatus, int]] = Form(
+COUNTS: codecs.Form[dict[JobStatus, int]] = codecs.Form(
     lambda _, counts: {status.value: count for status, count in counts.items()},
     lambda _, told: {JobStatus(status): count for status, count in told.items()},
     {"type": "object", "additionalProperties": NUMBER},
 )
 
 
-def _tuple_of(form: Form[Any], schema: Schema) -> Form[tuple[Any, ...]]:
-    return Form(
+def _tuple_of(form: codecs.Form[Any], schema: codecs.Schema) -> codecs.Form[tuple[Any, ...]]:
+    return codecs.Form(
         lambda name, values: [form.write(name, value) for value in values],
         lambda name, told: tuple([form.read(name, one) for one in told]),
         schema,
     )
 
 
-_WORD, _NUMBER, _YES_OR_NO = plain(WORD), plain(NUMBER), plain(FLAG.schema)
-_WORD_OR_NULL, _NUMBER_OR_NULL = plain(or_null(WORD)), plain(or_null(NUMBER))
-_TIME: Form[datetime] = Form(
-    lambda _, moment: write_time(moment), lambda _, told: datetime.fromisoformat(told), TIME.schema
+_WORD, _NUMBER, _YES_OR_NO = codecs.plain(WORD), codecs.plain(NUMBER), codecs.plain(codecs.FLAG.schema)
+_WORD_OR_NULL, _NUMBER_OR_NULL = codecs.plain(or_null(WORD)), codecs.plain(or_null(NUMBER))
+_TIME: codecs.Form[datetime] = codecs.Form(
+    lambda _, moment: codecs.write_time(moment), lambda _, told: datetime.fromisoformat(told), codecs.TIME.schema
 )
-_STATUS_OR_NULL = optional(Form(as_it_is, lambda _, told: JobStatus(told), STATUS.schema))
-_NAMES: Form[tuple[str, ...]] = Form(as_it_is, lambda _, told: tuple(told), NAMES.schema)
-_OBJECT: Schema = {"type": "object"}
-_OBJECTS: Schema = {"type": "array", "items": _OBJECT}
-_DETAIL: Form[Any] = Form(lambda _, detail: dict(detail), as_it_is, _OBJECT)
+_STATUS_OR_NULL = codecs.optional(codecs.Form(codecs.as_it_is, lambda _, told: JobStatus(told), codecs.STATUS.schema))
+_NAMES: codecs.Form[tuple[str, ...]] = codecs.Form(codecs.as_it_is, lambda _, told: tuple(told), codecs.NAMES.schema)
+_OBJECT: codecs.Schema = {"type": "object"}
+_OBJECTS: codecs.Schema = {"type": "array", "items": _OBJECT}
+_DETAIL: codecs.Form[Any] = codecs.Form(lambda _, detail: dict(detail), codecs.as_it_is, _OBJECT)
 
 
-def _schemas(forms: Mapping[str, Form[Any]]) -> dict[str, Schema]:
+def _schemas(forms: Mapping[str, codecs.Form[Any]]) -> dict[str, codecs.Schema]:
     return {name: form.schema for name, form in forms.items()}
 
 
@@ -95,28 +73,30 @@ _RATE = a_record(
     "At most `count` starts in every window of `per` seconds.",
     ["count", "per"],
     count=NUMBER,
-    per=SPAN.schema,
+    per=codecs.SPAN.schema,
 )
 
 
-def write_rate(rate: Rate | None) -> Json:
+def write_rate(rate: Rate | None) -> codecs.Json:
     """Writes a rate, or null for no limit."""
-    return None if rate is None else {"count": rate.count, "per": write_span(cast(timedelta, rate.per))}
+    return None if rate is None else {"count": rate.count, "per": codecs.write_span(cast(timedelta, rate.per))}
 
 
-def read_rate(name: str, value: Json) -> Rate | None:
+def read_rate(name: str, value: codecs.Json) -> Rate | None:
     """Reads a rate; the store checks its numbers."""
     if value is None:
         return None
-    told = fields_in(name, value, {"count": 0, "per": 0})
-    return Rate(told.get("count", 0), read_span("rate.per", told.get("per", 0)))
+    told = codecs.fields_in(name, value, {"count": 0, "per": 0})
+    return Rate(told.get("count", 0), codecs.read_span("rate.per", told.get("per", 0)))
 
 
-RATE: Form[Rate | None] = Form(lambda name, value: write_rate(check_rate(name, value)), read_rate, or_null(_RATE))
+RATE: codecs.Form[Rate | None] = codecs.Form(
+    lambda name, value: write_rate(check_rate(name, value)), read_rate, or_null(_RATE)
+)
 
 
-_SET_RATE: Form[Rate | None] = Form(lambda _, rate: write_rate(rate), read_rate, or_null(_RATE))
-QUEUES = list_of(
+_SET_RATE: codecs.Form[Rate | None] = codecs.Form(lambda _, rate: write_rate(rate), read_rate, or_null(_RATE))
+QUEUES = codecs.list_of(
     answer_record(
         QueueInfo,
         "StoredQueue",
@@ -133,41 +113,45 @@ QUEUES = list_of(
     )
 )
 
-_SENT_TIME: Form[datetime] = Form(lambda _, moment: write_time(moment), read_time, TIME.schema)
+_SENT_TIME: codecs.Form[datetime] = codecs.Form(
+    lambda _, moment: codecs.write_time(moment), codecs.read_time, codecs.TIME.schema
+)
 
 
-def _read_text(name: str, value: Json) -> str:
+def _read_text(name: str, value: codecs.Json) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(name, f"must be text, not {type(value).__name__}")
     return value
 
 
-_SENT_TEXT: Form[str] = Form(as_it_is, _read_text, WORD)
-_REPEAT_FIELDS: dict[str, Form[Any]] = {
-    "cron": optional(_SENT_TEXT),
-    "every": optional(Form(lambda _, every: write_span(every), read_span, SPAN.schema)),
+_SENT_TEXT: codecs.Form[str] = codecs.Form(codecs.as_it_is, _read_text, WORD)
+_REPEAT_FIELDS: dict[str, codecs.Form[Any]] = {
+    "cron": codecs.optional(_SENT_TEXT),
+    "every": codecs.optional(
+        codecs.Form(lambda _, every: codecs.write_span(every), codecs.read_span, codecs.SPAN.schema)
+    ),
     "tz": _SENT_TEXT,
     "limit": _NUMBER_OR_NULL,
-    "start": optional(_SENT_TIME),
-    "end": optional(_SENT_TIME),
-    "on_gap": plain({"enum": ["next", "skip"]}),
-    "on_overlap": plain({"enum": ["first", "second", "both"]}),
-    "catch_up": plain({"enum": ["none", "last", "all"]}),
+    "start": codecs.optional(_SENT_TIME),
+    "end": codecs.optional(_SENT_TIME),
+    "on_gap": codecs.plain({"enum": ["next", "skip"]}),
+    "on_overlap": codecs.plain({"enum": ["first", "second", "both"]}),
+    "catch_up": codecs.plain({"enum": ["none", "last", "all"]}),
     "immediate": _YES_OR_NO,
 }
 _SCHEDULE_TIMES = ("next_run_at", "last_run_at", "created_at", "updated_at")
-_SCHEDULE_FIELDS: dict[str, Schema] = {
-    "id": NAME.schema,
+_SCHEDULE_FIELDS: dict[str, codecs.Schema] = {
+    "id": codecs.NAME.schema,
     "job": NEW_JOB.schema,
     "repeat": a_record(
         "StoredRepeat", "When to repeat: `cron`, or `every` so many seconds.", [], **_schemas(_REPEAT_FIELDS)
     ),
-    "paused": FLAG.schema,
-    **dict.fromkeys(_SCHEDULE_TIMES, or_null(TIME.schema)),
+    "paused": codecs.FLAG.schema,
+    **dict.fromkeys(_SCHEDULE_TIMES, or_null(codecs.TIME.schema)),
     "last_job_id": or_null(WORD),
     "run_count": NUMBER,
     "error": WORD,
-    "passed_over": or_null({"type": "array", "items": TIME.schema, "minItems": 2, "maxItems": 2}),
+    "passed_over": or_null({"type": "array", "items": codecs.TIME.schema, "minItems": 2, "maxItems": 2}),
 }
 
 
@@ -178,8 +162,8 @@ def _write_repeat(repeat: Repeat) -> dict[str, Any]:
     return told
 
 
-def _read_repeat(name: str, value: Json) -> Repeat:
-    return Repeat(**read_fields(name, value, _REPEAT_FIELDS))
+def _read_repeat(name: str, value: codecs.Json) -> Repeat:
+    return Repeat(**codecs.read_fields(name, value, _REPEAT_FIELDS))
 
 
 def _write_schedule(_: str, schedule: Schedule) -> dict[str, Any]:
@@ -195,9 +179,9 @@ def _write_schedule(_: str, schedule: Schedule) -> dict[str, Any]:
     for name in _SCHEDULE_TIMES:
         moment = getattr(schedule, name)
         if moment is not None:
-            told[name] = write_time(moment)
+            told[name] = codecs.write_time(moment)
     if schedule.passed_over is not None:
-        told["passed_over"] = [write_time(moment) for moment in schedule.passed_over]
+        told["passed_over"] = [codecs.write_time(moment) for moment in schedule.passed_over]
     return told
 
 
@@ -210,33 +194,33 @@ def _new_schedule(_: str, value: Any) -> dict[str, Any]:
 _SCHEDULE_NAMES = frozenset(field.name for field in dataclasses.fields(Schedule))
 
 
-def _known_schedule(_: str, told: Json) -> Schedule:
+def _known_schedule(_: str, told: codecs.Json) -> Schedule:
     values = {name: value for name, value in told.items() if name in _SCHEDULE_NAMES}  # a newer server may tell more
     values["job"] = _known_pattern(told["job"])
     values["repeat"] = _read_repeat("repeat", told["repeat"])
     for name in _SCHEDULE_TIMES:
-        values[name] = stored_time(told.get(name))
+        values[name] = codecs.stored_time(told.get(name))
     if told.get("passed_over") is not None:
         begin, end = told["passed_over"]
         values["passed_over"] = (datetime.fromisoformat(begin), datetime.fromisoformat(end))
     return Schedule(**values)
 
 
-def _known_pattern(told: Json) -> Job:
+def _known_pattern(told: codecs.Json) -> Job:
     job = read_new_job("job", told)
-    spans = {name: stored_span(told[name]) for name in ("delay", "timeout", "expires_at") if name in told}
+    spans = {name: codecs.stored_span(told[name]) for name in ("delay", "timeout", "expires_at") if name in told}
     return job.replace(**spans) if spans else job
 
 
-def _given_schedule(name: str, value: Json) -> Schedule:
-    told = fields_in(name, value, {"id": "", "job": {}, "repeat": {}, "paused": False}, ("id", "job", "repeat"))
+def _given_schedule(name: str, value: codecs.Json) -> Schedule:
+    told = codecs.fields_in(name, value, {"id": "", "job": {}, "repeat": {}, "paused": False}, ("id", "job", "repeat"))
     job = read_new_job(f"{name}.job", told["job"])
     repeat = _read_repeat("repeat", told["repeat"])
     return Schedule(id=told["id"], job=job, repeat=repeat, paused=told.get("paused", False))
 
 
 _SCHEDULE = a_record("StoredSchedule", "A job made again and again.", ["id", "job", "repeat"], **_SCHEDULE_FIELDS)
-NEW_SCHEDULE: Form[Schedule] = Form(
+NEW_SCHEDULE: codecs.Form[Schedule] = codecs.Form(
     _new_schedule,
     _given_schedule,
     a_record(
@@ -246,35 +230,35 @@ NEW_SCHEDULE: Form[Schedule] = Form(
         **{name: _SCHEDULE_FIELDS[name] for name in ("id", "job", "repeat", "paused")},
     ),
 )
-SCHEDULE: Form[Schedule] = Form(_write_schedule, _known_schedule, _SCHEDULE)
-SCHEDULES: Form[list[Schedule]] = list_of(SCHEDULE)
+SCHEDULE: codecs.Form[Schedule] = codecs.Form(_write_schedule, _known_schedule, _SCHEDULE)
+SCHEDULES: codecs.Form[list[Schedule]] = codecs.list_of(SCHEDULE)
 
-_SENT_NAMES: Form[Any] = Form(
-    lambda _, names: list(names), lambda _, told: tuple(told) if isinstance(told, list) else told, NAMES.schema
+_SENT_NAMES: codecs.Form[Any] = codecs.Form(
+    lambda _, names: list(names), lambda _, told: tuple(told) if isinstance(told, list) else told, codecs.NAMES.schema
 )
-_WORKER_FIELDS: dict[str, Form[Any]] = {
-    "id": plain(NAME.schema),
+_WORKER_FIELDS: dict[str, codecs.Form[Any]] = {
+    "id": codecs.plain(codecs.NAME.schema),
     "queues": _SENT_NAMES,
     "tags": _SENT_NAMES,
     **dict.fromkeys(("concurrency", "running", "pid"), _NUMBER),
     **dict.fromkeys(("host", "version", "state"), _WORD),
-    "started_at": optional(TIME),
-    "seen_at": optional(TIME),
+    "started_at": codecs.optional(codecs.TIME),
+    "seen_at": codecs.optional(codecs.TIME),
     "detail": _DETAIL,
-    "types": optional(_SENT_NAMES),
+    "types": codecs.optional(_SENT_NAMES),
 }
-_WORKER: Form[WorkerInfo] = Form(
+_WORKER: codecs.Form[WorkerInfo] = codecs.Form(
     lambda _, worker: {name: form.write(name, getattr(worker, name)) for name, form in _WORKER_FIELDS.items()},
-    lambda name, told: WorkerInfo(**read_fields(name, told, _WORKER_FIELDS, ["id"])),
+    lambda name, told: WorkerInfo(**codecs.read_fields(name, told, _WORKER_FIELDS, ["id"])),
     a_record("StoredWorker", "What a worker says of itself.", ["id"], **_schemas(_WORKER_FIELDS)),
 )
-WORKER: Form[WorkerInfo] = Form(
-    lambda name, value: _WORKER.write(name, argument_checks.worker(value)), _WORKER.read, _WORKER.schema
+WORKER: codecs.Form[WorkerInfo] = codecs.Form(
+    lambda name, value: _WORKER.write(name, checks.worker(value)), _WORKER.read, _WORKER.schema
 )
-WORKERS = list_of(_WORKER)
+WORKERS = codecs.list_of(_WORKER)
 
 
-LOGS = list_of(
+LOGS = codecs.list_of(
     answer_record(
         LogEntry,
         "StoredLogLine",
@@ -282,7 +266,7 @@ LOGS = list_of(
         {"number": _NUMBER, "at": _TIME, "level": _WORD, "message": _WORD},
     )
 )
-EVENTS = list_of(
+EVENTS = codecs.list_of(
     answer_record(
         JobEvent,
         "StoredEvent",
@@ -321,7 +305,7 @@ def _write_stretch(name: str, found: Stretch | list[JobEvent]) -> dict[str, Any]
     return {"events": EVENTS.write(name, found.events), "next_cursor": found.next_cursor}
 
 
-STRETCH: Form[Stretch] = Form(
+STRETCH: codecs.Form[Stretch] = codecs.Form(
     _write_stretch,
     lambda name, told: Stretch(EVENTS.read(name, told["events"]), told.get("next_cursor")),
     a_record(
@@ -334,7 +318,7 @@ STRETCH: Form[Stretch] = Form(
 )
 
 
-_HOLDER = answer_record(Holder, "", "", {"job_id": _WORD, "worker": _WORD_OR_NULL, "since": optional(_TIME)})
+_HOLDER = answer_record(Holder, "", "", {"job_id": _WORD, "worker": _WORD_OR_NULL, "since": codecs.optional(_TIME)})
 _USAGE = answer_record(
     Usage,
     "",
@@ -345,7 +329,7 @@ _USAGE = answer_record(
         "holders": _tuple_of(_HOLDER, _OBJECTS),
         "rate": _SET_RATE,
         "started": _NUMBER,
-        "window_ends": optional(_TIME),
+        "window_ends": codecs.optional(_TIME),
     },
 )
 _DEPENDENCY = answer_record(Dependency, "", "", {"job_id": _WORD, "status": _STATUS_OR_NULL, "step": _WORD})
@@ -360,13 +344,13 @@ _WORKER_SEEN = answer_record(
         "concurrency": _NUMBER,
         "running": _NUMBER,
         "state": _WORD,
-        "seen_at": optional(_TIME),
-        "types": optional(_NAMES),
+        "seen_at": codecs.optional(_TIME),
+        "types": codecs.optional(_NAMES),
     },
     newer=["types"],
 )
-_CLOCK_STEP: Form[ClockStep] = Form(
-    lambda _, step: {"at": write_time(step.at), "seconds": step.by.total_seconds()},
+_CLOCK_STEP: codecs.Form[ClockStep] = codecs.Form(
+    lambda _, step: {"at": codecs.write_time(step.at), "seconds": step.by.total_seconds()},
     lambda _, told: ClockStep(datetime.fromisoformat(told["at"]), timedelta(seconds=told["seconds"])),
     _OBJECT,
 )
@@ -387,7 +371,7 @@ FACTS = answer_record(
         "workers": _tuple_of(_WORKER_SEEN, _OBJECTS),
         "recent_ends": _tuple_of(_TIME, {"type": "array", "items": _TIME.schema}),
         "given_back": _WORD,
-        "clock_step": optional(_CLOCK_STEP),
+        "clock_step": codecs.optional(_CLOCK_STEP),
     },
     newer=["recent_ends", "given_back", "clock_step"],
 )
