@@ -18,12 +18,16 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 from time import process_time
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.processes import cpu_by_process
-from longshore import Harbor, Job, Outcome, connect
+from longshore import Harbor, Job, Outcome, Repeat, connect
+from longshore.core.schedule import Schedule  # both trees have it there
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOWER = 1.05
@@ -123,7 +127,90 @@ async def limited_drain(url: str) -> float:
     return await drain(url, keys=1_000)
 
 
-PROBES: tuple[Probe, ...] = (enqueue_batches, enqueue_singles, life, drain, limited_drain)
+async def claim_by_tag(url: str) -> float:
+    """Claims by a tag that ten of 10,000 waiting jobs have."""
+    async with connect(url) as backend:
+        await _in_batches(backend, 10_000)
+        tagged = [Job(type="send", queue=_QUEUE, payload=_PAYLOAD, tags=("rare",)) for _ in range(200)]
+        await backend.enqueue_jobs(tagged)
+        await backend.dequeue_jobs("worker", ["rare"], 10)
+        began = spent()
+        for _ in range(19):
+            await backend.dequeue_jobs("worker", ["rare"], 10)
+        return (spent() - began) / 190
+
+
+async def fire_schedules(url: str) -> float:
+    """500 schedules that are due at once."""
+    async with connect(url) as backend:
+        start = await backend.now() + timedelta(seconds=3)
+        for number in range(500):
+            job = Job(type="send", queue=_QUEUE, payload=_PAYLOAD)
+            await backend.put_schedule(Schedule(id=f"s{number}", job=job, repeat=Repeat(every=86_400, start=start)))
+        fired = 0
+        await asyncio.sleep((start - await backend.now()).total_seconds() + 0.01)
+        began = spent()
+        while jobs := await backend.fire_due_schedules():
+            fired += len(jobs)
+        assert fired == 500, f"{fired} fired"
+        return (spent() - began) / fired
+
+
+@contextmanager
+def _served(url: str) -> Iterator[tuple[str, int]]:
+    """The address and the process of `longshore serve`."""
+    command = [sys.executable, "-m", "longshore.cli", "serve", "--url", url, "--port", "0", "--json", "--no-scheduler"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["address"], server.pid
+        finally:
+            server.terminate()
+
+
+def _spent_by(pid: int) -> float:
+    """Seconds of processor time of all threads of another process."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+async def post_jobs(url: str) -> float:
+    """POST /v1/jobs, one after the other; the server's time alone."""
+    with _served(url) as (address, pid):
+        connection = HTTPConnection(urlsplit(address).netloc)
+        body = json.dumps({"type": "send", "queue": _QUEUE, "data": {"to": "ada@example.com"}})
+
+        def post(count: int) -> None:
+            for _ in range(count):
+                connection.request("POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+                assert answer.status == 202, answer.status
+
+        post(200)
+        began = _spent_by(pid)
+        post(1_000)
+        return (_spent_by(pid) - began) / 1_000
+
+
+async def remote_drain(url: str) -> float:
+    """A worker drains 10,000 jobs through a server; both processes count."""
+    with _served(url) as (address, pid):
+        began = _spent_by(pid)
+        return await drain(address) + (_spent_by(pid) - began) / 10_000
+
+
+_ON_BOTH: tuple[Probe, ...] = (
+    enqueue_batches,
+    enqueue_singles,
+    life,
+    drain,
+    limited_drain,
+    claim_by_tag,
+    fire_schedules,
+)
+_ON_SQLITE: tuple[Probe, ...] = (post_jobs, remote_drain)
+PROBES = (*_ON_BOTH, *_ON_SQLITE)
 
 
 @contextmanager
@@ -148,7 +235,7 @@ def _measure(tree: Path, probe: str, url: str, server: int) -> float:
 
 def _compare(base: Path, rounds: int, only: list[str]) -> int:
     """Prints one line per probe; returns how many are slower here."""
-    names = [f"{probe.__name__}_{store}" for store in ("sqlite", "postgres") for probe in PROBES]
+    names = [f"{probe.__name__}_sqlite" for probe in PROBES] + [f"{probe.__name__}_postgres" for probe in _ON_BOTH]
     wanted = [name for name in names if not only or name in only]
     times: dict[tuple[str, Path], list[float]] = defaultdict(list)
     with _databases() as new_database:
