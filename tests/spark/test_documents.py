@@ -16,8 +16,8 @@ PAGES = Path(__file__).resolve().parents[2] / "docs"
     ("name", "told"),
     [
         ("spark.md", ["|mails|send|INITIAL_PENDING|  100|", "1101 events"]),
-        ("audit.md", ["18 events of 10 jobs: nothing is wrong"]),
-        ("pipeline.md", ["155 events came", "|mails|send|ValueError: no mailbox 13|5    |5   |", "|mails|       45|"]),
+        ("audit.md", ["18 events of 10 jobs: no findings"]),
+        ("pipeline.md", ["155 new events", "|mails|send|ValueError: no mailbox 13|5    |5   |", "|mails|       45|"]),
     ],
 )
 def test_the_snippets_of_a_page_run_one_after_the_other(
