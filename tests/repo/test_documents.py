@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -23,6 +24,7 @@ from tests.repo.pages import (
     NOT_RUN,
     PAGES,
     ROOT,
+    Block,
     anchors_of,
     blocks_of,
     links_of,
@@ -37,6 +39,11 @@ SPARK_PAGES = {ROOT / "docs" / name for name in ("spark.md", "audit.md", "pipeli
 """Their Python runs in tests/spark, beside everything else that starts Spark."""
 READS: dict[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
 NO_CODE = {"text", "mermaid", "markdown", "javascript", "sql", "ini", *READS}
+FOREIGN = {
+    "coming-from": ("Celery", "RQ", "Dramatiq", "Huey", "ARQ", "Taskiq", "Procrastinate", "PgQueuer"),
+    "how-to": ("Docker", "Flask", "Kubernetes", "OTLP", "Prometheus", "Sentry", "systemd"),
+}
+"""Folders whose pages show code for programs that are not in the lock, and these programs."""
 
 
 PYTHON_PAGES = [page for page in PAGES if page not in SPARK_PAGES and programs_of(page)]
@@ -79,9 +86,35 @@ def test_no_block_escapes_being_run_or_told_why_not() -> None:
     assert not strays, "\n".join(strays)
 
 
+def not_run(*folders: str) -> list[Block]:
+    """The blocks that are shown without being run: of the pages in these folders of docs, or of all other pages."""
+    chosen = {ROOT / "docs" / folder for folder in folders or FOREIGN}
+    pages = [page for page in PAGES if (page.parent in chosen) == bool(folders)]
+    return [block for page in pages for block in blocks_of(page) if NOT_RUN.match(block.text)]
+
+
 def test_few_blocks_are_not_run() -> None:
-    kept = [block.place for page in PAGES for block in blocks_of(page) if NOT_RUN.match(block.text)]
+    kept = [block.place for block in not_run()]
     assert len(kept) <= 6, f"run some of them: {kept}"
+
+
+def test_a_page_about_another_program_leaves_out_only_what_needs_that_program() -> None:
+    wrong = []
+    for folder, programs in FOREIGN.items():
+        needs = re.compile(rf"# not run: needs (?:{'|'.join(programs)})\b")
+        wrong += [
+            f"{block.place}: say which program it needs" for block in not_run(folder) if not needs.match(block.text)
+        ]
+    for block in not_run("coming-from"):
+        if re.search(r"\blongshore\b", block.text):
+            wrong.append(f"{block.place}: our side of the comparison is run")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_python_that_is_not_run_is_python_all_the_same() -> None:
+    for block in [*not_run(), *not_run(*FOREIGN)]:
+        if block.language == "python":
+            compile(block.text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 # --- links ---

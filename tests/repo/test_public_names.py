@@ -23,8 +23,8 @@ PUBLIC = (
 DEEPER = r"longshore\.(?:app|cli|core|runtime)\.\w+|longshore\.(?:backends|server|spark|testing)\.\w+ import"
 PAGES = [
     path
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
-    if path.suffix in {".md", ".py"}
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    if path.suffix in {".md", ".py"} and path.parent.name not in {"decisions", "proofs"}
 ]
 
 
