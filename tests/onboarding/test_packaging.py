@@ -86,7 +86,7 @@ def test_the_source_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) ->
         archive.extractall(tmp_path, filter="data")
     (folder,) = {name.partition("/")[0] for name in names}
     tops = {name.split("/")[1] for name in names if "/" in name}
-    assert tops <= {"src", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "pyproject.toml", ".gitignore"}
+    assert tops <= {"src", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "pyproject.toml", "hatch_build.py", ".gitignore"}
     assert files_in(build("wheel", tmp_path / folder, tmp_path / "again")) == files_in(wheel)
 
 
@@ -257,3 +257,12 @@ def test_type_checkers_read_the_wheel(environment: Environment, tmp_path: Path) 
     assert 'Revealed type is "int"' in done.stdout.replace("builtins.", ""), done.stdout
     assert "naem" in done.stdout
     assert "import-untyped" not in done.stdout
+
+
+def test_links_of_the_readme_are_absolute_on_a_package_page(wheel: Path) -> None:
+    page = metadata_of(wheel).get_payload()
+    assert isinstance(page, str)
+    assert page.startswith("# Longshore")
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []

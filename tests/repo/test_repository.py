@@ -9,8 +9,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests import postgres_versions
 from tests.prove import PARTS
+from tests.release import obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "lock.txt"
@@ -122,6 +125,35 @@ def test_automation_runs_the_same_target_as_a_person() -> None:
     commands = [line for line in script.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     assert any(re.search(r"\bmake test\b", line) for line in commands)
     assert script.stat().st_mode & 0o111, ".ci/run is not executable"
+
+
+def test_the_workflow_runs_targets_of_the_makefile_on_every_supported_version() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    runs = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    called = {word for run in runs for word in re.findall(r"make ([a-z-]+)", run)}
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"check-lint", "test", "test-postgres", "test-sqlite", "prove"} == called
+    assert called <= set(targets)
+    matrix = jobs["postgres"]["strategy"]["matrix"]
+    assert matrix["python"] == jobs["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    known = {*postgres_versions.PINNED, postgres_versions.DEBIAN, postgres_versions.WHEEL}
+    assert sorted(map(int, matrix["postgres"])) == sorted(known) == [14, 15, 16, 17, 18]
+
+
+def test_a_commit_is_released_only_with_its_changelog_and_once(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t.example", *words], cwd=tmp_path, check=True)
+
+    git("init", "--quiet")
+    (tmp_path / "CHANGELOG.md").write_text("## 1.2.0\n", encoding="utf-8")
+    assert obstacle("1.2.0", tmp_path) == "the work tree has changes; commit them first"
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    assert obstacle("1.2.0", tmp_path) == ""
+    assert obstacle("1.3.0", tmp_path) == "CHANGELOG.md has no section for 1.3.0"
+    git("tag", "v1.2.0")
+    assert "v1.2.0 exists" in obstacle("1.2.0", tmp_path)
 
 
 # --- generated pages ---
