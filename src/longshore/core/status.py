@@ -1,6 +1,6 @@
 """The statuses of a job and the table of legal transitions.
 
-Every store derives its moves from `TRANSITIONS`. Run this module to print the table as docs/states.md.
+Every store derives its transitions from `TRANSITIONS`. Run this module to print docs/states.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class JobStatus(StrEnum):
-    """Where a job stands; the value is what is stored and shown."""
+    """The status of a job; the value is what is stored and shown."""
 
     CREATED = "CREATED"
     WAITING_CHILDREN = "WAITING_CHILDREN"
@@ -29,17 +29,17 @@ class JobStatus(StrEnum):
 
     @property
     def eligible(self) -> bool:
-        """A worker may claim it, once its time has come."""
+        """A worker may claim it once it is due."""
         return self in ELIGIBLE
 
     @property
     def final(self) -> bool:
-        """Nothing happens to it any more by itself."""
+        """No further transition happens without a caller."""
         return self in FINAL
 
     @property
     def holds_capacity(self) -> bool:
-        """Somebody's slot, queue limit and key limit are taken up by it."""
+        """It counts against the limits of its worker, queue and concurrency key."""
         return self in HOLDS_CAPACITY
 
 
@@ -50,7 +50,7 @@ HOLDS_CAPACITY = frozenset({S.RUNNING, S.CANCELLING})
 
 
 class Verb(StrEnum):
-    """What can happen to a job; each verb owns its transitions in the table below."""
+    """The operations and events that change a status; the table below lists their transitions."""
 
     ACCEPT = "accept_jobs"
     DEPENDENCIES_COMPLETED = "last dependency completed"
@@ -72,7 +72,7 @@ class Verb(StrEnum):
 
 
 class Transition(NamedTuple):
-    """One legal move."""
+    """One legal transition."""
 
     source: JobStatus
     target: JobStatus
@@ -119,10 +119,10 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.UNKNOWN_STOPPED, S.COMPLETED, Verb.COMPLETE),
     Transition(S.DEAD, S.FAILED_RETRY, Verb.RETRY),
 )
-"""There is no RUNNING -> DEAD: burying a running job walks RUNNING -> FAILED_RETRY -> DEAD, both steps recorded."""
+"""There is no RUNNING -> DEAD: burying a running job records RUNNING -> FAILED_RETRY -> DEAD."""
 
 ELIGIBLE = frozenset(move.source for move in TRANSITIONS if move.verb is Verb.CLAIM)
-"""What a worker may claim."""
+"""The statuses that a worker may claim."""
 
 LEGAL_PAIRS: frozenset[tuple[JobStatus, JobStatus]] = frozenset((a.source, a.target) for a in TRANSITIONS)
 
@@ -141,12 +141,12 @@ _CLOSED_TO_UPDATES: frozenset[tuple[JobStatus, JobStatus]] = frozenset(
 
 
 def target_of(status: JobStatus, verb: Verb) -> JobStatus | None:
-    """Where the verb leads from this status, or None where there is none."""
+    """The target of this operation from this status, or None if it is not allowed."""
     return _TARGETS.get((status, verb))
 
 
 def update_is_legal(status: JobStatus, target: JobStatus) -> bool:
-    """Whether `update_job_status` may make this move: the table, less what only its own verb may do."""
+    """Whether `update_job_status` may make this change: the table, except transitions reserved for one operation."""
     return (status, target) in LEGAL_PAIRS and (status, target) not in _CLOSED_TO_UPDATES
 
 
@@ -156,18 +156,18 @@ def transitions_from(status: JobStatus) -> Iterator[Transition]:
 
 
 _MEANING = {
-    JobStatus.CREATED: "stored, not yet accepted (two-phase submit)",
+    JobStatus.CREATED: "stored with `hold=True`, not yet accepted",
     JobStatus.WAITING_CHILDREN: "waits for the jobs it depends on",
-    JobStatus.INITIAL_PENDING: "accepted, never run; once left, never entered again",
-    JobStatus.RUNNING: "one owner, under a lease",
-    JobStatus.CANCELLING: "cancel asked for, the owner has not answered yet",
-    JobStatus.FAILED_RETRY: "failed, will run again (at `run_at`, if that is in the future)",
-    JobStatus.UNKNOWN_RETRY: "its owner vanished or gave it back; will run again",
-    JobStatus.COMPLETED: "done, result kept",
-    JobStatus.STOPPED: "cancelled after it had been assigned",
-    JobStatus.UNSCHEDULED: "cancelled before it was ever assigned",
-    JobStatus.UNKNOWN_STOPPED: "cancelled, but nobody knows how far it got",
-    JobStatus.DEAD: "failed for good: the dead-letter queue",
+    JobStatus.INITIAL_PENDING: "accepted and never claimed; a job never returns to it",
+    JobStatus.RUNNING: "one worker runs it under a lease",
+    JobStatus.CANCELLING: "cancellation requested, not yet acknowledged by the worker",
+    JobStatus.FAILED_RETRY: "an attempt failed; will run again, not before `run_at`",
+    JobStatus.UNKNOWN_RETRY: "its worker crashed or released it; will run again",
+    JobStatus.COMPLETED: "completed; the result is stored",
+    JobStatus.STOPPED: "cancelled or expired after a worker had claimed it",
+    JobStatus.UNSCHEDULED: "cancelled or expired before any worker claimed it",
+    JobStatus.UNKNOWN_STOPPED: "cancelled; how far it got is unknown",
+    JobStatus.DEAD: "failed permanently: a dead letter",
 }
 
 
@@ -183,11 +183,16 @@ def _merged(status: JobStatus) -> list[tuple[JobStatus, str]]:
 
 
 def page() -> str:
-    """The whole page, generated from the table and nothing else."""
+    """The whole page, generated from the table."""
     lines = [
         "# The states of a job",
         "",
-        "Generated from the one table of legal transitions in `longshore/core/status.py` by `make docs`.",
+        "Every job has one of these statuses. This page lists them, and every transition that a store can make.",
+        "`make docs` generates it from the table in `longshore/core/status.py`.",
+        "",
+        "![The statuses of a job and the transitions between them.](images/states.svg)",
+        "",
+        "A worker can claim a job in an *eligible* status once it is due. A job in a *final* status has ended.",
         "",
         "| status | eligible | final | meaning |",
         "|---|---|---|---|",
@@ -204,7 +209,8 @@ def page() -> str:
     lines += [f"| {move.source} | {move.target} | {move.verb.value} |" for move in TRANSITIONS]
     lines += [
         "",
-        "A running job is buried in two recorded steps, RUNNING → FAILED_RETRY → DEAD, in one transaction.",
+        "When a running job becomes a dead letter, one transaction records two transitions:",
+        "RUNNING → FAILED_RETRY → DEAD.",
         "",
     ]
     return "\n".join(lines)
