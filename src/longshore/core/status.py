@@ -165,7 +165,7 @@ _MEANING = {
     JobStatus.UNKNOWN_RETRY: "its worker crashed or released it; will run again",
     JobStatus.COMPLETED: "completed; the result is stored",
     JobStatus.STOPPED: "cancelled or expired after a worker had claimed it",
-    JobStatus.UNSCHEDULED: "cancelled or expired before any worker claimed it",
+    JobStatus.UNSCHEDULED: "cancelled, expired, or stopped by a failed dependency before any worker claimed it",
     JobStatus.UNKNOWN_STOPPED: "cancelled; how far it got is unknown",
     JobStatus.DEAD: "failed permanently: a dead letter",
 }
