@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -73,6 +74,34 @@ class Page:
         self.run(script)
         self._browser.await_event("Page.loadEventFired", self._session)
 
+    def emulate(self, width: int, *, dark: bool = False) -> None:
+        """A window of this width, on a system with light or dark colours."""
+        self._tell(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
+        )
+        colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._tell("Emulation.setEmulatedMedia", features=[colours])
+
+    def record(self) -> None:
+        """Record requests and complaints from now on."""
+        self._tell("Network.enable")
+        self._tell("Log.enable")
+
+    def requested(self) -> list[str]:
+        """The addresses that the page has asked for since it was opened."""
+        sent = self._browser.events("Network.requestWillBeSent", self._session)
+        return [event["request"]["url"] for event in sent]
+
+    def complaints(self) -> list[str]:
+        """Uncaught errors, and the entries of the browser's own log: violated policies, failed requests."""
+        thrown = self._browser.events("Runtime.exceptionThrown", self._session)
+        logged = self._browser.events("Log.entryAdded", self._session)
+        return [str(event) for event in (*thrown, *logged)]
+
+    def screenshot(self) -> bytes:
+        """What the window shows, as PNG."""
+        return b64decode(self._tell("Page.captureScreenshot", format="png")["data"])
+
     @property
     def text(self) -> str:
         """What a person reads."""
@@ -111,6 +140,10 @@ class Browser:
     def forget(self) -> None:
         """Events from now on."""
         self._events.clear()
+
+    def events(self, name: str, session: str) -> list[dict[str, Any]]:
+        """What has been heard of this kind since the page was opened."""
+        return [one["params"] for one in self._events if (one.get("method"), one.get("sessionId")) == (name, session)]
 
     def await_event(self, name: str, session: str) -> None:
         while True:
