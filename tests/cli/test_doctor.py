@@ -59,7 +59,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     assert "longshore worker --harbor MODULE:NAME" in found["workers"]["fix"]  # S5: others do not claim their types
     told_all = [one["found"] for one in told["findings"] if one["check"] == "workers"]
     assert any(
-        line.startswith("deaf was last heard of 6") and line.endswith("min ago, with 1 jobs") for line in told_all
+        line.startswith("deaf sent its last heartbeat 6") and line.endswith("min ago, with 1 jobs") for line in told_all
     )
     shown = longshore("doctor", "--problems").out
     assert "stuck" in shown
@@ -169,7 +169,7 @@ async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
         clock.advance(timedelta(minutes=2))
         found = [one for one in await check_up(queue) if one.check == "workers"]
         assert [one.level for one in found][:1] == ["problem"]
-        assert found[0].found == "killed was last heard of 2 min ago, with 1 jobs"
+        assert found[0].found == "killed sent its last heartbeat 2 min ago, with 1 jobs"
         await queue.reclaim_expired_leases()
         [job] = await queue.dequeue_jobs("another")
         await queue.complete_job(job.id, lease=job.lease)

@@ -11,7 +11,7 @@ import pytest
 
 from longshore import connect
 from longshore.cli.exit_codes import Exit
-from longshore.cli.serve import asks_for_tokens, session_key, switch
+from longshore.cli.serve import auth_enabled, session_key, parse_switch
 from longshore.core.errors import InvalidArgument
 from tests.cli.terminal import longshore
 
@@ -42,19 +42,19 @@ def test_whatever_is_said_a_public_address_is_never_open(said: str | None) -> No
     # F54
     if said in OFF:
         with pytest.raises(InvalidArgument, match="is reached from other machines"):
-            asks_for_tokens("0.0.0.0", said, loopback=False)
-        assert asks_for_tokens("127.0.0.1", said, loopback=True) is False
+            auth_enabled("0.0.0.0", said, loopback=False)
+        assert auth_enabled("127.0.0.1", said, loopback=True) is False
     elif said in NEITHER:
         for loopback in (False, True):
             with pytest.raises(InvalidArgument, match="must be one of on, true, yes, 1, off, false, no, 0"):
-                asks_for_tokens("x", said, loopback=loopback)
+                auth_enabled("x", said, loopback=loopback)
     else:
-        assert asks_for_tokens("0.0.0.0", said, loopback=False) is True
-        assert asks_for_tokens("127.0.0.1", said, loopback=True) is (said is not None)
+        assert auth_enabled("0.0.0.0", said, loopback=False) is True
+        assert auth_enabled("127.0.0.1", said, loopback=True) is (said is not None)
 
 
 def test_a_switch_may_have_spaces_around_it() -> None:
-    assert switch("auth", " off\n") is False
+    assert parse_switch("auth", " off\n") is False
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("create", "shop", "--scope", "root"), "scopes: 'root' is none; choose among admin, read, submit, work"),
-        (("create", "local", "--scope", "read"), "name: 'local' is how whoever calls"),
+        (("create", "shop", "--scope", "root"), "scopes: 'root' is not a scope; choose from admin, read, submit, work"),
+        (("create", "local", "--scope", "read"), "name: 'local' is reserved for callers"),
         (
             ("create", "shop", "--scope", "read", "--expires-in", "soon"),
             "expires-in: must be a length of time like 90s, 5m, 2h or 1d, not 'soon'",

@@ -218,7 +218,7 @@ def test_a_lease_ends_at_its_instant_and_not_a_microsecond_before() -> None:
     #
     record = record_in(S.RUNNING, lease_expires_at=NOW)
     check_lease(record, HELD, NOW - 1, S.COMPLETED)
-    with pytest.raises(LeaseLost, match="ran out"):
+    with pytest.raises(LeaseLost, match="expired before this call"):
         check_lease(record, HELD, NOW, S.COMPLETED)
 
 
@@ -229,5 +229,5 @@ def test_a_lease_without_an_end_never_expires() -> None:
 
 def test_the_stored_end_counts_and_not_the_one_the_caller_remembers() -> None:
     remembered = Lease("token-1", 1, None)
-    with pytest.raises(LeaseLost, match="ran out"):
+    with pytest.raises(LeaseLost, match="expired before this call"):
         check_lease(record_in(S.RUNNING, lease_expires_at=NOW - 1), remembered, NOW, S.COMPLETED)

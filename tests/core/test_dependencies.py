@@ -29,7 +29,7 @@ def test_a_mapping_gives_each_its_policy_and_keeps_only_what_is_not_usual() -> N
         ("abc", "must be a list of ids or jobs, not str"),
         (5, "must be a list of ids or jobs, not int"),
         ([5], "got int"),
-        ([""], "got an empty one"),
+        ([""], "got empty text"),
         ({"a": "explode"}, "depends_on.a: must be one of wait, stop, ignore"),
         (["a", Dependency("a", on_failure="stop")], "names 'a' twice, with different policies"),
     ],

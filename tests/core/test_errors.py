@@ -75,7 +75,7 @@ def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attribute
 
 
 def test_the_two_ways_to_lose_a_lease_are_told_apart_in_words() -> None:
-    assert "ran out" in str(LeaseLost("j1", "expired"))
+    assert "expired" in str(LeaseLost("j1", "expired"))
     assert "claimed again" in str(LeaseLost("j1", "mismatch"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from longshore.cli.inspect import way_out
+from longshore.cli.inspect import remedy_command
 from longshore.core.explain import (
     Dependency,
     Explanation,
@@ -52,11 +52,11 @@ def explained(
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [
-        (S.COMPLETED, "completed", "It is done, since 2026-01-01 12:00:00 UTC."),
+        (S.COMPLETED, "completed", "It completed at 2026-01-01 12:00:00 UTC."),
         (S.STOPPED, "stopped", "It was stopped after it had been started: no wind; add it again to run it."),
         (S.UNSCHEDULED, "unscheduled", "It was cancelled before it started: no wind; add it again to run it."),
         (S.UNKNOWN_STOPPED, "unknown_stopped", "it is unknown how far it got: no wind; see its log."),
-        (S.DEAD, "dead", "It failed for good at execution 3: no wind; retry it with retry_job."),
+        (S.DEAD, "dead", "It failed permanently at execution 3: no wind; retry it with retry_job."),
     ],
 )
 def test_what_is_over_is_told_with_its_end_and_the_first_line_of_its_error(
@@ -72,26 +72,28 @@ def test_what_is_over_is_told_with_its_end_and_the_first_line_of_its_error(
 def test_a_job_that_is_held_is_told_by_whom_and_that_its_lease_has_ended() -> None:
     held = {"assignee_id": "w", "assigned_at": NOON - MINUTE, "lease": Lease("token", 1, NOON)}
     assert str(explained(S.RUNNING, about=held)) == (
-        "job j is RUNNING: It is being run by w since 2026-01-01 11:59:00 UTC. "
-        "Its lease has ended: the next sweep takes it away from there."
+        "job j is RUNNING: It has been running since 2026-01-01 11:59:00 UTC, held by w. "
+        "Its lease has expired: the next sweep ends this attempt."
     )
     held["lease"] = Lease("token", 1, NOON + MINUTE)  # A2
-    assert "Its lease ends at 2026-01-01 12:01:00 UTC, unless it is renewed." in str(explained(S.RUNNING, about=held))
+    assert "Its lease expires at 2026-01-01 12:01:00 UTC, unless it is renewed." in str(
+        explained(S.RUNNING, about=held)
+    )
     assert "by an unknown worker" in str(explained(S.RUNNING, about={"assigned_at": NOON}))
     asked = explained(S.CANCELLING, about=held | {"lease": Lease("token", 1, None)})
     assert asked.kinds == ("cancelling",)
-    assert "who has not answered yet." in str(asked)
+    assert "the worker has not acknowledged it." in str(asked)
 
 
 def test_a_job_that_was_not_accepted_says_how() -> None:
-    assert "accept it with accept_jobs" in str(explained(S.CREATED))
+    assert "Accept it with accept_jobs" in str(explained(S.CREATED))
 
 
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
         (None, "Add a job with the unknown id"),
-        (S.DEAD, "Retry what is dead with retry_job"),
+        (S.DEAD, "Retry the dead job with retry_job"),
         (S.STOPPED, "A cancelled dependency never completes"),
         (S.RUNNING, "It waits for 12 jobs: other (RUNNING) and 11 more."),
     ],
@@ -120,20 +122,23 @@ def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> 
         "no_worker",
     )  # fmt: skip
     text = str(explanation)
-    assert "Of its queue mail 1 may run at once and do: k (by other). Wait" in text
-    assert "Of its concurrency key tenant 2 may run at once and 3 do: k (by other) and 2 more." in text
-    assert "Of its queue mail 5 may start every 60 s, and as many have: the next may at 2026-01-01 12:01:00 UTC" in text
-    assert "No live worker takes jobs of the queue mail and the tags gpu. Start a worker with a harbor" in text
+    assert "Its queue mail is full (1 running, limit 1): k (by other). Wait" in text
+    assert "Its concurrency key tenant is full (3 running, limit 2): k (by other) and 2 more." in text
+    assert (
+        "The rate limit of its queue mail is used up (5 starts every 60 s): the next may start at 2026-01-01 12:01:00 UTC"
+        in text
+    )
+    assert "No live worker claims jobs of the queue mail and the tags gpu. Start a worker with a harbor" in text
 
 
 def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote_it() -> None:
     why = "no task of this worker is named 'emial', but email; the tasks it knows: email"
     explanation = explained(S.UNKNOWN_RETRY, eligible_at=NOON + MINUTE, given_back=why)
     assert explanation.kinds == ("given_back",)
-    assert f"A worker gave it back: {why}." in str(explanation)
+    assert f"A worker released it: {why}." in str(explanation)
     assert "tried again at 2026-01-01 12:01:00 UTC" in str(explanation)
     assert "promote" not in str(explanation)
-    assert way_out("given_back", "j", explanation.reasons[0].details) == ""
+    assert remedy_command("given_back", "j", explanation.reasons[0].details) == ""
     assert explained(S.UNKNOWN_RETRY, given_back=why).kinds == ("about_to_start",)
 
 
@@ -161,7 +166,7 @@ def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for
     ("known", "told"),
     [
         ({"next_run_at": NOON + MINUTE}, "It fires next at 2026-01-01 12:01:00 UTC"),
-        ({"next_run_at": NOON - 2 * MINUTE}, "and has not: no scheduler runs. Start one"),
+        ({"next_run_at": NOON - 2 * MINUTE}, "and has not fired: no scheduler is running. Start one"),
         ({"next_run_at": None}, "It has ended"),
         ({"paused": True, "error": "no such zone"}, "It is paused by itself (no such zone); resume it with"),
     ],
@@ -197,5 +202,5 @@ def test_a_position_beyond_the_count_is_more_than_1000() -> None:
     ends = tuple(NOON - timedelta(seconds=n) for n in range(1, 101))
     [found] = explained(ahead=1_000, recent_ends=ends).reasons
     assert found.details["position"] is None
-    assert "its position is more than 1,000" in found.text
+    assert "position over 1,000" in found.text
     assert found.details["estimated_start"]["latest"] is None

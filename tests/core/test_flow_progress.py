@@ -117,7 +117,7 @@ def test_a_copy_waits_for_its_own_steps_and_for_what_completed_in_the_original()
 
 
 def test_only_what_is_over_is_copied() -> None:
-    with pytest.raises(InvalidArgument, match="flow: f is waiting, and 1 of its steps are not over"):
+    with pytest.raises(InvalidArgument, match="flow: f is waiting, and 1 of its steps are unfinished"):
         copy_of_flow("f", [step("a", S.DEAD), step("b", S.WAITING_CHILDREN, "a")], completed_too=True)
     ending = [step("a", S.CANCELLING), step("b", S.UNSCHEDULED, "a")]
     with pytest.raises(InvalidArgument, match="flow: f: 1 of its steps is still being cancelled; try again when"):
@@ -130,5 +130,5 @@ def test_a_flow_whose_last_steps_were_removed_is_judged_by_what_is_left() -> Non
     assert status_of_flow("f", [step("a", S.COMPLETED)]).state == "completed"
     assert status_of_flow("f", [step("a", S.COMPLETED), step("b", S.DEAD)]).state == "failed"
     for completed_too in (True, False):
-        with pytest.raises(InvalidArgument, match="has no last step any more"):
+        with pytest.raises(InvalidArgument, match="has lost its last step"):
             copy_of_flow("f", [step("a", S.DEAD)], completed_too=completed_too)

@@ -46,7 +46,7 @@ def test_what_was_never_packed_is_refused(inputs: Any) -> None:
 @pytest.mark.parametrize("path", [["b"], ["a", "b"], ["list", 7], ["taken"], ["list", "x"]])
 def test_a_place_that_the_arguments_do_not_have_is_refused(path: list[Any]) -> None:
     data = {"a": None, "list": [None], "taken": 5}
-    with pytest.raises(InvalidArgument, match="have no place for a result at"):
+    with pytest.raises(InvalidArgument, match="have no null for a result at"):
         fill_in(data, [[path, 0, 1]], lambda number: number)
     assert data == {"a": None, "list": [None], "taken": 5}
 

@@ -37,7 +37,7 @@ def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
     assert read_json("data", b'{"a":[1,2.5]}' + padding) == {"a": [1, 2.5]}
     for wrong, problem in (
         (b'{"a":1,"a":2}', "has the same key twice"),
-        (b"[NaN]", "which JSON does not have"),
+        (b"[NaN]", "which JSON cannot represent"),
         (b"[9223372036854775808]", "beyond 64 bits"),
         (b"[" * 200_000, "nested deeper"),
         (b"[1", "is not JSON"),

@@ -80,11 +80,11 @@ def test_an_odd_repeat_is_refused_by_name_when_it_is_written(odd: dict[str, Any]
 @pytest.mark.parametrize(
     ("cron", "told"),
     [
-        ("0 0 30 2 *", "'30' is no day of month that there is, in the month 2"),
-        ("0 25 * * *", "'25' is no hour that there is"),
-        ("30 2 * *", "it has 4 fields; five are right (minute hour day month weekday), or six with seconds first"),
+        ("0 0 30 2 *", "'30' is not a valid day of month, in the month 2"),
+        ("0 25 * * *", "'25' is not a valid hour"),
+        ("30 2 * *", "it has 4 fields; write five (minute hour day month weekday), or six with seconds first"),
         ("", "it has 0 fields"),
-        ("x 2 * * *", "'x' is no minute that there is"),
+        ("x 2 * * *", "'x' is not a valid minute"),
     ],
 )
 def test_a_cron_expression_that_is_none_is_told_by_its_field(cron: str, told: str) -> None:

@@ -365,7 +365,7 @@ def test_a_job_may_be_handed_back_for_later() -> None:
 
 
 def test_a_cancelled_job_cannot_be_handed_back_for_it_is_in_flight_and_must_be_acknowledged() -> None:
-    with pytest.raises(InvalidTransition, match="acknowledged") as refusal:
+    with pytest.raises(InvalidTransition, match="acknowledge a cancelled job") as refusal:
         done(record_in(S.CANCELLING), "RELEASE")
     assert not isinstance(refusal.value, JobNotInflight)
     assert refusal.value.target is S.UNKNOWN_RETRY

@@ -191,7 +191,7 @@ def test_limits_for_each_tenant(tmp_path: Path) -> None:
     started = re.search(r"modest is done, and of greedy's 20 reports (\d+) have been started\n", shown)
     assert started is not None
     assert int(started[1]) < 15
-    assert "Of its concurrency key greedy 2 may run at once and do\n" in shown
+    assert "Its concurrency key greedy is full (2 running, limit 2)\n" in shown
     assert "at once at most: modest 2, greedy 5 (after its limit was taken away)\n" in shown
     assert "10 reports at 4 a second took at least a second: True\n" in shown
 

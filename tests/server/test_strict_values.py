@@ -120,8 +120,8 @@ PLAINLY: list[tuple[tuple[str, str, Any], str, str]] = [
     (bulk(action="remove"), "action", "must be 'cancel', 'retry', 'promote' or 'delete'"),
     (("POST", "/v1/jobs", {}), "type", "is missing"),
     (job(tags="a"), "tags", "must be a list"),
-    (job(tags=["x"] * 101), "tags", "must have at most 100 of them"),
-    (job(queue=""), "queue", "got an empty one"),
+    (job(tags=["x"] * 101), "tags", "must have at most 100 names"),
+    (job(queue=""), "queue", "got empty text"),
     (job(queue=5), "queue", "must be text"),
     (("GET", "/v1/jobs?status=QUEUED", None), "status[0]", "'INITIAL_PENDING'"),
 ]

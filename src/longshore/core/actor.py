@@ -14,7 +14,7 @@ actor: Callable[[], str] = _actor.get
 
 @contextmanager
 def acting(name: str) -> Iterator[None]:
-    """Inside, whatever is changed is recorded with this name."""
+    """Record every change made inside the block with this name as its actor."""
     before = _actor.set(name)
     try:
         yield

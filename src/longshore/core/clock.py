@@ -1,4 +1,4 @@
-"""Clocks: the only module that reads the time, and the clock that a test holds still."""
+"""Clocks: the only module that reads the time, and a manual clock for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longshore.core.times import SECOND, Duration, check_duration, from_micros, 
 
 
 class Clock(Protocol):
-    """Anything that knows the time; `connect(url, clock=...)` replaces the store's own clock with it, for tests."""
+    """A source of the current time. `connect(url, clock=...)` uses it instead of the store's clock, for tests."""
 
     def now(self) -> datetime:
         """The time now, as an aware datetime."""
@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class HeldClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -31,20 +31,20 @@ class HeldClock:
         return self._now
 
     def advance(self, by: Duration) -> datetime:
-        """Moves it forward and returns the new time."""
+        """Move the clock forward and return the new time."""
         self._now += timedelta(microseconds=check_duration("by", by, positive=False))
         return self._now
 
     def set(self, to: datetime) -> None:
-        """Moves it anywhere, backward too, as an administrator or a bad time server would."""
+        """Set the clock to any time, also an earlier one."""
         self._now = to
 
 
 class SteadyClock:
-    """The machine's clock in microseconds, held still over small backward steps.
+    """The machine's clock in microseconds, without small backward steps.
 
-    A step back of up to two seconds (a time server's correction) is waited out, so that order and leases do not
-    flicker; a larger one is the machine finding its true time, and is adopted and told to `on_step`.
+    After a step back of up to two seconds (a correction by a time server), the time does not move until the clock
+    catches up, so that order and leases stay stable. A larger step is adopted and passed to `on_step`.
     """
 
     TOLERANCE = 2 * SECOND
@@ -55,7 +55,7 @@ class SteadyClock:
         self._latest = 0
 
     def micros(self) -> int:
-        """The time now; never a little earlier than the answer before."""
+        """The time now: never up to two seconds earlier than the last answer."""
         now = self._read()
         if now >= self._latest:
             self._latest = now
@@ -70,7 +70,7 @@ class Machine:
     """The clocks of this machine, in microseconds. A test replaces `MACHINE` to step the clock or to reboot."""
 
     def wall(self) -> int:
-        """The wall clock, which people and time servers can set."""
+        """The wall clock, which administrators and time servers can set."""
         return time.time_ns() // 1_000
 
     def since_boot(self) -> int:
@@ -142,7 +142,7 @@ class Reading(NamedTuple):
 
 
 def read_machine(boot_id: str) -> Reading:
-    """Reads both clocks, so close together that no pause of the process looks like a step."""
+    """Read both clocks so close together that a pause of the process does not look like a step."""
     while True:
         before = MACHINE.since_boot()
         wall = MACHINE.wall()
@@ -151,9 +151,9 @@ def read_machine(boot_id: str) -> Reading:
 
 
 class StoreClock:
-    """The clock of one store on this machine: a given one, or the time since boot plus the boot time.
+    """The clock of one store on this machine: a given clock, or the time since boot plus the boot time.
 
-    The boot time changes only if the wall clock is set. A store that notices such a step shifts its stored times, and
+    The boot time changes only if the wall clock is set. A store that detects such a step shifts its stored times, and
     then sets `started_at` here.
     """
 
@@ -161,9 +161,9 @@ class StoreClock:
         self.boot_id = MACHINE.boot_id() if clock is None else None
         """None if steps of the clock are not detected."""
         self.wall = micros_of(clock, on_step=None if self.boot_id else on_step)
-        """The time now, as the wall clock or the given clock has it."""
+        """The time now by the wall clock or the given clock."""
         self.now = self.wall if self.boot_id is None else self._since_boot
-        """The time for a write: never a little earlier than the answer before."""
+        """The time for a write: never up to two seconds earlier than the last answer."""
         self.started_at = 0
         self._latest = 0
 
@@ -175,7 +175,7 @@ class StoreClock:
 
 
 def machine_time() -> datetime:
-    """The time by the clock of this machine, which need not be the store's."""
+    """The time by this machine's clock, which may differ from the store's."""
     return from_micros(_machine_micros())
 
 
@@ -184,7 +184,7 @@ def _machine_micros() -> int:
 
 
 def micros_of(clock: Clock | None, on_step: Callable[[int], None] | None = None) -> Callable[[], int]:
-    """The function a store asks for the time: the given clock's, or the machine's held steady."""
+    """The time source of a store: the given clock, or the machine's clock without small backward steps."""
     if clock is None:
         return SteadyClock(on_step=on_step).micros
     given = clock

@@ -24,17 +24,17 @@ _ALIASES = {
 }
 _FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 _HOURS = frozenset(range(24))
-_SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - a clock without a zone is the point here
+_SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron expressions are matched in naive local time
 
 
 def written_out(text: str) -> str:
-    """The fields of the expression; an alias is replaced by its meaning."""
+    """The expression with its fields separated by single spaces and an alias expanded."""
     fields = " ".join(text.split())
     return _ALIASES.get(fields, fields)
 
 
 class CronExpression:
-    """Five fields (or six, the first being seconds), as Debian's cron reads them."""
+    """A cron expression of five fields, or six with seconds first, with the rules of Debian's cron."""
 
     __slots__ = ("_text", "names_hours", "shortest_step")
 
@@ -42,44 +42,45 @@ class CronExpression:
         self._text = written_out(text)
         read = CronSim(self._text, _SOME_DAY)
         self.names_hours = read.hours != _HOURS
-        """Whether it speaks of certain hours of the day, or of every one, however that is written: `*`, `*/1`, `0-23`.
-        The former are times of day; the latter goes by the minutes that pass."""
+        """Whether it names certain hours of the day. `*`, `*/1` and `0-23` name every hour, so such an expression
+        follows elapsed minutes instead of times of day."""
         self.shortest_step = 60 if len(read.seconds) == 1 else 1
-        """Seconds that lie between two of its times at least."""
+        """The shortest time between two occurrences, in seconds."""
 
     def times_after(self, wall: datetime) -> Iterator[datetime]:
-        """The next times, naive and local, ignoring DST."""
+        """The next occurrences as naive local times, ignoring DST."""
         try:
             yield from CronSim(self._text, wall)
-        except (OverflowError, CronSimError):  # the calendar ends with the year 9999, or no day ever matches
+        except (OverflowError, CronSimError):  # the year 9999 is passed, or no day ever matches
             return
 
 
-@lru_cache(maxsize=1024)  # the same few expressions are asked for again and again
+@lru_cache(maxsize=1024)  # schedules share few expressions
 def _read(text: str) -> CronExpression:
     return CronExpression(text)
 
 
 def read_cron(text: object) -> CronExpression:
-    """The expression, or InvalidArgument that says what is wrong with it."""
+    """Parse the expression, or raise InvalidArgument that says what is wrong."""
     if not isinstance(text, str):
         raise InvalidArgument("repeat.cron", f"must be text, not {type(text).__name__}")
     try:
         return _read(text)
     except CronSimError as error:
-        raise InvalidArgument("repeat.cron", f"{text!r} is not a cron expression: {_told(text, str(error))}") from None
+        problem = _describe_error(text, str(error))
+        raise InvalidArgument("repeat.cron", f"{text!r} is not a cron expression: {problem}") from None
 
 
-def _told(text: str, problem: str) -> str:
-    """A message that says what is wrong and how to correct it."""
+def _describe_error(text: str, problem: str) -> str:
+    """Say what is wrong with the expression and how to correct it."""
     fields = written_out(text).split()
     if len(fields) not in (5, 6):
-        return f"it has {len(fields)} fields; five are right (minute hour day month weekday), or six with seconds first"
+        return f"it has {len(fields)} fields; write five (minute hour day month weekday), or six with seconds first"
     named = dict(zip(_FIELDS[-len(fields) :], fields, strict=True))
     for name, field in named.items():
         if problem == f"Bad {name}":
             never = f", in the month {named['month']}" if name == "day-of-month" and named["month"] != "*" else ""
-            return f"{field!r} is no {name.replace('-', ' ')} that there is{never}"
+            return f"{field!r} is not a valid {name.replace('-', ' ')}{never}"
     return problem
 
 
@@ -90,22 +91,22 @@ _MICROSECOND = timedelta(microseconds=1)
 def moments_after(
     begin: int, expression: CronExpression, zone: ZoneInfo, on_gap: str, on_overlap: str
 ) -> Iterator[int]:
-    """The moments after `begin` at which the zone's clocks show a time the expression names, in their order.
+    """The occurrences after `begin`, in order, as the local time of the zone shows them.
 
-    A time of day that is left out or comes twice is treated as told. An expression that names no hour is not asked:
-    it runs whenever the clocks show a minute that it names, so in both passes, and at no other moment.
+    `on_gap` and `on_overlap` decide about times of day that a change of the clocks skips or repeats. They do not apply
+    to an expression that names no hour: it runs at every matching minute, in both passes of a repeated hour.
     """
     if not expression.names_hours:
         on_gap, on_overlap = "skip", "both"
     last = begin
     try:
         wall = _first_look(begin, zone)
-    except OverflowError:  # the zone's calendar ends before UTC's does
+    except OverflowError:  # the zone's calendar ends before UTC's
         return
     for moment in _in_order(wall, expression, zone, on_gap, on_overlap):
         if moment > LATEST:
             return
-        if moment > last:  # several times that are left out become one moment, which may itself be named
+        if moment > last:  # several skipped times map to one moment, which may be an occurrence itself
             last = moment
             yield moment
 
@@ -114,19 +115,19 @@ def _in_order(
     wall: datetime, expression: CronExpression, zone: ZoneInfo, on_gap: str, on_overlap: str
 ) -> Iterator[int]:
     again: deque[int] = deque()
-    """Second passes of times whose first pass is over, until the clocks come there."""
+    """Second passes of repeated times, held until the order reaches them."""
     for shown in expression.times_after(wall):
         earlier = zone.utcoffset(shown) or timedelta()
         later = zone.utcoffset(shown.replace(fold=1)) or timedelta()
         moment = _as_if_in_utc(shown) - earlier // _MICROSECOND
         twice = None
-        if earlier > later:  # the clocks are set back over it
+        if earlier > later:  # the clocks are set back: this time occurs twice
             second = _as_if_in_utc(shown) - later // _MICROSECOND
             if on_overlap == "second":
                 moment = second
             elif on_overlap == "both":
                 twice = second
-        elif earlier < later:  # the clocks are set forward over it
+        elif earlier < later:  # the clocks are set forward: this time is skipped
             if on_gap == "skip":
                 continue
             moment = _when_set_forward(moment - (later - earlier) // _MICROSECOND, moment, zone)
@@ -139,13 +140,13 @@ def _in_order(
 
 
 def _first_look(begin: int, zone: ZoneInfo) -> datetime:
-    """What a clock shows at `begin`, or less if it is about to be set back: those times come again, after `begin`."""
+    """The local time at `begin`, or earlier if the clocks are set back within a day: those times occur again."""
     offset = min(_offset(begin, zone), _offset(min(begin + _DAY, LATEST - _DAY), zone))
     return from_micros(begin).replace(tzinfo=None) + timedelta(microseconds=offset)
 
 
 def _when_set_forward(before: int, after: int, zone: ZoneInfo) -> int:
-    """The very moment between these two at which the clocks are set forward; it is a whole second."""
+    """The moment between these two at which the clocks are set forward, to the second."""
     was = _offset(before, zone)
     while after - before > SECOND:
         middle = before + (after - before) // (2 * SECOND) * SECOND

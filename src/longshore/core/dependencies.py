@@ -15,13 +15,13 @@ DependencyPolicy = Literal["wait", "stop", "ignore"]
 POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 
 EDGE_POLICIES = "dependency_policies"
-"""The job option that holds the policies of single edges, by the id they lead to: only those that are not the job's."""
+"""The job option with policies by dependency id, where they differ from the job's policy."""
 RESULTS_FROM = "results_from"
-"""The job option that names the queues whose results it may be given: a server's note of its caller. Left out: all."""
+"""The job option with the queues whose results the job may receive; a server sets it for its caller. Absent: all."""
 
 
 class HasId(Protocol):
-    """A job, or a handle of one."""
+    """A job or a job handle."""
 
     @property
     def id(self) -> str:
@@ -31,10 +31,10 @@ class HasId(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """One job to wait for, with a policy of its own: `depends_on=["a", Dependency("b", on_failure="ignore")]`.
+    """One job to wait for, with its own policy: `depends_on=["a", Dependency("b", on_failure="ignore")]`.
 
-    What its end means if it is not COMPLETED: `wait` goes on waiting (it may be retried), `stop` gives the waiting job
-    up, `ignore` lets it run.
+    The policy applies if the dependency ends without completing. `wait` keeps the dependent waiting (the dependency may
+    be retried), `stop` cancels the dependent, `ignore` lets it run.
     """
 
     job: str | HasId
@@ -50,17 +50,17 @@ class Dependency:
 
 
 Dependencies = Iterable[str | HasId] | Mapping[str, DependencyPolicy]
-"""Jobs to wait for: ids, jobs, handles, or Dependency for a policy of its own; or a mapping of ids to policies."""
+"""Jobs to wait for: ids, jobs, handles or Dependency objects; or a mapping of ids to policies."""
 
 
 def check_policy(field: str, value: object) -> None:
-    """Refuses an unknown policy."""
+    """Reject an unknown policy."""
     if not isinstance(value, str) or value not in POLICIES:
         raise InvalidArgument(field, f"must be one of {', '.join(POLICIES)}; got {value!r}")
 
 
 def dependencies_from(given: object, usual: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Ids to wait for as a caller named them, and the policies of those that have another one than usual."""
+    """Return the ids to wait for, and the policies that differ from the usual one."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgument("depends_on", f"must be a list of ids or jobs, not {type(given).__name__}")
     told: dict[str, str] = {}
@@ -75,7 +75,7 @@ def dependencies_from(given: object, usual: str) -> tuple[tuple[str, ...], dict[
 
 
 def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str]) -> None:
-    """Refuses unknown policies, and policies for jobs that this job does not depend on."""
+    """Reject unknown policies, and policies for jobs that this job does not depend on."""
     policies = options.get(EDGE_POLICIES)
     if policies is None:
         return
@@ -90,21 +90,21 @@ def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str])
 
 
 def edge_policies(options: str) -> Mapping[str, str]:
-    """The policies of single edges, from options as they are stored."""
+    """The policies by dependency id, from options as stored."""
     if f'"{EDGE_POLICIES}"' not in options:
         return {}
     return json.loads(options).get(EDGE_POLICIES) or {}
 
 
 INPUTS = "inputs"
-"""The job option."""
+"""The job option that says where results of dependencies go in the arguments."""
 
 Step = str | int
 Path = tuple[Step, ...]
 
 
 def packed(wanted: Iterable[tuple[Path, int]]) -> list[list[Any]]:
-    """Places and numbers of dependencies as the option holds them."""
+    """Encode paths in the arguments and indexes of dependencies as the option stores them."""
     entries: list[list[Any]] = []
     for path, number in wanted:
         if entries and _follows(entries[-1], path, number):
@@ -127,7 +127,7 @@ def _follows(entry: list[Any], path: Path, number: int) -> bool:
 
 
 def unpacked(inputs: object) -> Iterator[tuple[Path, int]]:
-    """The option as places and numbers of dependencies; InvalidArgument for what was never packed."""
+    """Decode the option to paths and indexes of dependencies; raise InvalidArgument if it is malformed."""
     if not isinstance(inputs, list):
         raise InvalidArgument(f"options.{INPUTS}", f"must be a list of [path, first, count], not {inputs!r}")
     for position, entry in enumerate(inputs):
@@ -142,7 +142,7 @@ def unpacked(inputs: object) -> Iterator[tuple[Path, int]]:
 
 
 def fill_in(data: Any, inputs: object, value_of: Callable[[int], Any]) -> None:
-    """Puts the results into the arguments, which have a null at each of these places."""
+    """Insert the results into the arguments, which must be null at each of these paths."""
     for path, number in unpacked(inputs):
         *within, last = path
         place = data
@@ -152,16 +152,16 @@ def fill_in(data: Any, inputs: object, value_of: Callable[[int], Any]) -> None:
             if place[last] is not None:
                 raise KeyError(last)
         except (LookupError, TypeError):
-            told = "".join(f"[{step!r}]" for step in path)
-            raise InvalidArgument(f"options.{INPUTS}", f"the arguments have no place for a result at {told}") from None
+            shown = "".join(f"[{step!r}]" for step in path)
+            raise InvalidArgument(f"options.{INPUTS}", f"the arguments have no null for a result at {shown}") from None
         place[last] = value_of(number)
 
 
 def spliced(payload: bytes, inputs: object, result_of: Callable[[int], bytes | None]) -> bytes:
-    """The payload with results in their places, as they were stored: large ones are not read and written again."""
+    """Insert results into the payload as stored bytes, so that large ones are not decoded and encoded again."""
     data = json.loads(payload)
     mark = "\x00"
-    while json.dumps(mark)[1:-1].encode() in payload:  # so that nothing in it can be taken for a place
+    while json.dumps(mark)[1:-1].encode() in payload:  # the placeholder must not occur in the payload
         mark += "\x00"
     fill_in(data, inputs, lambda number: f"{mark}{number}")
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Every error Longshore raises on purpose; each carries what its reader needs to act on."""
+"""The errors that Longshore raises on purpose, with fields for the caller."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class LongshoreError(Exception):
-    """The root of all of them: catch this to catch whatever Longshore says no to."""
+    """The base class of all Longshore errors."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Carries message and fields to another process as they are, whatever `__init__` asks for."""
+        """Pickle the message and the fields, whatever arguments `__init__` takes."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -25,7 +25,7 @@ def _restored(kind: type[LongshoreError], args: tuple[object, ...], fields: dict
 
 
 class InvalidArgument(LongshoreError, ValueError):
-    """A value was refused before anything changed; `field` names it and the message says what would be accepted."""
+    """A value was rejected before anything changed. `field` names it; the message says what is accepted."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -42,10 +42,10 @@ class JobNotFound(LongshoreError):
 
 
 class ScheduleNotFound(LongshoreError):
-    """No schedule has this id: it was never put here, or it was removed."""
+    """No schedule has this id: it was never stored here, or it was removed."""
 
     def __init__(self, schedule_id: str) -> None:
-        super().__init__(f"no schedule has the id {schedule_id!r}; it was never put here, or it has been removed")
+        super().__init__(f"no schedule has the id {schedule_id!r}; it was never stored here, or it has been removed")
         self.schedule_id = schedule_id
 
 
@@ -53,36 +53,36 @@ class TokenNotFound(LongshoreError):
     """No token has this id."""
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"no token has the id {token_id!r}; list them to see which there are")
+        super().__init__(f"no token has the id {token_id!r}; list the tokens to find the right one")
         self.token_id = token_id
 
 
 class DuplicateJob(LongshoreError):
-    """Ids that are stored already, or that came twice in one batch; nothing of the batch was stored."""
+    """Ids that exist already, or that occur twice in one batch. The whole batch was rejected."""
 
     def __init__(self, job_ids: Sequence[str]) -> None:
         shown = ", ".join(repr(job_id) for job_id in job_ids[:10])
         more = f" and {len(job_ids) - 10} more" if len(job_ids) > 10 else ""
         super().__init__(
-            f"ids in use already: {shown}{more}; nothing was stored. Choose other ids, or use an idempotency_key "
-            "to make repeating an enqueue safe"
+            f"ids already in use: {shown}{more}; nothing was stored. Choose other ids, or pass an idempotency_key "
+            "to make repeated enqueues safe"
         )
         self.job_ids = list(job_ids)
 
 
 class KeyReused(LongshoreError):
-    """An idempotency key that came before with another request; `job_id` is the job it belongs to."""
+    """The idempotency key belongs to an earlier, different request; `job_id` is the job of that request."""
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
-            f"the idempotency key {key!r} was used before, for another request (job {job_id!r}); "
-            "repeat a request exactly, or choose a new key"
+            f"the idempotency key {key!r} was used before for a different request (job {job_id!r}); "
+            "repeat that request exactly, or choose a new key"
         )
         self.job_id = job_id
 
 
 class InvalidTransition(LongshoreError):
-    """No arrow in the table of legal transitions leads from the job's status to the one asked for."""
+    """The transition table does not allow this change of the job's status."""
 
     def __init__(self, job_id: str, status: JobStatus, target: JobStatus | str, why: str = "") -> None:
         super().__init__(f"job {job_id!r} is {status} and cannot become {target}{': ' + why if why else ''}")
@@ -96,15 +96,13 @@ class JobNotInflight(InvalidTransition):
 
 
 class LeaseLost(LongshoreError):
-    """The lease is no longer the job's: stop working on it, because another worker reports its outcome."""
+    """The lease is no longer valid. Stop working on the job: another worker reports its outcome."""
 
     def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
-        told = (
-            "its lease ran out before this call"
-            if reason == "expired"
-            else "it has been claimed again since this lease"
+        problem = (
+            "its lease expired before this call" if reason == "expired" else "it was claimed again since this lease"
         )
-        super().__init__(f"job {job_id!r}: {told}; nothing was changed, and this worker should drop the job")
+        super().__init__(f"job {job_id!r}: {problem}; nothing was changed. Stop working on the job")
         self.job_id = job_id
         self.reason = reason
 
@@ -118,7 +116,7 @@ class BackendUnavailable(LongshoreError):
 
 
 class MissingExtra(LongshoreError, ImportError):
-    """A part of Longshore needs packages that are not installed; the message names the extra that brings them."""
+    """A feature needs packages that are not installed; the message names the extra to install."""
 
     def __init__(self, part: str, extra: str) -> None:
         super().__init__(f'{part} needs an extra: pip install "longshore[{extra}]"')
@@ -126,27 +124,27 @@ class MissingExtra(LongshoreError, ImportError):
 
 
 class Unauthenticated(LongshoreError):
-    """A server does not know who is calling: the token is missing, wrong, expired or revoked."""
+    """The server cannot identify the caller: the token is missing, wrong, expired or revoked."""
 
 
 class Forbidden(LongshoreError):
-    """A server knows who is calling, and they may not do this; the message names the scope or queue that is missing."""
+    """The caller is known but not allowed to do this; the message names the missing scope or queue."""
 
 
 class MoveRefused(LongshoreError):
-    """A copy of one store to another would lose or duplicate data, or failed; the message says how."""
+    """A copy from one store to another would lose or duplicate data, or failed; the message says how."""
 
 
 class CursorExpired(LongshoreError):
-    """The place in the event log this cursor points to is gone: pruned, or of another log. Start again from None."""
+    """The cursor's position in the event log is gone: pruned, or from another log. Start again from None."""
 
 
 class Fatal(LongshoreError):
-    """Raise this in a processor to bury the job at once, whatever attempts it has left."""
+    """Raise this in a processor to bury the job at once, even if it has attempts left."""
 
 
 class Snooze(LongshoreError):
-    """Raise this in a processor to have the job run again after `delay` seconds; no attempt is used up."""
+    """Raise this in a processor to run the job again after `delay` seconds. It uses up no attempt."""
 
     def __init__(self, delay: float, reason: str = "") -> None:
         super().__init__(reason or f"snoozed for {delay} seconds")
@@ -155,17 +153,17 @@ class Snooze(LongshoreError):
 
 
 class JobFailed(LongshoreError):
-    """The job whose result was waited for failed for good; `error` is the whole text of its last failure."""
+    """The job failed permanently, so it has no result; `error` is the full text of its last failure."""
 
     def __init__(self, job_id: str, error: str) -> None:
-        first = error.partition("\n")[0] or "no reason was given"
-        super().__init__(f"job {job_id!r} failed for good: {first}")
+        first = error.partition("\n")[0] or "no reason given"
+        super().__init__(f"job {job_id!r} failed permanently: {first}")
         self.job_id = job_id
         self.error = error
 
 
 class JobCancelled(LongshoreError):
-    """The job was cancelled before it had the result that the caller waits for."""
+    """The job was cancelled, so it has no result."""
 
     def __init__(self, job_id: str, status: JobStatus, reason: str = "") -> None:
         super().__init__(f"job {job_id!r} was cancelled and is {status}{': ' + reason if reason else ''}")

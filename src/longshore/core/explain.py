@@ -1,4 +1,4 @@
-"""Why a job is not running: facts read from the store, and the reasons and advice derived from them."""
+"""Why a job is not running: facts from the store, and the reasons and advice derived from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
 
 MOST_LISTED = 10
-"""How many holders, dependencies or workers a look names; of more it says how many there are."""
+"""The most holders, dependencies or workers that are named; the rest is counted."""
 RECENT = timedelta(minutes=10)
 """The window of completions that measures the throughput of a queue."""
 MOST_ENDS = 200
@@ -25,7 +25,7 @@ MOST_COUNTED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job that runs, and so takes a slot."""
+    """A running job that takes a slot."""
 
     job_id: str
     worker: str | None
@@ -34,7 +34,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a limit on running jobs, and of a rate, is used up; of a queue, or of one of its keys."""
+    """The usage of a limit on running jobs and of a rate limit, for a queue or one of its keys."""
 
     limit: int | None = None
     running: int = 0
@@ -42,28 +42,28 @@ class Usage:
     """The first few running jobs, if the limit is reached."""
     rate: Rate | None = None
     started: int = 0
-    """How many have started in the present window."""
+    """The number of starts in the current window."""
     window_ends: datetime | None = None
 
     @property
     def full(self) -> bool:
-        """Whether as many run as may."""
+        """Whether the limit is reached."""
         return self.limit is not None and self.running >= self.limit
 
     @property
     def rate_used_up(self) -> bool:
-        """Whether as many have started in the present window as may."""
+        """Whether no more jobs may start in the current window."""
         return self.rate is not None and self.started >= self.rate.count
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job that is waited for: None if no job has that id."""
+    """A job that is waited for; its status is None if no job has this id."""
 
     job_id: str
     status: JobStatus | None
     step: str = ""
-    """Its name as a step of a flow, if it is one."""
+    """Its name as a step of a flow, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class WorkerSeen:
 
     id: str
     queues: tuple[str, ...]
-    """The queues it works for; none named means all."""
+    """The queues that it claims from; empty means all."""
     tags: tuple[str, ...]
-    """The tags that every job it takes must have."""
+    """The tags that a job must have to be claimed."""
     concurrency: int
     running: int
     state: str
     seen_at: datetime | None
     types: tuple[str, ...] | None = None
-    """The types of jobs that it claims; None is all."""
+    """The job types that it claims; None is all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One consistent look, by the store's own clock."""
+    """A consistent snapshot at one time of the store's clock."""
 
     now: datetime
     job: Job
@@ -94,7 +94,7 @@ class Facts:
     queue: Usage = field(default_factory=Usage)
     key: Usage = field(default_factory=Usage)
     waits_for: tuple[Dependency, ...] = ()
-    """The first few of the dependencies that hold it up."""
+    """The first few dependencies that it still waits for."""
     deps_left: int = 0
     ahead: int = 0
     """Jobs before it in claim order, counted up to `MOST_COUNTED`."""
@@ -102,26 +102,26 @@ class Facts:
     clock_step: ClockStep | None = None
     """The last step of the machine's clock that the store detected."""
     given_back: str = ""
-    """Why the worker that had it last gave it back until later, if one did and said so."""
+    """The reason of its last worker for releasing it until later, if there is one."""
     recent_ends: tuple[datetime, ...] = ()
-    """When jobs of its queue completed in the last `RECENT`, the newest first, `MOST_ENDS` at most."""
+    """When jobs of its queue completed within `RECENT`, newest first, at most `MOST_ENDS`."""
 
 
 HEARD_WITHIN = timedelta(seconds=60)
-"""A worker whose last heartbeat is not older counts as alive; this is a few heartbeats."""
+"""A worker is alive if its last heartbeat is not older. It covers a few heartbeats."""
 
 
 def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
-    """What a worker said of its state last; `silent` if it has not said since that it stopped, or anything at all."""
+    """The last state that a worker reported; `silent` if its heartbeats ended without `stopped`."""
     heard = seen_at is not None and now - seen_at <= HEARD_WITHIN
     return said if heard or said == "stopped" else "silent"
 
 
 OVERDUE = timedelta(seconds=60)
-"""No scheduler runs if a schedule is this late."""
+"""A schedule that is this late means that no scheduler is running."""
 
 NO_TASK_NAMED = "no task of this worker is named"
-"""How a worker begins its reason when it gives a job back whose type it does not know."""
+"""The start of a worker's reason for releasing a job of an unknown type."""
 
 ReasonKind = Literal[
     "completed",
@@ -150,7 +150,7 @@ ReasonKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason. `kind` never changes its meaning; `text` is for people; `details` are JSON."""
+    """One reason. `kind` keeps its meaning across versions; `text` is for people; `details` is JSON."""
 
     kind: ReasonKind
     text: str
@@ -162,7 +162,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All reasons there are, the one to begin with first."""
+    """All reasons, the most important first."""
 
     job_id: str
     status: JobStatus
@@ -171,14 +171,14 @@ class Explanation:
 
     @property
     def kinds(self) -> tuple[ReasonKind, ...]:
-        """The reasons by name."""
+        """The kinds of the reasons."""
         return tuple(reason.kind for reason in self.reasons)
 
     def __str__(self) -> str:
         return f"job {self.job_id} is {self.status}: " + " ".join(reason.text for reason in self.reasons)
 
     def as_json(self) -> dict[str, Any]:
-        """The whole of it as plain JSON values."""
+        """The explanation as plain JSON values."""
         return {
             "job_id": self.job_id,
             "status": self.status.value,
@@ -188,19 +188,19 @@ class Explanation:
 
 
 def explanation_of(facts: Facts) -> Explanation:
-    """What the facts say; it reads no clock and no store."""
+    """Derive the reasons from the facts, without reading a clock or a store."""
     job = facts.job
     if job.status.final:
         reasons = [_ended(facts)]
     elif job.status.holds_capacity:
         reasons = [_held(facts)]
     elif job.status is JobStatus.CREATED:
-        reasons = [_reason("not_accepted", "It was stored with hold=True and waits: accept it with accept_jobs.")]
+        reasons = [_reason("not_accepted", "It was stored with hold=True. Accept it with accept_jobs.")]
     elif job.status is JobStatus.WAITING_CHILDREN:
         reasons = [*_outlived(facts), _waits(facts)]
     else:
         reasons = [*_in_the_way(facts), *_behind_others(facts)]
-        reasons = reasons or [_reason("about_to_start", "Nothing is in its way: the next claim takes it.")]
+        reasons = reasons or [_reason("about_to_start", "Nothing blocks it: the next claim takes it.")]
     return Explanation(job.id, job.status, facts.now, tuple(reasons))
 
 
@@ -208,19 +208,16 @@ def _reason(kind: ReasonKind, text: str, **details: Any) -> Reason:
     return Reason(kind, text, details)
 
 
-# -- not waiting at all
-
-
 def _ended(facts: Facts) -> Reason:
     job = facts.job
     error = job.error_message.partition("\n")[0]
     because = f": {error}" if error else ""
     texts: dict[JobStatus, str] = {
-        JobStatus.COMPLETED: f"It is done, since {_clock(job.finalized_at)}.",
+        JobStatus.COMPLETED: f"It completed at {_clock(job.finalized_at)}.",
         JobStatus.STOPPED: f"It was stopped after it had been started{because}; add it again to run it.",
         JobStatus.UNSCHEDULED: f"It was cancelled before it started{because}; add it again to run it.",
         JobStatus.UNKNOWN_STOPPED: f"It was cancelled, and it is unknown how far it got{because}; see its log.",
-        JobStatus.DEAD: f"It failed for good at execution {job.executions}{because}; retry it with retry_job.",
+        JobStatus.DEAD: f"It failed permanently at execution {job.executions}{because}; retry it with retry_job.",
     }
     kind = cast(ReasonKind, job.status.value.lower())
     return _reason(kind, texts[job.status], since=_iso(job.finalized_at), error=error, executions=job.executions)
@@ -238,17 +235,14 @@ def _held(facts: Facts) -> Reason:
     }
     by = f"by {worker}" if worker else "by an unknown worker"
     late = ends is not None and ends <= facts.now
-    after = " Its lease has ended: the next sweep takes it away from there." if late else ""
+    after = " Its lease has expired: the next sweep ends this attempt." if late else ""
     if ends is not None and not late:
-        after = f" Its lease ends at {_clock(ends)}, unless it is renewed."
-    after += _stepped(facts, "the end of its lease was shifted with it", details)
+        after = f" Its lease expires at {_clock(ends)}, unless it is renewed."
+    after += _stepped(facts, "the expiry of its lease was shifted with it", details)
     if job.status is JobStatus.CANCELLING:
-        text = f"Its end was asked for; it is held {by} since {_clock(since)}, who has not answered yet.{after}"
+        text = f"It is being cancelled. It has been held {by} since {_clock(since)}; the worker has not acknowledged it.{after}"
         return _reason("cancelling", text, **details)
-    return _reason("running", f"It is being run {by} since {_clock(since)}.{after}", **details)
-
-
-# -- waiting for others
+    return _reason("running", f"It has been running since {_clock(since)}, held {by}.{after}", **details)
 
 
 def _waits(facts: Facts) -> Reason:
@@ -258,9 +252,9 @@ def _waits(facts: Facts) -> Reason:
     if any(dependency.status is None for dependency in facts.waits_for):
         text += " Add a job with the unknown id, or cancel this one."
     if any(dependency.status is JobStatus.DEAD for dependency in facts.waits_for):
-        text += " Retry what is dead with retry_job."
+        text += " Retry the dead job with retry_job."
     elif any(dependency.status is not None and dependency.status.final for dependency in facts.waits_for):
-        text += " A cancelled dependency never completes: cancel this job, and add it again."
+        text += " A cancelled dependency never completes: cancel this job and enqueue it again."
     waiting = [
         {"job_id": waited.job_id, "status": None if waited.status is None else waited.status.value, "step": waited.step}
         for waited in facts.waits_for
@@ -271,9 +265,6 @@ def _waits(facts: Facts) -> Reason:
 def _dependency(dependency: Dependency) -> str:
     step = f"step {dependency.step} of its flow, " if dependency.step else ""
     return f"{dependency.job_id} ({step}{'unknown' if dependency.status is None else dependency.status})"
-
-
-# -- eligible, but blocked
 
 
 def _in_the_way(facts: Facts) -> Iterator[Reason]:
@@ -295,8 +286,8 @@ def _not_yet(facts: Facts) -> Reason:
     until, seconds = facts.eligible_at, (facts.eligible_at - facts.now).total_seconds()
     if facts.given_back:
         text = (
-            f"A worker gave it back: {facts.given_back.rstrip('.')}. It is tried again at {_clock(until)}. "
-            "Until then, start a worker that can run it, or add a corrected job."
+            f"A worker released it: {facts.given_back.rstrip('.')}. It is tried again at {_clock(until)}. "
+            "Until then, start a worker that can run it, or enqueue a corrected job."
         )
         return _reason("given_back", text, reason=facts.given_back, until=_iso(until), seconds=seconds)
     details: dict[str, Any] = {"until": _iso(until), "seconds": seconds}
@@ -317,7 +308,7 @@ def _stepped(facts: Facts, effect: str, details: dict[str, Any]) -> str:
 def _outlived(facts: Facts) -> Iterator[Reason]:
     end = facts.job.expires_at
     if isinstance(end, datetime) and end <= facts.now:
-        text = f"It was not to start after {_clock(end)}: the next sweep ends it."
+        text = f"It expired at {_clock(end)} before it started: the next sweep ends it."
         yield _reason("expired", text, expires_at=_iso(end))
 
 
@@ -326,19 +317,15 @@ def _limited(
 ) -> Iterator[Reason]:
     if usage.full:
         held = [f"{holder.job_id} (by {holder.worker or 'no worker'})" for holder in usage.holders]
-        text = (
-            f"Of {whose} {usage.running} may run at once and do"
-            if usage.running == usage.limit
-            else f"Of {whose} {usage.limit} may run at once and {usage.running} do"
-        )
+        text = f"I{whose[1:]} is full ({usage.running} running, limit {usage.limit})"
         text += f": {_listed(held, usage.running - len(held))}. Wait for one of them, or raise the limit {limit}."
         holders = [{"job_id": h.job_id, "worker": h.worker, "since": _iso(h.since)} for h in usage.holders]
         yield _reason(full, text, limit=usage.limit, running=usage.running, held_by=holders)
     if usage.rate_used_up and usage.rate is not None:
         per = usage.rate.per_micros / 1_000_000
         text = (
-            f"Of {whose} {usage.rate.count} may start every {per:g} s, and as many have: "
-            f"the next may at {_clock(usage.window_ends)}. Wait, or raise the limit {rate}."
+            f"The rate limit of {whose} is used up ({usage.rate.count} starts every {per:g} s): "
+            f"the next may start at {_clock(usage.window_ends)}. Wait, or raise the limit {rate}."
         )
         yield _reason(
             used_up, text, count=usage.rate.count, per=per, started=usage.started, until=_iso(usage.window_ends)
@@ -353,17 +340,19 @@ def _workers(facts: Facts) -> Iterator[Reason]:
     if not fit:
         needed = f"the queue {job.queue!s}" + (f" and the tags {', '.join(job.tags)}" if job.tags else "")
         needed += f" and the type {job.type}" if any("types" in why for why in missing.values()) else ""
-        text = f"No live worker takes jobs of {needed}"
+        text = f"No live worker claims jobs of {needed}"
         if missing:
             text += ": " + "; ".join(f"{name} {why}" for name, why in list(missing.items())[:5])
         silent = len(facts.workers) - len(alive)
         if silent:
-            text += f"; {silent} have stopped or not been heard for {HEARD_WITHIN.seconds} s"
+            text += f"; {silent} have stopped or sent no heartbeat for {HEARD_WITHIN.seconds} s"
         text += f". Start a worker with a harbor that has the task {job.type}: longshore worker --harbor MODULE:NAME."
         yield _reason("no_worker", text, queue=str(job.queue), type=job.type, workers=missing, silent=silent)
     elif all(worker.running >= worker.concurrency for worker in fit):
         busy = {worker.id: worker.running for worker in fit}
-        text = f"All workers for it are busy, as they told last: {', '.join(list(busy)[:5])}. Wait, or start another."
+        text = (
+            f"All its workers were busy at their last heartbeat: {', '.join(list(busy)[:5])}. Wait, or start another."
+        )
         yield _reason("workers_busy", text, workers=busy)
 
 
@@ -385,7 +374,7 @@ def _behind_others(facts: Facts) -> Iterator[Reason]:
     more = facts.ahead >= MOST_COUNTED
     position = None if more else facts.ahead + 1
     others = "1 other" if facts.ahead == 1 else f"{'at least ' if more else ''}{facts.ahead:,} others"
-    place = f"its position is {f'more than {MOST_COUNTED:,}' if more else f'{position:,}'}"
+    place = f"position {f'over {MOST_COUNTED:,}' if more else f'{position:,}'}"
     text = f"It is behind {others} of its queue ({place}); a smaller priority would move it forward."
     details: dict[str, Any] = {"ahead": facts.ahead, "counted_to": MOST_COUNTED, "position": position}
     estimate = _estimate(facts)
@@ -397,7 +386,7 @@ def _behind_others(facts: Facts) -> Iterator[Reason]:
 
 
 LEAST_ENDS = 10
-"""The fewest completions from which a start is estimated."""
+"""The fewest completions that allow an estimate."""
 
 
 def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
@@ -422,31 +411,25 @@ def _estimate(facts: Facts) -> tuple[str, dict[str, Any]] | None:
     }
 
 
-# -- no job at all
-
-
 def no_job_but_a_schedule(job_id: str, schedule: Schedule, now: datetime) -> str:
-    """What is said of an id that no job has, but a schedule, or one of its runs to come."""
+    """The message for an id that no job has, but a schedule or one of its future runs."""
     planned = schedule.next_run_at
-    told = f"{job_id!r} is a schedule, not a job"
+    text = f"{job_id!r} is a schedule, not a job"
     if job_id != schedule.id:
-        told = f"no job has the id {job_id!r}: the schedule {schedule.id!r} has not made it, or it has been removed"
+        text = f"no job has the id {job_id!r}: the schedule {schedule.id!r} has not created it, or it has been removed"
     if schedule.paused:
         because = f" by itself ({schedule.error})" if schedule.error else ""
-        return f"{told}. It is paused{because}; resume it with resume_schedule"
+        return f"{text}. It is paused{because}; resume it with resume_schedule"
     if planned is None:
-        return f"{told}. It has ended: its limit is reached, or no planned time is left"
+        return f"{text}. It has ended: its limit is reached, or no planned time is left"
     if now - planned > OVERDUE:
-        return f"{told}. It was to fire at {_clock(planned)} and has not: no scheduler runs. Start one"
-    return f"{told}. It fires next at {_clock(planned)}"
-
-
-# -- words
+        return f"{text}. It was due at {_clock(planned)} and has not fired: no scheduler is running. Start one"
+    return f"{text}. It fires next at {_clock(planned)}"
 
 
 def _listed(names: Sequence[str], more: int) -> str:
-    told = ", ".join(names)
-    return f"{told} and {more} more" if more > 0 else told
+    text = ", ".join(names)
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _clock(moment: datetime | None) -> str:

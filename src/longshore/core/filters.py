@@ -17,9 +17,9 @@ from longshore.core.validation import MOST_NAMES, MOST_TAGS, check_json, check_n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Jobs for which every condition given holds; one that is empty or None is no condition.
+    """Selects jobs that meet every given condition. An empty or None condition is ignored.
 
-    `text` is looked for in id, type, payload and error, `error` in the error alone, both to the letter. `data` maps
+    `text` searches id, type, payload and error; `error` searches the error only. Both are case-sensitive. `data` maps
     dotted paths inside the JSON payload to values: `{"address.city": "Bergen"}`.
     """
 
@@ -40,11 +40,11 @@ class JobFilter:
 
 
 def check_filter(wanted: object) -> JobFilter:
-    """The filter itself, if each of its conditions is well formed."""
+    """Return the filter if each of its conditions is valid; otherwise raise InvalidArgument."""
     if not isinstance(wanted, JobFilter):
         raise InvalidArgument("filter", f"must be a JobFilter, not {type(wanted).__name__}")
     for name in ("queues", "types", "tags", "ids", "statuses"):
-        if not isinstance(getattr(wanted, name), Sequence):  # what can be read once only would be used up by a check
+        if not isinstance(getattr(wanted, name), Sequence):  # the check would exhaust an iterator
             raise InvalidArgument(f"filter.{name}", f"must be a list, not {type(getattr(wanted, name)).__name__}")
         check_names(f"filter.{name}", getattr(wanted, name), most=MOST_TAGS if name == "tags" else MOST_NAMES)
     for status in wanted.statuses:
@@ -62,13 +62,13 @@ def check_filter(wanted: object) -> JobFilter:
         raise InvalidArgument("filter.data", "must map dotted paths to values")
     for path, value in wanted.data.items():
         if not isinstance(path, str):
-            raise InvalidArgument("filter.data", f"has the path {path!r}; a path is text like address.city")
+            raise InvalidArgument("filter.data", f"has the path {path!r}; write a path as text, like address.city")
         check_json(f"filter.data.{path}", value)
     return wanted
 
 
 def matches(wanted: JobFilter, record: Record) -> bool:
-    """Whether the job is one the filter looks for: the reference every store's own search must equal."""
+    """Whether the job matches the filter. This is the reference for the search of every store."""
     return (
         (not wanted.statuses or record.status in wanted.statuses)
         and (not wanted.queues or record.queue in wanted.queues)
@@ -88,7 +88,7 @@ def matches(wanted: JobFilter, record: Record) -> bool:
 
 
 def matches_data(wanted: JobFilter, payload: bytes) -> bool:
-    """Whether the payload is JSON in which every path of the filter holds its value."""
+    """Whether the payload is JSON and has the filter's value at every path."""
     if not wanted.data:
         return True
     try:
@@ -104,7 +104,7 @@ def _mentions(record: Record, text: str) -> bool:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Equal as JSON: to Python True is 1, to JSON it is not."""
+    """Equal as JSON values: unlike in Python, true is not 1."""
     return isinstance(found, bool) == isinstance(expected, bool) and bool(found == expected)
 
 

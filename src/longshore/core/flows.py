@@ -16,7 +16,7 @@ from longshore.core.validation import new_id
 
 
 def find_cycle(start: str, dependencies_of: Callable[[str], Iterable[str]]) -> list[str] | None:
-    """The path `start -> … -> start` along "depends on", or None if no path leads back."""
+    """The path `start -> … -> start` along dependencies, or None if there is no cycle."""
     path = [start]
     seen = {start}
     branches = [iter(dependencies_of(start))]
@@ -35,7 +35,7 @@ def find_cycle(start: str, dependencies_of: Callable[[str], Iterable[str]]) -> l
 
 
 def never_ready(starts: Iterable[str], dependencies_of: Callable[[str], Iterable[str]]) -> list[str]:
-    """The starts that lie on a cycle or wait for one; each edge is visited once, however deep the graph is."""
+    """The starts that are on a cycle or depend on one. Each edge is visited once, at any depth."""
     begun = list(dict.fromkeys(starts))
     waiting_for: dict[str, int] = {}
     dependents: dict[str, list[str]] = defaultdict(list)
@@ -61,7 +61,7 @@ def never_ready(starts: Iterable[str], dependencies_of: Callable[[str], Iterable
 
 
 FLOW = "flow"
-"""The option of a step: the flow's name, its own, how many there are, and whether the flow's result is its."""
+"""The option of a step: the flow's name, the step's name, the number of steps, and whether it is a last step."""
 
 FlowState = Literal["running", "waiting", "completed", "failed"]
 
@@ -81,11 +81,11 @@ class StepStatus:
 
 @dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """A flow as it stands.
+    """The status of a flow.
 
-    It is `running` while a step of it runs or can run; `waiting` if every step left waits for another one that failed
-    or was called off, or for a job that is no step; `completed` once its last steps are, and `failed` if all is over
-    and they are not. Where all last steps were removed, it is told from those that are left.
+    It is `running` while a step runs or can run. It is `waiting` if every unfinished step waits for a step that failed
+    or was cancelled, or for a job outside the flow. It is `completed` once its last steps are, and `failed` if all
+    steps have ended otherwise. If all last steps were removed, the remaining steps decide.
     """
 
     id: str
@@ -94,21 +94,21 @@ class FlowStatus:
     steps: tuple[StepStatus, ...]
     """In the order in which they were added."""
     counts: Mapping[JobStatus, int]
-    """Of the statuses that steps are in."""
+    """The number of steps by status."""
 
     @property
     def total(self) -> int:
-        """How many steps it has, less those removed since."""
+        """The number of steps, without those removed since."""
         return len(self.steps)
 
     @property
     def ended(self) -> int:
-        """How many steps are final, completed or not."""
+        """The number of final steps, completed or not."""
         return sum(count for status, count in self.counts.items() if status.final)
 
 
 def status_of_flow(flow_id: str, steps: Sequence[Job]) -> FlowStatus:
-    """From all steps, in the order in which they were added."""
+    """Compute it from all steps, in the order in which they were added."""
     counts = Counter(step.status for step in steps)
     return FlowStatus(
         flow_id,
@@ -123,23 +123,23 @@ def status_of_flow(flow_id: str, steps: Sequence[Job]) -> FlowStatus:
 
 
 def about(step: Job, word: str, otherwise: str = "") -> str:
-    """What a step says of its flow."""
-    told = step.options.get(FLOW)
-    return str(told.get(word, otherwise)) if isinstance(told, Mapping) else otherwise
+    """A value of the step's flow option."""
+    flow = step.options.get(FLOW)
+    return str(flow.get(word, otherwise)) if isinstance(flow, Mapping) else otherwise
 
 
 def step_of(job: Job) -> str:
-    """The name that it has as a step of a flow; nothing if it is none."""
+    """The name of the job as a step of a flow; empty if it is not a step."""
     return about(job, "step")
 
 
 def step_name(step: Job) -> str:
-    """The name it was given, or that of its task."""
+    """The name given to the step, or the name of its task."""
     return about(step, "step", step.type)
 
 
 def last_steps(steps: Sequence[Job]) -> list[Job]:
-    """The steps whose results are the flow's: no other step waits for them."""
+    """The steps that no other step waits for: their results are the flow's result."""
     return [step for step in steps if about(step, "last")]
 
 
@@ -154,13 +154,13 @@ def _state(steps: Sequence[Job], counts: Mapping[JobStatus, int]) -> FlowState:
 
 
 def what_failed(steps: Sequence[Job]) -> Job | None:
-    """A step because of which a last one did not complete, or cannot before it is retried; None if there is none.
+    """The step that kept a last step from completing, or that must be retried first; None if there is none.
 
-    It is the first one: of a chain that was stopped, the step where that began.
+    It is the first such step: the start of a chain of stopped steps.
     """
     by_id = {step.id: step for step in steps}
     culprits: dict[str, Job] = {}
-    for step in steps:  # what a step waits for was added before it
+    for step in steps:  # dependencies are added before their dependents
         if step.status is JobStatus.COMPLETED:
             continue
         for name in step.depends_on:
@@ -177,7 +177,7 @@ def what_failed(steps: Sequence[Job]) -> Job | None:
 
 
 def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> list[Job]:
-    """The jobs to store. A step that is not copied is waited for as it is, which is to say not at all."""
+    """The jobs to store. A copy does not wait for a step that is not copied: that step has completed."""
     running = [step for step in steps if not step.status.final]
     if running and all(step.status is JobStatus.CANCELLING for step in running):
         being = "1 of its steps is" if len(running) == 1 else f"{len(running)} of its steps are"
@@ -188,16 +188,16 @@ def copy_of_flow(flow_id: str, steps: Sequence[Job], *, completed_too: bool) -> 
         state = status_of_flow(flow_id, steps).state
         raise InvalidArgument(
             "flow",
-            f"{flow_id} is {state}, and {len(running)} of its steps are not over; cancel() it, or retry() what died",
+            f"{flow_id} is {state}, and {len(running)} of its steps are unfinished; cancel() it, or retry() dead steps",
         )
     meant = [step for step in steps if completed_too or step.status is not JobStatus.COMPLETED]
     if not meant:
         raise InvalidArgument("flow", f"{flow_id} has completed; rerun_whole() runs all its steps again")
     if completed_too and len(steps) < int(about(steps[0], "steps", "0")):
-        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; add the flow again")
+        raise InvalidArgument("flow", f"{flow_id} has lost steps that were removed since; enqueue the flow again")
     if not last_steps(meant):
-        completed = "has completed, but for what it could do without; rerun_whole() runs all its steps again"
-        removed = "has no last step any more, which was removed; add the flow again"
+        completed = "has completed, except for steps that may fail; rerun_whole() runs all its steps again"
+        removed = "has lost its last step, which was removed; enqueue the flow again"
         raise InvalidArgument("flow", f"{flow_id} {completed if last_steps(steps) else removed}")
     new = new_id()
     ids = {step.id: f"{new}.{step.id.removeprefix(f'{flow_id}.')}" for step in meant}
@@ -222,18 +222,18 @@ def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
 
 
 def _as_long(step: Job) -> Any:
-    """As much time as the original had to be started in."""
+    """The original's time from creation to expiry."""
     if isinstance(step.expires_at, datetime) and step.created_at is not None:
         return step.expires_at - step.created_at
     return None
 
 
 MOST_DRAWN = 200
-"""Steps; a picture of more shows nothing."""
+"""The most steps in a diagram."""
 
 
 def drawing(steps: Sequence[Job]) -> str:
-    """The steps with their statuses, and an arrow to each dependent; dotted where the step may fail."""
+    """A Mermaid diagram of the steps, their statuses and an arrow to each dependent; dotted if the step may fail."""
     drawn = {step.id: f"s{number}" for number, step in enumerate(steps[:MOST_DRAWN])}
     lines = ["flowchart TD"]
     for step in steps[:MOST_DRAWN]:
@@ -248,28 +248,28 @@ def drawing(steps: Sequence[Job]) -> str:
 
 
 def _safe(text: str) -> str:
-    """Without what Mermaid or a page would take for its own."""
+    """Escape characters that have a meaning in Mermaid or HTML."""
     return "".join(letter if letter.isalnum() or letter in " _-.:/" else f"#{ord(letter)};" for letter in text)
 
 
 def what_is_another(flow_id: str, steps: Mapping[str, Job], known: Iterable[Job]) -> str:
-    """Why jobs that have ids of these steps are not this flow, stored before; nothing if they are.
+    """Why jobs with the ids of these steps are not this flow, stored before; empty if they are.
 
-    Steps that are not known may have been removed since: how many there were, each step of a flow tells.
+    Unknown steps may have been removed since. Each step of a flow records how many steps there are.
     """
     for job in known:
         step = steps[job.id]
         if job.parent_id != flow_id:
             owner = f"of the flow {job.parent_id!r}" if about(job, "name") else "that belongs to no flow"
-            return f"its step {job.id!r} cannot be stored: a {job.type!r} {owner} has that id"
+            return f"its step {job.id!r} cannot be stored: that id belongs to a {job.type!r} {owner}"
         if about(job, "steps") != about(step, "steps"):
-            return f"it is stored already, with {about(job, 'steps')} steps, and this one has {about(step, 'steps')}"
+            return f"it already exists with {about(job, 'steps')} steps, but this one has {about(step, 'steps')}"
         if job.type != step.type:
-            return f"it is stored already, and there its step {job.id!r} is a {job.type!r}, here a {step.type!r}"
+            return f"it already exists, and its step {job.id!r} is a {job.type!r} there but a {step.type!r} here"
     return ""
 
 
 def policy_of(job: Job, job_id: str) -> str:
-    """What the end of this dependency means to the job."""
+    """The policy of the job for the failure of this dependency."""
     policies = job.options.get(EDGE_POLICIES) or {}
     return str(policies.get(job_id, job.on_dependency_failure))

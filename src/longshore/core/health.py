@@ -14,7 +14,7 @@ from longshore.core.times import in_words as _span
 
 
 class Rows(NamedTuple):
-    """How many rows of a table are in use, and how many are only waiting to be swept away."""
+    """How many rows of a table are live, and how many are dead and await a vacuum."""
 
     live: int
     dead: int
@@ -22,25 +22,25 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One look at a store. What a store does not know of itself stays as it is here, and is not judged."""
+    """The state of a store at one time. A value that the store does not know keeps its default and is not judged."""
 
     engine: str
-    """Like `SQLite`."""
+    """For example `SQLite`."""
     version: tuple[int, ...]
     schema_version: int
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those on which durability hangs, each as the store says it."""
+    """The settings that durability depends on."""
     size: int = 0
     """Bytes."""
     unused: int = 0
-    """Bytes of it that hold nothing any more."""
+    """Bytes of `size` that hold no data."""
     log_size: int | None = None
-    """Bytes of a log that is folded into the rest now and then."""
+    """Bytes of the write-ahead log."""
     disk_free: int | None = None
     read_only: bool = False
-    """Whether this process can only read it."""
+    """Whether this process cannot write to it."""
     file_system: str | None = None
-    """The type of the file system under the store, like `ext4`."""
+    """The type of the store's file system, like `ext4`."""
     file_system_risk: str = ""
     """The risk of this file system; empty if none is known."""
     log_lost_at: datetime | None = None
@@ -49,12 +49,12 @@ class Condition:
     """The store's files that other users may read or write, with their permission bits."""
     tables: Mapping[str, Rows] = field(default_factory=dict)
     held_for: timedelta | None = None
-    """For how long the oldest transaction keeps old rows from being swept away."""
+    """How long the oldest transaction has kept dead rows from being vacuumed."""
     held_by: str = ""
     clock_step: ClockStep | None = None
     """The last step of the machine's clock that the store detected."""
     restored_at: datetime | None = None
-    """When the store detected, within the last week, that it was replaced by an older copy."""
+    """When, within the last week, the store detected that it was replaced by an older copy."""
     newest: datetime | None = None
     """The time of the newest event or heartbeat."""
 
@@ -62,9 +62,9 @@ class Condition:
 Level = Literal["ok", "warning", "problem"]
 
 FIXED_SQLITE = (3, 51, 3)
-"""The first SQLite without the bug by which a reset of the log could lose committed pages."""
+"""The first SQLite version without the bug by which a reset of the log could lose committed pages."""
 MOST_SKEW = timedelta(seconds=2)
-"""What a time server leaves of a difference, and a slow network adds to it."""
+"""The difference that remains with a time server and a slow network."""
 LONG_HELD = timedelta(minutes=5)
 STARVING = timedelta(minutes=10)
 LARGE_LOG = 256 * 1024 * 1024
@@ -82,7 +82,7 @@ _DURABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found. `check` never changes its meaning; `fix` is empty where nothing is wrong."""
+    """The result of a check. `check` keeps its meaning across versions; `fix` is empty if nothing is wrong."""
 
     check: str
     level: Level
@@ -92,7 +92,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A worker that said it runs, and has not been heard since."""
+    """A worker whose last reported state is running, and that sends no heartbeat any more."""
 
     id: str
     seen_at: datetime
@@ -100,7 +100,7 @@ class Silent:
 
 
 def judge_store(condition: Condition) -> Iterator[Finding]:
-    """Its version, its settings, and what it drags along."""
+    """Judge the version, the settings and the wasted space of a store."""
     version = ".".join(map(str, condition.version))
     if condition.engine == "SQLite" and condition.version < FIXED_SQLITE:
         fixed = ".".join(map(str, FIXED_SQLITE))
@@ -110,12 +110,12 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
     for name, said in condition.settings.items():
         good = _DURABLE.get((condition.engine, name))
         if good is not None and said not in good:
-            found = f"{name} is {said}: what was acknowledged may be lost in a crash"
+            found = f"{name} is {said}: a crash may lose acknowledged writes"
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
             yield Finding(name, "ok", f"{name} is {said}")
     if condition.read_only:
-        yield Finding("access", "ok", "the store is read-only here: the file or its folder cannot be written")
+        yield Finding("access", "ok", "this process cannot write to the file or its folder: the store is read-only")
     if condition.file_system_risk:
         found = f"the store is on {condition.file_system}, {condition.file_system_risk}"
         yield Finding("file system", "warning", found, "move the store to a local disk or a volume, or use PostgreSQL")
@@ -143,34 +143,35 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
         yield Finding(
-            "disk", "problem", f"{_size(condition.disk_free)} are left on its disk", "free some space on the disk"
+            "disk", "problem", f"its disk has {_size(condition.disk_free)} free", "free some space on the disk"
         )
 
 
 def _judge_bloat(condition: Condition) -> Iterator[Finding]:
     held = condition.held_for is not None and condition.held_for > LONG_HELD
     if held and condition.held_for is not None:
-        found = f"{condition.held_by} holds a snapshot for {_span(condition.held_for)}: nothing old is swept away"
+        found = f"{condition.held_by} has held a snapshot for {_span(condition.held_for)}: dead rows cannot be vacuumed"
         yield Finding("snapshots", "problem", found, "end that transaction, or set idle_in_transaction_session_timeout")
     if condition.log_size is not None and condition.log_size > LARGE_LOG:
-        found = f"its log has grown to {_size(condition.log_size)}: one transaction has been reading for long"
-        yield Finding("log", "warning", found, "look for a process that holds a read transaction open, and end it")
+        found = f"its log has grown to {_size(condition.log_size)}: a read transaction has been open for a long time"
+        yield Finding("log", "warning", found, "find the process that holds a read transaction open, and end it")
     littered = [name for name, rows in condition.tables.items() if rows.dead > max(MANY_DEAD_ROWS, rows.live)]
     for name in littered:
         rows = condition.tables[name]
-        found = f"{name} has {rows.dead:,} dead rows beside {rows.live:,} live ones"
+        found = f"{name} has {rows.dead:,} dead rows and {rows.live:,} live ones"
         yield Finding("bloat", "warning", found, f"let autovacuum run more often, or VACUUM {name}")
     if condition.unused > max(LARGE_WASTE, condition.size // 2):
-        found = f"{_size(condition.unused)} of {_size(condition.size)} hold nothing any more"
-        yield Finding("bloat", "warning", found, "stop everything and VACUUM the file, if the disk needs the space")
+        found = f"{_size(condition.unused)} of {_size(condition.size)} are unused"
+        yield Finding("bloat", "warning", found, "stop all processes and VACUUM the file, if the disk needs the space")
     elif not littered and not held:
-        yield Finding("bloat", "ok", f"{_size(condition.size)}, little of it wasted")
+        yield Finding("bloat", "ok", f"{_size(condition.size)}, little of it unused")
 
 
 def judge_clock(
     machine: datetime, store: datetime, step: ClockStep | None = None, newest: datetime | None = None
 ) -> Finding:
-    """Whether this machine and the store agree on the time: the store's clock judges, people read this one.
+    """Whether this machine and the store agree on the time. The store's clock decides; people read this machine's
+    clock.
 
     Also whether the store's clock was set: it detected a step, or its clock is behind the newest event or heartbeat.
     """
@@ -185,34 +186,34 @@ def judge_clock(
         return Finding("clock", "ok", f"this machine and the store differ by {skew.total_seconds():.1f} s at most")
     ahead = "ahead of" if machine > store else "behind"
     found = f"this machine is {_span(skew)} {ahead} the store"
-    return Finding("clock", "problem", found, "keep both by a time server (chrony, systemd-timesyncd)")
+    return Finding("clock", "problem", found, "synchronise both clocks with a time server (chrony, systemd-timesyncd)")
 
 
 def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datetime) -> Iterator[Finding]:
-    """Workers that have fallen silent and hold jobs, and whether any is left."""
+    """Report workers that stopped sending heartbeats, and whether any worker is alive."""
     for worker in silent:
         held = f", with {worker.running} jobs" if worker.running else ""
-        found = f"{worker.id} was last heard of {_span(now - worker.seen_at)} ago{held}"
-        fix = "look whether its process hangs or its machine is cut off; its jobs come back when their leases end"
+        found = f"{worker.id} sent its last heartbeat {_span(now - worker.seen_at)} ago{held}"
+        fix = "check its process and its network; its jobs return to the queue when their leases expire"
         yield Finding("workers", "problem" if worker.running else "warning", found, fix)
     if alive or not waiting:
-        yield Finding("workers", "ok", f"{alive} workers were heard of in the last {HEARD_WITHIN.seconds} s")
+        yield Finding("workers", "ok", f"{alive} workers sent a heartbeat in the last {HEARD_WITHIN.seconds} s")
     else:
-        fix = "start a worker with the harbor that has their tasks: longshore worker --harbor MODULE:NAME"
+        fix = "start a worker with the harbor that declares their tasks: longshore worker --harbor MODULE:NAME"
         yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", fix)
 
 
 def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Finding]:
-    """Schedules that no scheduler fires, or that paused themselves."""
+    """Report schedules that no scheduler fires, or that paused themselves."""
     for one in schedules:
         if one.paused and one.error:
             found = f"{one.id} paused itself: {one.error}"
-            yield Finding("schedules", "problem", found, f"put it right, then: longshore schedule resume {one.id}")
+            yield Finding("schedules", "problem", found, f"correct it, then run: longshore schedule resume {one.id}")
     late = [one for one in schedules if not one.paused and one.next_run_at and now - one.next_run_at > OVERDUE]
     if late:
         names = ", ".join(one.id for one in late[:5])
-        found = f"{len(late)} schedules were to fire and have not: {names}"
-        yield Finding("schedules", "problem", found, "no scheduler runs: longshore scheduler")
+        found = f"{len(late)} schedules are overdue: {names}"
+        yield Finding("schedules", "problem", found, "no scheduler is running; start one with: longshore scheduler")
     else:
         yield Finding("schedules", "ok", f"{len(schedules)} schedules, none of them overdue")
 

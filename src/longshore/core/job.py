@@ -1,4 +1,4 @@
-"""The public records: a job, its lease, its numbers, its events. Immutable, with no storage inside."""
+"""The public records: job, lease, statistics, events. They are immutable and independent of any store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longshore.core.validation import new_id, read_json
 
 
 class _Unnamed(str):
-    """The name of the default queue where the caller gave none: equal to "default", but a distinct object."""
+    """The name of the default queue if the caller gave none: equal to "default", but a distinct object."""
 
     __slots__ = ()
 
@@ -25,9 +25,9 @@ DEFAULT_QUEUE: str = _Unnamed("default")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on a job and report on it, until `expires_at` (None: it never ends).
+    """The right to work on a job and to settle it, until `expires_at` (None: no expiry).
 
-    `epoch` is the job's claim number; it only grows, and a write that carries an older one changes nothing.
+    `epoch` is the job's claim number. It only grows, and a write with an older epoch changes nothing.
     """
 
     token: str
@@ -38,36 +38,36 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job as it stood when it was read. What a caller sets comes first; the rest is the store's to fill in."""
+    """A snapshot of one job. The fields that a caller sets come first; the store fills in the rest."""
 
     id: str = field(default_factory=new_id)
     type: str
     payload: bytes = b"null"
     queue: str = DEFAULT_QUEUE
     tags: Sequence[str] = ()
-    """A tuple once it is made, whatever was given."""
+    """Stored as a tuple."""
     status: JobStatus = JobStatus.INITIAL_PENDING
     priority: int = 0
     lifo: bool = False
     run_at: Moment | None = None
-    """Do not start before; a duration is counted from the store's clock."""
+    """Do not start before. A duration counts from the store's clock."""
     delay: Duration | None = None
-    """Like `run_at` as a duration, and remembered as given; `run_at` wins where both are given."""
+    """Like `run_at` as a duration, and stored as given. `run_at` wins if both are set."""
     expires_at: Moment | None = None
     """Do not start after."""
     timeout: Duration | None = None
-    """How long one execution may take."""
+    """How long one attempt may take."""
     max_attempts: int = 0
-    """Executions that may fail before the job is buried; 0 is no limit."""
+    """Attempts that may fail before the job is buried; 0 means no limit."""
     max_crashes: int | None = None
-    """Crashes survived; one more buries the job. None is no limit; 0 means never run again after a crash."""
+    """Crashes survived; one more buries the job. None means no limit; 0 means never run again after a crash."""
     idempotency_key: str | None = None
     concurrency_key: str | None = None
     parent_id: str | None = None
     depends_on: Sequence[str] = ()
     on_dependency_failure: DependencyPolicy = "wait"
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options as given (backoff, retry strategy, removal ...); JSON."""
+    """Options as given (backoff, retry strategy, removal …), as JSON values."""
 
     uid: int = 0
     executions: int = 0
@@ -81,7 +81,7 @@ class Job:
     last_retry_at: datetime | None = None
     assigned_at: datetime | None = None
     assignee_id: str | None = None
-    """The worker that had it last; never cleared. `lease` is set while a worker holds it."""
+    """The worker that held it last; never cleared. `lease` is set while a worker holds it."""
     lease: Lease | None = None
     result: bytes | None = None
     error_message: str = ""
@@ -102,11 +102,11 @@ class Job:
 
     @property
     def planned_at(self) -> datetime | None:
-        """The planned time of a schedule that this job was made for; None if it was made by hand, or by no schedule."""
+        """The schedule occurrence that this job was created for; None for any other job."""
         return planned_time_in(self.id, self.schedule_id)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -115,21 +115,21 @@ _LIMITS = ("max_attempts", "max_crashes", "concurrency_key")
 
 
 def new_job_like(job: Job, **fields: Any) -> Job:
-    """A new job with the work and the limits of this one; its id, edges and options are among `fields`."""
+    """A new job with the work and the limits of this one; `fields` holds its id, dependencies and options."""
     kept = {name: getattr(job, name) for name in _WORK + _LIMITS}
     return Job(**{**kept, "queue": str(job.queue), **fields})
 
 
 def run_id(schedule_id: str, planned: datetime) -> str:
-    """The id of a schedule's job for a planned time. It is unique, so several schedulers make the job once."""
+    """The id of a schedule's job for an occurrence. It is deterministic, so several schedulers create the job once."""
     return f"{schedule_id}@{planned.isoformat().replace('+00:00', 'Z')}"
 
 
 def planned_time_in(job_id: str, schedule_id: str | None) -> datetime | None:
-    """The planned time that `run_id` wrote into an id; None for any other id."""
+    """The occurrence encoded by `run_id`; None for any other id."""
     if schedule_id is None or not job_id.startswith(f"{schedule_id}@"):
         return None
-    written = job_id.removeprefix(f"{schedule_id}@").partition("~")[0]  # a number follows where the id was in use
+    written = job_id.removeprefix(f"{schedule_id}@").partition("~")[0]  # `~number` follows if the id was in use
     try:
         planned = datetime.fromisoformat(written)
     except ValueError:
@@ -139,7 +139,7 @@ def planned_time_in(job_id: str, schedule_id: str | None) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class JobStats:
-    """Counts over the jobs that carry all of `tags`.
+    """Counts over the jobs that have all of `tags`.
 
     CANCELLING, CREATED and WAITING_CHILDREN count in the total only; DEAD counts as stopped.
     """
@@ -156,9 +156,9 @@ class JobStats:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One line of the durable log. One job's events are ordered by `job_seq` (1, 2, 3 …) and by nothing else.
+    """One event of the event log. `job_seq` (1, 2, 3 …), and nothing else, orders the events of one job.
 
-    An event that is no transition has no statuses; an event of a queue or worker has no job.
+    An event that is not a transition has no statuses; an event of a queue or worker has no job.
     """
 
     cursor: str
@@ -180,7 +180,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A line a job wrote; `number` counts from 1 within the job, for `read_logs(after=…)`."""
+    """A line that a job logged; `number` counts from 1 within the job, for `read_logs(after=…)`."""
 
     number: int
     at: datetime
@@ -190,7 +190,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution; `outcome` is the event that ended it, or `running`."""
+    """One attempt; `outcome` is the event that ended it, or `running`."""
 
     execution: int
     epoch: int
@@ -199,12 +199,12 @@ class Attempt:
     ended_at: datetime | None = None
     outcome: str = "running"
     status: JobStatus | None = None
-    """What it left the job in."""
+    """The job's status after it."""
     error: str = ""
 
 
 def attempts_of(events: Iterable[JobEvent]) -> list[Attempt]:
-    """From the events of one job, in any order; attempts whose events were pruned are missing."""
+    """Build the attempts from the events of one job, in any order. Attempts whose events were pruned are missing."""
     attempts: list[Attempt] = []
     open_one: Attempt | None = None
     for event in sorted(events, key=lambda one: one.job_seq):

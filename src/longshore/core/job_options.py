@@ -1,4 +1,4 @@
-"""The options of a new job: one table, from which the SDK, CLI, HTTP, flows and the Spark sink take theirs."""
+"""The options of a new job: one table that the SDK, CLI, HTTP API, flows and Spark sink share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BackoffLike = Backoff | Duration | Mapping[str, Any]
 
 
 class Option(NamedTuple):
-    """The default of an option, and one sentence about it that fits every surface."""
+    """The default of an option, and one sentence that describes it everywhere."""
 
     default: Any
     help: str
@@ -34,7 +34,7 @@ class TaskOptions(TypedDict, total=False):
     """Options that a task may declare for all its jobs."""
 
     priority: Annotated[int, Option(0, "Smaller runs sooner; may be negative.")]
-    attempts: Annotated[int, Option(1, "Attempts in all; 0 is no limit.")]
+    attempts: Annotated[int, Option(1, "Attempts in all; 0 means no limit.")]
     backoff: Annotated[BackoffLike | None, Option(None, "How long to wait between attempts.")]
     lifo: Annotated[bool, Option(False, "Run before all others of its priority, the newest first.")]
     tags: Annotated[Sequence[str], Option((), "Labels to find it by; a worker may claim by them.")]
@@ -45,7 +45,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class RepeatedJobOptions(TaskOptions, total=False):
-    """Options of a job that a schedule may enqueue again and again."""
+    """Options of a job that a schedule may enqueue repeatedly."""
 
     delay: Annotated[Duration | None, Option(None, "Do not start before this much time has passed.")]
     retry_strategy: Annotated[str | None, Option(None, "A retry strategy that its worker knows by this name.")]
@@ -68,7 +68,8 @@ class JobOptions(RepeatedJobOptions, total=False):
 
 
 class EnqueueOptions(JobOptions, total=False):
-    """Options of one enqueue of a task. An option left out is as the task declares it; tags are added."""
+    """Options of one enqueue of a task. An omitted option has the task's declared value; tags are added to the
+    task's."""
 
     queue: str
     connection: object
@@ -112,14 +113,14 @@ def with_options(table: type) -> Callable[[F], F]:
         listed = [shown(name, hint) for name, hint in table.__annotations__.items()]
         by_name = next((at for at, one in enumerate(own) if one.kind is inspect.Parameter.KEYWORD_ONLY), len(own))
         parameters = [*own[:by_name], *listed, *own[by_name:]]
-        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # what inspect reads
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # inspect reads it
         return function
 
     return decorate
 
 
 def check_options(given: Iterable[str], known: Collection[str] = OPTIONS) -> None:
-    """Refuse a name that is not among the known options."""
+    """Reject a name that is not a known option."""
     unknown = [name for name in given if name not in known]
     if unknown:
         near = difflib.get_close_matches(str(unknown[0]), known, 1)
@@ -128,7 +129,7 @@ def check_options(given: Iterable[str], known: Collection[str] = OPTIONS) -> Non
 
 
 def job_from(type: str, data: Any = None, *, queue: str | None = None, **options: Unpack[JobOptions]) -> Job:
-    """The job to store. The store checks what has the same name on a `Job`; this checks the rest."""
+    """Build the job to store. The store checks the fields of `Job`; this checks the others."""
     fields: dict[str, Any] = {**_DEFAULTS, **options}
     if len(fields) > len(_DEFAULTS):
         check_options(options)
@@ -168,7 +169,7 @@ def _backoff(given: object) -> Backoff:
             found = backoff_of({"backoff": dict(given)})
         except InvalidArgument as error:
             raise InvalidArgument(error.field.removeprefix("options."), error.problem) from None
-        assert found is not None  # there is a backoff among these options
+        assert found is not None  # these options include a backoff
         return found
     if isinstance(given, timedelta | int | float) and not isinstance(given, bool):
         try:
@@ -181,7 +182,7 @@ def _backoff(given: object) -> Backoff:
 
 
 def jobs_from(specs: Iterable[AnySpec], queue: str | None) -> tuple[list[Job], list[str]]:
-    """The jobs of a batch, and those of their ids that the caller chose; a refusal names the spec."""
+    """Build the jobs of a batch; also return the ids that the caller chose. An error names the spec."""
     if isinstance(specs, str | bytes | Mapping) or not isinstance(specs, Iterable):
         raise InvalidArgument("specs", f"must be a list of jobs to add, not {type(specs).__name__}")
     jobs: list[Job] = []
@@ -211,6 +212,6 @@ def _fields_of(spec: object) -> dict[str, Any]:
         fields["type"] = fields.pop("name")
     fields |= options
     if "type" not in fields:
-        raise InvalidArgument("type", "is missing: every job has one")
+        raise InvalidArgument("type", "is missing; give every job a type")
     check_options(fields, JobSpec.__annotations__)
     return fields

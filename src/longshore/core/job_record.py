@@ -1,4 +1,4 @@
-"""A job as a store keeps it: plain columns, times as integer microseconds, and its options for removal."""
+"""A job as a store keeps it: plain columns with times in microseconds, and its removal options."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPTIONS = {JobStatus.COMPLETED: "remove_on_complete", JobStatus.DEAD: "remove_o
 
 
 def check_removal(options: Mapping[str, Any]) -> None:
-    """Refuses what is neither True (remove it), False (leave it) nor how many are kept."""
+    """Reject values other than True (remove it), False (keep it) and the number of jobs to keep."""
     for name in _OPTIONS.values():
         value = options.get(name, False)
         if not isinstance(value, bool) and not (isinstance(value, int) and 0 <= value <= LARGEST):
@@ -53,7 +53,7 @@ def check_removal(options: Mapping[str, Any]) -> None:
 
 
 def kept_after(status: JobStatus, options: str) -> int | None:
-    """How many of its queue a job that just came to this status leaves in it: 0 is not even itself, None is all."""
+    """How many jobs with this status its queue keeps after this one: 0 removes this job too, None keeps all."""
     name = _OPTIONS.get(status)
     if name is None or f'"{name}"' not in options:
         return None
@@ -64,16 +64,16 @@ def kept_after(status: JobStatus, options: str) -> int | None:
 
 
 REQUEST = "request"
-"""The option of a job under which the fingerprint of its request is kept, to tell a repeat from another request."""
+"""The job option with the fingerprint of its request, which tells a replay from a different request."""
 FINGERPRINT = re.compile("[0-9a-f]{32}")
 
 FRONT = -(2**60)
-"""The sort keys of LIFO jobs begin here. Before every time there is: the year 1 is -2**56 microseconds."""
+"""The sort keys of LIFO jobs start here, before every possible time: the year 1 is -2**56 microseconds."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One row of `jobs`, in column order. A store hands out copies: verbs change theirs and give it back to save."""
+    """One row of `jobs`, in column order. A store returns copies; an operation changes its copy and saves it."""
 
     uid: int = 0
     id: str = ""
@@ -97,16 +97,16 @@ class Record:
     schedule_id: str | None = None
     deps_total: int = 0
     created_at: int = 0
-    # what changes in the course of its life
+    # columns that change
     deps_left: int = 0
     status: JobStatus = JobStatus.INITIAL_PENDING
     run_at: int | None = None
     eligible_at: int = 0
-    """The later of `run_at` and the time it came to (or back to) the queue: claimable from here on."""
+    """The later of `run_at` and the time it last entered the queue: claimable from this time on."""
     sort_key: int = 0
-    """Where it stands within its priority: smaller is sooner. LIFO jobs stand before all others, newest first."""
+    """Its order within its priority: smaller is sooner. LIFO jobs come before all others, newest first."""
     blocked: bool = False
-    """Left out of the claim's index because its concurrency key is full; see `backends/operations/persist.py`."""
+    """Excluded from the claim's index because its concurrency key is full; see `backends/operations/persist.py`."""
     executions: int = 0
     retry_count: int = 0
     crashes: int = 0
@@ -122,37 +122,38 @@ class Record:
     lease_token: str | None = None
     lease_expires_at: int | None = None
     announce_at: int | None = None
-    """When `job.promoted` is to be told of a job that was delayed; None once it was. Looked at while it is eligible."""
+    """When to record `job.promoted` for a delayed job; None once recorded. It matters only while the job is
+    eligible."""
     cancel_asked_at: int | None = None
-    """Since when it is being cancelled."""
+    """When its cancellation was requested."""
     result: bytes | None = None
     error_message: str = ""
     # written by the job while it runs, apart from its transitions
     progress: str | None = None
     checkpoint: bytes | None = None
     relative: bool = False
-    """Whether `run_at` was given as a duration: it is then shifted by a step of the machine's clock."""
-    # kept in rows of their own
+    """Whether `run_at` was given as a duration: a step of the machine's clock then shifts it."""
+    # stored in other tables
     depends_on: tuple[str, ...] = ()
 
     @property
     def request(self) -> str | None:
-        """The fingerprint of the request that made it, if it came with one."""
+        """The fingerprint of the request that created it, or None."""
         if f'"{REQUEST}"' not in self.options:
             return None
         found = json.loads(self.options).get(REQUEST)
         return found if isinstance(found, str) and FINGERPRINT.fullmatch(found) else None
 
     def waits(self, now: int) -> bool:
-        """Whether its time is still to come."""
+        """Whether `run_at` is in the future."""
         return self.run_at is not None and self.run_at > now
 
     def comes(self, now: int) -> bool:
-        """Whether it is in line before its time."""
+        """Whether it is eligible but not due yet."""
         return self.status in ELIGIBLE and self.eligible_at > now
 
     def set_sort_key(self, now: int) -> None:
-        """Sets the sort key for the next claim, from its present `run_at` and history."""
+        """Set the sort key for the next claim, from `run_at` and the last retry."""
         came = self.created_at if self.last_retry_at is None else self.last_retry_at
         came = min(came, now)
         self.eligible_at = came if self.run_at is None else max(self.run_at, came)
@@ -162,7 +163,7 @@ class Record:
 
 
 class Tombstone(NamedTuple):
-    """What is remembered of a job that was removed."""
+    """The stored remains of a job that was removed."""
 
     uid: int
     id: str
@@ -178,19 +179,19 @@ _values = attrgetter(*_ALL_FIELDS)
 
 
 def copy_of(record: Record) -> Record:
-    """A copy to work on."""
+    """A copy to change."""
     return Record(*_values(record))
 
 
 def standing_order(record: Record) -> tuple[int, int, int]:
-    """The order in which jobs are claimed."""
+    """The sort key of the order in which jobs are claimed."""
     return (record.priority, record.sort_key, record.uid)
 
 
 def record_of(job: object, now: int) -> Record:
-    """A new record for a job to be enqueued, or InvalidArgument naming the field; uid and standing come later.
+    """Build the record of a job to enqueue, or raise InvalidArgument with the field. The store sets uid and status.
 
-    A new job has no history: whatever the caller's `Job` says of counters, owners and results is left out.
+    A new job has no history: the counters, owner and result of the caller's `Job` are ignored.
     """
     if not isinstance(job, Job):
         raise InvalidArgument("job", f"must be a Job, not {type(job).__name__}")
@@ -248,8 +249,8 @@ def record_of(job: object, now: int) -> Record:
 
 
 def record_like(job: Job, job_id: str, schedule_id: str, now: int) -> Record:
-    """What `record_of` makes of a copy of this job with other ids, at a third of the price: for schedules, which make
-    thousands from their patterns. A pattern was checked when it was stored, and has no `run_at` and no dependencies."""
+    """Build the record that `record_of` builds for a copy of this job with other ids, in a third of the time. Schedules
+    use it: their template was checked when it was stored, and has no `run_at` and no dependencies."""
     record = Record()
     record.id = job_id
     record.schedule_id = schedule_id
@@ -282,7 +283,7 @@ def record_like(job: Job, job_id: str, schedule_id: str, now: int) -> Record:
 MutableJob = dataclasses.make_dataclass(
     "MutableJob", [(spec.name, spec.type) for spec in dataclasses.fields(Job)], slots=True
 )
-"""A twin of `Job` that is not frozen: filled in one go and then turned into a Job, at a fifth of the price."""
+"""A `Job` that is not frozen: filled at once and then turned into a Job, in a fifth of the time."""
 
 
 _job_fields = attrgetter(*(spec.name for spec in dataclasses.fields(Job)))
@@ -290,13 +291,13 @@ _PLACE_OF = {spec.name: place for place, spec in enumerate(dataclasses.fields(Jo
 
 
 class JobTemplate:
-    """Makes jobs like another: as `job.replace` does, at a tenth of the price, for those that come by the thousand."""
+    """Creates copies of a job like `job.replace`, in a tenth of the time, for thousands of jobs."""
 
     def __init__(self, job: Job) -> None:
         self._values = list(_job_fields(job))
 
     def job(self, **changes: Any) -> Job:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         values = self._values.copy()
         for name, value in changes.items():
             values[_PLACE_OF[name]] = value
@@ -318,11 +319,11 @@ _CONVERTED: tuple[tuple[int, Callable[[Any], Any]], ...] = (
     (_PLACE_OF["checkpoint"], unpack),
     (_PLACE_OF["options"], lambda options: {} if options == "{}" else json.loads(options)),
 )
-"""The fields of a Job that are stored in another form, by position, each with what reads it."""
+"""The fields of a Job that are stored in another form, by position, with their decoders."""
 
 
 def job_of(record: Record) -> Job:
-    """The public record."""
+    """Return the public record."""
     values = list(_stored_fields(record))
     for position, read in _CONVERTED:
         if values[position] is not None:
@@ -349,11 +350,11 @@ def _options_of(options: object, depends_on: Sequence[str]) -> str:
 
 
 def is_repeat(sent: Record, known: Record | Tombstone) -> bool:
-    """Whether the job that is sent is the known one once more, and not another one under its key or id."""
+    """Whether the job is a replay of the known one, and not another job with its key or id."""
     if (sent.queue, sent.type) != (known.queue, known.type):
         return False
-    if sent.idempotency_key not in (None, known.idempotency_key):  # known by its id, and it would not keep this key
+    if sent.idempotency_key not in (None, known.idempotency_key):  # found by id, and it would lose this key
         return False
     if known.request is not None:
         return sent.request == known.request
-    return isinstance(known, Tombstone) or sent.payload == known.payload  # of a payload that is gone nothing is known
+    return isinstance(known, Tombstone) or sent.payload == known.payload  # a tombstone has no payload to compare

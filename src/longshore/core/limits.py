@@ -1,4 +1,4 @@
-"""Flow control as arithmetic: how many more jobs of a queue or key may start now."""
+"""Limits: how many more jobs of a queue or key may start now."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from longshore.core.validation import check_number
 
 _MICROSECOND = timedelta(microseconds=1)
 UNLIMITED = 2**62
-"""Free slots where there is no limit: larger than any number of jobs, and still an integer."""
+"""Free slots where there is no limit: more than any number of jobs, and still an integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `count` starts in every window of `per`; windows are counted from 1970, so all clocks agree on them."""
+    """At most `count` starts in every window of `per`. Windows count from 1970, so every process sees the same ones."""
 
     count: int
     per: Duration
@@ -28,13 +28,13 @@ class Rate:
     @property
     def per_micros(self) -> int:
         """The window's length in microseconds."""
-        assert isinstance(self.per, timedelta)  # whatever it was made from
+        assert isinstance(self.per, timedelta)  # __post_init__ converted it
         return self.per // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A queue's limits: how many run at once in it and of each key, and how many start per window; None is no limit."""
+    """A queue's limits: jobs running at once, in all and per key, and starts per window. None means no limit."""
 
     running: int | None = None
     per_key: int | None = None
@@ -44,13 +44,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many starts a rate has seen in the window that began at `start`."""
+    """How many jobs have started in the window that began at `start`."""
 
     start: int = 0
     count: int = 0
 
     def at(self, rate: Rate, now: int) -> Window:
-        """The window that holds `now`: this one, or a fresh one. A small step back of the clock opens no new one."""
+        """The window that contains `now`: this one or a new one. A small step back of the clock opens no new window."""
         start = now - now % rate.per_micros
         return self if start <= self.start <= start + rate.per_micros else Window(start, 0)
 
@@ -59,7 +59,7 @@ class Window:
         return Window(self.start, self.count + starts)
 
     def end(self, rate: Rate) -> int:
-        """When the next window begins, by the rate as it is now."""
+        """When the next window begins under this rate."""
         return self.start - self.start % rate.per_micros + rate.per_micros
 
 
@@ -73,22 +73,22 @@ def window_of(start: int, count: int) -> Window:
 
 
 def free_slots_under(limit: int | None, running: int) -> int:
-    """How many more may run at once."""
+    """How many more jobs may run at once."""
     return UNLIMITED if limit is None else max(0, limit - running)
 
 
 def free_slots_in(rate: Rate | None, window: Window, now: int) -> int:
-    """How many more may start in the present window."""
+    """How many more jobs may start in the current window."""
     return UNLIMITED if rate is None else max(0, rate.count - window.at(rate, now).count)
 
 
 def check_limit(field: str, value: object) -> int | None:
-    """A limit on jobs running at once: None for no limit, else at least 1 (to stop a queue, pause it)."""
+    """Check a limit on running jobs: None for no limit, else at least 1. To stop a queue, pause it."""
     return None if value is None else check_number(field, value, least=1)
 
 
 def check_rate(field: str, value: object) -> Rate | None:
-    """A rate, or None for no limit."""
+    """Check a rate; None means no limit."""
     if value is None or isinstance(value, Rate):
         return value
     raise InvalidArgument(field, f"must be Rate(count, per), or None for no limit; got {type(value).__name__}")

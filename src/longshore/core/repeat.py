@@ -19,13 +19,13 @@ OnGap = Literal["next", "skip"]
 OnOverlap = Literal["first", "second", "both"]
 LONGEST_TEXT = 255
 SHOWN = 'write Repeat(cron="30 2 * * *", tz="Europe/Berlin") or Repeat(every=60)'
-"""The hint in the error for any other value."""
+"""The hint in the error for a value of another type."""
 _SHORTEST = SECOND // 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """When to repeat: exactly one of `cron` (read on the clocks of `tz`) and `every` (time that passes)."""
+    """When to repeat: exactly one of `cron` (local time of `tz`) and `every` (elapsed time)."""
 
     cron: str | None = None
     every: Duration | None = None
@@ -34,13 +34,13 @@ class Repeat:
     start: datetime | None = None
     end: datetime | None = None
     on_gap: OnGap = "next"
-    """For a time of day that a change of the clocks leaves out: `next` runs at the first moment after it, `skip` not at
-    all. A cron expression that names no hour (`*/30 * * * *`) is not asked: no time passes that it could miss."""
+    """For a time of day that a change of the clocks skips: `next` runs at the first moment after it, `skip` does not
+    run. It does not apply to a cron expression that names no hour, like `*/30 * * * *`."""
     on_overlap: OnOverlap = "first"
-    """For a time of day that comes twice: run at the `first`, the `second`, or `both`. One that names no hour runs in
-    both: it goes by the minutes that pass."""
+    """For a time of day that occurs twice: run at the `first`, the `second`, or `both`. An expression that names no
+    hour always runs at both."""
     catch_up: CatchUp = "last"
-    """For what was missed while nothing fired: make up for `none`, the `last`, or `all` (within bounds)."""
+    """For occurrences missed while no scheduler ran: enqueue `none`, the `last`, or `all` (up to a limit)."""
 
     immediate: bool = field(default=False, repr=False)
     """Whether a new schedule runs at once, or at a future `start`. Storing it again does not run it."""
@@ -58,7 +58,7 @@ class Repeat:
         for name in ("start", "end"):
             moment = getattr(self, name)
             if moment is not None:
-                # in UTC, so that one moment is written in one way, whichever zone it was given in
+                # in UTC, so that equal moments compare as the same text
                 object.__setattr__(self, name, from_micros(check_datetime(f"repeat.{name}", moment)))
         if self.start is not None and self.end is not None and self.start > self.end:
             raise InvalidArgument("repeat.end", "must not be before repeat.start: it would never run")
@@ -76,16 +76,16 @@ class Repeat:
 
     @property
     def expression(self) -> CronExpression:
-        """Its cron expression, read."""
+        """The parsed cron expression."""
         return read_cron(self.cron)
 
     @property
     def zone(self) -> ZoneInfo:
-        """The zone on whose clocks cron is read."""
+        """The time zone of the cron expression."""
         return zone_of(self.tz)
 
     def same_times(self, other: Repeat) -> bool:
-        """Whether both come at the same times, but for how long and what is done about times that went wrong."""
+        """Whether both have the same times. It ignores the limit, the end and the policies."""
         ours, theirs = (None if one.cron is None else written_out(one.cron) for one in (self, other))
         return (ours, self.every, self.tz, self.start) == (theirs, other.every, other.tz, other.start)
 
@@ -96,19 +96,19 @@ class Repeat:
 
 
 def _check_length(field: str, text: object) -> None:
-    """Before it is read, which takes the longer the longer it is."""
+    """Check the length before parsing: parsing time grows with it."""
     if isinstance(text, str) and len(text) > LONGEST_TEXT:
         raise InvalidArgument(field, f"must be at most {LONGEST_TEXT} characters, not {len(text):,}")
 
 
 def zone_of(name: object) -> ZoneInfo:
-    """The time zone of this name, or InvalidArgument."""
+    """Return the time zone of this name, or raise InvalidArgument."""
     if not isinstance(name, str):
         raise InvalidArgument("repeat.tz", f"must be the name of a time zone, not {type(name).__name__}")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument("repeat.tz", f"{name!r} is no known time zone; write it like Europe/Berlin") from None
+        raise InvalidArgument("repeat.tz", f"{name!r} is not a known time zone; write it like Europe/Berlin") from None
 
 
 def _listed(words: tuple[str, ...]) -> str:
@@ -116,7 +116,7 @@ def _listed(words: tuple[str, ...]) -> str:
 
 
 def planned_times(repeat: Repeat, after: int | None, created_at: int) -> Iterator[int]:
-    """The planned times after `after` (the last planned one), or from the beginning; `every` is anchored to it."""
+    """The planned times after `after`, the last one, or from the start. `every` counts from `after`."""
     start = created_at if repeat.start is None else to_micros(repeat.start)
     end = LATEST if repeat.end is None else to_micros(repeat.end)
     for planned in _steps(repeat, after, start) if repeat.every is not None else _times_of_day(repeat, after, start):
@@ -127,7 +127,7 @@ def planned_times(repeat: Repeat, after: int | None, created_at: int) -> Iterato
 
 def _steps(repeat: Repeat, after: int | None, start: int) -> Iterator[int]:
     step = repeat.step
-    assert step is not None  # it is an interval
+    assert step is not None  # the caller checked `every`
     if repeat.start is not None and (after is None or after < start):
         planned = start
     else:
@@ -143,10 +143,10 @@ def _times_of_day(repeat: Repeat, after: int | None, start: int) -> Iterator[int
 
 
 def first_time(repeat: Repeat, now: int, anchor: int | None = None) -> int | None:
-    """The first planned time from now on, for a plan that is made now; None if there is none.
+    """The first planned time from now on, for a schedule planned now; None if there is none.
 
-    What lies before now was never planned, so nothing of it is made up for. `every` is counted from its anchor (a
-    planned time of this schedule) if it has one, else from its start, else from now.
+    Earlier times were never planned, so there is nothing to catch up. `every` counts from its anchor (a planned time of
+    this schedule), else from its start, else from now.
     """
     step = repeat.step
     if step is None:
@@ -162,7 +162,7 @@ def first_time(repeat: Repeat, now: int, anchor: int | None = None) -> int | Non
 
 
 def next_times(repeat: Repeat, count: int, *, after: datetime, anchor: datetime | None = None) -> list[datetime]:
-    """The next few times, for showing: strictly after `after`."""
+    """The next planned times, strictly after `after`, for display."""
     since = to_micros(after)
     first = first_time(repeat, since, None if anchor is None else to_micros(anchor))
     if first == since:

@@ -15,14 +15,14 @@ _LONGEST_EXPONENT = 62
 
 
 def check_jitter(field: str, value: object) -> None:
-    """Checks a number between 0 and 1."""
+    """Check for a number between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InvalidArgument(field, f"must be a number between 0 and 1, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A wait that depends on nothing but the number of failures so far and a roll of the dice."""
+    """The wait before a retry. It depends only on the number of failures and on the jitter."""
 
     type: Literal["fixed", "exponential"]
     delay: float
@@ -42,7 +42,7 @@ class Backoff:
         check_jitter("backoff.jitter", self.jitter)
 
     def seconds(self, failures: int, roll: float = 0.0) -> float:
-        """The wait after the nth failure; `roll` in [0, 1) takes up to `jitter` of it away."""
+        """The wait after the nth failure. `roll`, a random number in [0, 1), subtracts up to `jitter` of it."""
         exponent = min(max(failures, 1) - 1, _LONGEST_EXPONENT) if self.type == "exponential" else 0
         wait = self.delay * 2.0**exponent
         if self.cap is not None:
@@ -50,7 +50,7 @@ class Backoff:
         return wait * (1.0 - self.jitter * roll)
 
     def as_options(self) -> dict[str, Any]:
-        """The form kept in a job's options."""
+        """The form stored in a job's options."""
         return {"type": self.type, "delay": self.delay, "cap": self.cap, "jitter": self.jitter}
 
 
@@ -60,20 +60,20 @@ def fixed(delay: Duration, *, jitter: float = 0.0) -> Backoff:
 
 
 def exponential(delay: Duration, *, cap: Duration | None = None, jitter: float = 0.0) -> Backoff:
-    """`delay` after the first failure, twice as long after each further one, never longer than `cap`."""
+    """`delay` after the first failure, doubled after each further one, at most `cap`."""
     seconds = check_duration("delay", delay, positive=False) / SECOND
     highest = None if cap is None else check_duration("cap", cap, positive=False) / SECOND
     return Backoff("exponential", seconds, highest, jitter)
 
 
 def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
-    """The backoff kept in a job's options, if it has one."""
+    """The backoff stored in a job's options, or None."""
     kept = options.get("backoff")
     if kept is None:
         return None
     if not isinstance(kept, Mapping):
         raise InvalidArgument(
-            "options.backoff", "must be an object with type and delay, as fixed() and exponential() make"
+            "options.backoff", "must be an object with type and delay; fixed() and exponential() return one"
         )
     unknown = set(kept) - {"type", "delay", "cap", "jitter"}
     if unknown or "type" not in kept or "delay" not in kept:
@@ -84,15 +84,15 @@ def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
 
 
 LONGEST_WAIT = 100 * 365 * 86_400.0
-"""Seconds, a century: so that a backoff that doubles for ever never leaves the calendar."""
+"""Seconds, 100 years. It keeps a backoff that doubles without a cap within the calendar."""
 
 StrategyAnswer = float | Literal[False] | None
-"""What a custom retry strategy says: seconds to wait, or False (or None) for no further try."""
+"""The answer of a custom retry strategy: seconds to wait, or False or None for no further attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one execution ended, as the worker saw it."""
+    """How an attempt ended, as the worker saw it."""
 
     kind: Literal["failure", "timeout", "cancelled"]
     error: str = ""
@@ -101,7 +101,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The verb to settle with, and for a retry how long to wait first."""
+    """How to settle the job, and how long to wait before a retry."""
 
     verb: Literal["fail", "bury", "stop"]
     delay: float = 0.0
@@ -117,10 +117,9 @@ def decide(
     strategy: StrategyAnswer | Literal["unset"] = "unset",
     roll: float = 0.0,
 ) -> Decision:
-    """What to do after an execution that did not complete. `failures` counts this one too.
+    """Decide how to settle an attempt that did not complete. `failures` includes this one.
 
-    A timeout is a failure like any other. A strategy's answer goes before the backoff, and neither can buy a try
-    beyond `max_attempts`.
+    A timeout counts as a failure. The answer of a strategy overrides the backoff. Neither exceeds `max_attempts`.
     """
     if ending.kind == "cancelled":
         return Decision("stop", why="cancelled")
@@ -130,23 +129,23 @@ def decide(
         return Decision("bury", why=f"failed {failures} of {max_attempts} attempts")
     if strategy != "unset":
         if strategy is False or strategy is None:
-            return Decision("bury", why="the retry strategy said stop")
+            return Decision("bury", why="the retry strategy allows no further attempt")
         if strategy is True or not math.isfinite(strategy):
-            return Decision("bury", why=f"the retry strategy said {strategy}, which is no number of seconds")
+            return Decision("bury", why=f"the retry strategy returned {strategy}, which is not a number of seconds")
         return Decision("fail", min(max(0.0, float(strategy)), LONGEST_WAIT))
     return Decision("fail", min(backoff.seconds(failures, roll), LONGEST_WAIT) if backoff else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class CrashDecision:
-    """Whether a crashed job is buried, and if not how many microseconds it waits."""
+    """Whether a crashed job is buried; if not, the wait in microseconds."""
 
     bury: bool
     delay: int = 0
 
 
 def after_crash(crashes: int, max_crashes: int | None, options: Mapping[str, Any]) -> CrashDecision:
-    """The decision after a crash, by the job's limit; `crashes` includes this one. No jitter: every store agrees."""
+    """Decide by the job's crash limit; `crashes` includes this one. No jitter, so that every store decides the same."""
     if max_crashes is not None and crashes > max_crashes:
         return CrashDecision(bury=True)
     backoff = backoff_of(options)

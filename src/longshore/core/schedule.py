@@ -22,29 +22,29 @@ from longshore.core.times import SECOND, from_micros, optional_moment, span, to_
 from longshore.core.validation import check_name, check_tags, new_id
 
 ON_TIME = 60 * SECOND
-"""Under `catch_up="none"` a run this late still counts as on time: a tick is never exact."""
+"""Under `catch_up="none"`, a run up to this late counts as on time: the scheduler's ticks are not exact."""
 MOST_MADE_UP = 20
-"""How many missed runs of a schedule one pass makes up for under `catch_up="all"`; the next pass goes on. A few, so
-that many who have slept get on together."""
+"""The most missed runs of a schedule that one pass enqueues under `catch_up="all"`; the next pass continues. It is
+small so that many schedules progress together."""
 MOST_MISSED = 5_000
-"""How many missed runs are made up for in all: the last ones, three days of minutes and more. Older ones are passed
-over, or a schedule of every second that slept for a year would bury its queue."""
+"""The most missed runs caught up in all: the last ones, over three days of minutes. Older ones are skipped, so that a
+schedule of every second does not flood its queue after a year."""
 _LOOKBACKS = tuple(4 * 8**further for further in range(10))
-"""How far to look back for the last run, in the shortest steps of an expression: so few are walked through."""
+"""How far to look back for the last run, in the shortest steps of an expression, so that few are visited."""
 
 
 def due_runs(
     repeat: Repeat, first: int, now: int, left: int | None, most: int = MOST_MADE_UP
 ) -> tuple[list[int], int | None]:
-    """Which planned times from `first` on to run now, and the next one to wait for (None: no more).
+    """The planned times from `first` on to run now, and the next one to wait for (None: no more).
 
-    `left` is how many runs the limit still allows, `most` how many are wanted in this pass.
+    `left` is the number of runs that the limit still allows, `most` the number wanted in this pass.
     """
     due, upcoming = _due_runs(repeat, first, now, most if left is None else min(most, left))
     return list(due), upcoming
 
 
-@lru_cache(maxsize=64)  # many schedules come at the same times: the whole hour, every minute
+@lru_cache(maxsize=64)  # many schedules share their times, like the full hour
 def _due_runs(repeat: Repeat, first: int, now: int, most: int) -> tuple[tuple[int, ...], int | None]:
     begin = skip_missed(repeat, first, now)
     due, upcoming = due_now(repeat, chain([begin], planned_times(repeat, begin, begin)), now, most)
@@ -52,7 +52,7 @@ def _due_runs(repeat: Repeat, first: int, now: int, most: int) -> tuple[tuple[in
 
 
 def due_now(repeat: Repeat, times: Iterator[int], now: int, most: int = MOST_MADE_UP) -> tuple[list[int], int | None]:
-    """Of these planned times those to run now, by the catch-up policy, and the next one to wait for."""
+    """Select the planned times to run now, by the catch-up policy, and the next one to wait for."""
     if repeat.catch_up == "all":
         due: list[int] = []
         for planned in times:
@@ -72,10 +72,10 @@ def due_now(repeat: Repeat, times: Iterator[int], now: int, most: int = MOST_MAD
 
 
 def skip_missed(repeat: Repeat, first: int, now: int) -> int:
-    """Where to begin counting from `first`, past those missed runs that are passed over anyway.
+    """The planned time to continue from, past the missed runs that are skipped anyway.
 
-    A schedule that slept for a year is not walked run by run: `every` is a division, and for cron the last run is
-    looked for further and further back.
+    It does not visit every missed run: `every` needs a division, and for cron it looks further and further back for the
+    last run.
     """
     until = now if repeat.end is None else min(now, to_micros(repeat.end))
     if first >= until:
@@ -111,12 +111,12 @@ def _last_few(repeat: Repeat, first: int, until: int) -> int:
             return found[0]
         if since < first:
             return first
-        lookback *= max(2, MOST_MISSED * 11 // 10 // (len(found) + 1))  # as if they came as often before
+        lookback *= max(2, MOST_MISSED * 11 // 10 // (len(found) + 1))  # assume that they were as frequent before
 
 
 LONGEST_SCHEDULE_ID = 200
 CLOCK_SET_BACK = 60 * SECOND
-"""A clock that is behind by less catches up soon, and what it passes again was made."""
+"""A clock that is behind by less catches up soon, and runs that it passes again exist already."""
 _SOON = timedelta(days=1)
 
 Stretch = tuple[datetime, datetime]
@@ -124,29 +124,29 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A job that is repeated; `job` is the template, and each occurrence gets a new id."""
+    """A job that is enqueued repeatedly; `job` is the template, and each occurrence gets a new id."""
 
     id: str
     job: Job
     repeat: Repeat
     paused: bool = False
     next_run_at: datetime | None = None
-    """None when it has ended: its limit is reached, or no planned time is left. A paused one keeps the time it had."""
+    """None if it has ended: its limit is reached, or no planned time is left. A paused schedule keeps its time."""
     last_run_at: datetime | None = None
     """The planned time of its last run."""
     last_job_id: str | None = None
     run_count: int = 0
-    """Runs by plan; those by hand are not counted."""
+    """Planned runs; manual runs are not counted."""
     created_at: datetime | None = None
     updated_at: datetime | None = None
     error: str = ""
-    """Why it paused itself: its jobs could not be made any more."""
+    """Why it paused itself: its jobs could not be created any more."""
     passed_over: Stretch | None = None
-    """The last stretch of planned times of which no job was made: from the first of them to where it went on."""
+    """The last range of planned times without jobs: from the first of them to the next run."""
 
 
 class Firing(NamedTuple):
-    """What a schedule does when it is due: jobs for its planned times, and where it stands when they are stored."""
+    """What a due schedule does: the jobs of its planned times, and its next time once they are stored."""
 
     jobs: list[Record]
     planned: list[int]
@@ -156,12 +156,12 @@ class Firing(NamedTuple):
 def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule:
     """A schedule that enqueues this job repeatedly.
 
-    Without an id its queue, type, data and times identify it: adding it twice stores one schedule.
+    Without an id, its queue, type, data and times identify it: adding it twice stores one schedule.
     """
     if not isinstance(repeat, Repeat):
         raise InvalidArgument("repeat", f"must be a Repeat, not {type(repeat).__name__}; {SHOWN}")
     if job.status is JobStatus.CREATED:
-        raise InvalidArgument("hold", "cannot be set on a job that is made again and again")
+        raise InvalidArgument("hold", "cannot be set on a job that a schedule enqueues")
     if schedule_id is None:
         described = repr((str(job.queue), job.type, job.payload, repeat)).encode("utf-8", "surrogatepass")
         schedule_id = f"repeat-{hashlib.sha256(described).hexdigest()[:32]}"
@@ -170,7 +170,7 @@ def schedule_from(job: Job, repeat: Repeat, schedule_id: str | None) -> Schedule
 
 @contextmanager
 def schedule_errors(id_field: str) -> Iterator[None]:
-    """Name the caller's own field in the refusal of a schedule, or of the job it enqueues."""
+    """Name the caller's own field in the error about a schedule or its job."""
     try:
         yield
     except InvalidArgument as error:
@@ -179,12 +179,12 @@ def schedule_errors(id_field: str) -> Iterator[None]:
 
 
 def check_schedule(schedule: object, now: int) -> Schedule:
-    """The schedule with its pattern cut down to what every run shares, if its id, pattern and times are good."""
+    """Return the schedule with its template reduced to what every run shares, or raise InvalidArgument."""
     if not isinstance(schedule, Schedule):
         raise InvalidArgument("schedule", f"must be a Schedule, not {type(schedule).__name__}")
     if len(check_name("schedule.id", schedule.id)) > LONGEST_SCHEDULE_ID:
         raise InvalidArgument(
-            "schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters, as run ids begin with it"
+            "schedule.id", f"must be at most {LONGEST_SCHEDULE_ID} characters: the ids of its jobs start with it"
         )
     if not isinstance(schedule.repeat, Repeat):
         raise InvalidArgument("schedule.repeat", f"must be a Repeat, not {type(schedule.repeat).__name__}; {SHOWN}")
@@ -198,12 +198,12 @@ def check_schedule(schedule: object, now: int) -> Schedule:
     except InvalidArgument as error:
         raise InvalidArgument(f"schedule.job.{error.field}", error.problem) from None
     if job.status is not JobStatus.INITIAL_PENDING:
-        raise InvalidArgument("schedule.job.status", "must be INITIAL_PENDING: each run is accepted as it is made")
+        raise InvalidArgument("schedule.job.status", "must be INITIAL_PENDING: a schedule accepts its jobs")
     for name in ("depends_on", "idempotency_key", "run_at"):
         if getattr(job, name):
-            raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that is made again and again")
+            raise InvalidArgument(f"schedule.job.{name}", "cannot be set on a job that a schedule enqueues")
     if isinstance(job.expires_at, datetime):
-        raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted anew for every run")
+        raise InvalidArgument("schedule.job.expires_at", "must be a duration, counted from each run")
     pattern = new_job_like(
         job,
         id=schedule.id,
@@ -217,15 +217,12 @@ def check_schedule(schedule: object, now: int) -> Schedule:
     return dataclasses.replace(schedule, job=pattern, passed_over=None)
 
 
-# -- changes
-
-
 def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) -> Schedule:
-    """What is stored when this schedule is given and that one is known by its id.
+    """The schedule to store, if this one is given and `known` has the same id.
 
-    Runs are remembered. The same times again move nothing, so that what is due and not made yet is made, however many
-    and until when it may run; other times, or an end of its pause, plan anew from now. A pause that was nobody's act,
-    for its jobs could not be made, ends when it is put right.
+    Its run history is kept. The same times keep the plan, so that due runs are still enqueued, even if the limit or the
+    end changed. New times, or the end of a pause, plan from now. A pause after an error ends when the schedule is
+    stored again.
     """
     moment = from_micros(now)
     if known is None:
@@ -262,26 +259,26 @@ def _first_planned(repeat: Repeat, now: int) -> int | None:
 
 
 def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
-    """It plans on, and fires nothing until it is resumed."""
+    """Pause it: it keeps its next time, and fires nothing until it is resumed."""
     return dataclasses.replace(schedule, paused=True, error=error, updated_at=from_micros(now))
 
 
 def resumed(schedule: Schedule, now: int) -> Schedule:
-    """Resumed at the next planned time; times during the pause are skipped."""
+    """Resume it at the next planned time; times during the pause are skipped."""
     upcoming = _planned_anew(schedule, now, schedule.next_run_at or schedule.last_run_at)
     going_on = dataclasses.replace(schedule, paused=False, error="", updated_at=from_micros(now))
     return _moved_on(going_on, schedule.next_run_at, upcoming)
 
 
 def _moved_on(schedule: Schedule, since: datetime | None, upcoming: int | None) -> Schedule:
-    """Planned for the upcoming time; those from `since` until then are passed over."""
+    """Plan the upcoming time; times from `since` until then are skipped."""
     planned = optional_moment(upcoming)
     stretch = None if since is None or planned is None or planned <= since else (since, planned)
     return dataclasses.replace(schedule, next_run_at=planned, passed_over=_longer(schedule.passed_over, stretch))
 
 
 def _longer(before: Stretch | None, stretch: Stretch | None) -> Stretch | None:
-    """The later one; the longer, if one follows soon after the other."""
+    """The later range; the longer one, if one follows the other within a day."""
     if before is None or stretch is None:
         return stretch or before
     keeps = stretch[0] - before[1] < _SOON and before[1] - before[0] > stretch[1] - stretch[0]
@@ -289,15 +286,15 @@ def _longer(before: Stretch | None, stretch: Stretch | None) -> Stretch | None:
 
 
 def is_ahead(schedule: Schedule, now: int) -> bool:
-    """Whether it was changed at a time that is still to come: then the clock has been set back since."""
+    """Whether it was changed at a time in the future: then the clock has been set back since."""
     return schedule.updated_at is not None and to_micros(schedule.updated_at) > now + CLOCK_SET_BACK
 
 
 def planned_back(schedule: Schedule, now: int) -> Schedule:
-    """Planned as if the clock had never been ahead, as far as that doubles nothing.
+    """Plan as if the clock had never been ahead, without running anything twice.
 
-    If it fired at times that are still to come, those before them were passed over and come now. Times for which jobs
-    were made do not come again: it waits until they have passed.
+    If it fired at times in the future, the times before them were skipped and run now. Times that have jobs do not run
+    again: the schedule waits until they have passed.
     """
     since: int | None = now if schedule.last_run_at is None else None
     if schedule.passed_over is not None and to_micros(schedule.passed_over[1]) > now:
@@ -318,9 +315,11 @@ def _planned_anew(schedule: Schedule, now: int, anchor: datetime | None) -> int 
 
 
 def _still_planned(schedule: Schedule, now: int) -> datetime | None:
-    """Its next planned time, if its limit, its end and its policies still have it."""
+    """Its next planned time, if its limit, its end and its policies still allow it."""
     planned, repeat = schedule.next_run_at, schedule.repeat
-    if planned is None or (repeat.cron is not None and to_micros(planned) > now):  # the clocks may change before it
+    if planned is None or (
+        repeat.cron is not None and to_micros(planned) > now
+    ):  # a change of the clocks may affect it
         since = max(now, to_micros(schedule.last_run_at)) if schedule.last_run_at and planned else now
         return optional_moment(_planned_anew(schedule, since, schedule.last_run_at))
     left = _left(schedule)
@@ -329,20 +328,20 @@ def _still_planned(schedule: Schedule, now: int) -> datetime | None:
 
 
 def _left(schedule: Schedule) -> int | None:
-    """How many runs its limit still allows."""
+    """The number of runs that its limit still allows."""
     return None if schedule.repeat.limit is None else schedule.repeat.limit - schedule.run_count
 
 
 def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
-    """The jobs to make now, at most so many. InvalidArgument if its times cannot be told any more."""
-    assert schedule.next_run_at is not None  # or it would not be due
+    """The jobs to enqueue now, at most `most`. Raise InvalidArgument if its times cannot be computed any more."""
+    assert schedule.next_run_at is not None  # a due schedule has one
     planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule), most)
     runs = [record_like(schedule.job, run_id(schedule.id, from_micros(at)), schedule.id, now) for at in planned]
     return Firing(runs, planned, upcoming)
 
 
 def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
-    """Where it stands after its jobs were stored, `made` of them anew: for the other times there were jobs already."""
+    """The schedule after its jobs were stored. `made` of them are new; the other times had jobs already."""
     jobs, planned, upcoming = firing
     due, reached = schedule.next_run_at, optional_moment(planned[0] if planned else upcoming)
     skipped = (due, reached) if due and reached and due < reached else None
@@ -360,12 +359,12 @@ def fired(schedule: Schedule, firing: Firing, made: int, now: int) -> Schedule:
 
 
 def run_by_hand(schedule: Schedule) -> Job:
-    """A job like those it makes, beside the plan, with a fresh id."""
+    """A job for a manual run, with a new id."""
     return schedule.job.replace(id=new_id(), schedule_id=schedule.id, created_at=None)
 
 
 def preview(schedule: Schedule, count: int, now: int) -> list[datetime]:
-    """Its next planned times after now, as many as its limit and end still allow; as if resumed now if it is paused."""
+    """Its next planned times within its limit and end. A paused schedule is shown as if it were resumed now."""
     left = _left(schedule)
     if schedule.next_run_at is None or schedule.paused:
         upcoming = None if schedule.next_run_at is None else _planned_anew(schedule, now, schedule.next_run_at)

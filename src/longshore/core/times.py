@@ -25,24 +25,24 @@ def to_micros(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds
 
 
-@lru_cache(maxsize=4096)  # the jobs of one batch share nearly all their times
+@lru_cache(maxsize=4096)  # jobs of one batch share most of their times
 def from_micros(micros: int) -> datetime:
     """Microseconds as an aware UTC datetime."""
     return _EPOCH + timedelta(microseconds=micros)
 
 
 def optional_moment(micros: int | None) -> datetime | None:
-    """Like `from_micros`, and None stays None."""
+    """Like `from_micros`, but pass None through."""
     return None if micros is None else from_micros(micros)
 
 
 def optional_span(micros: int | None) -> timedelta | None:
-    """Microseconds as a duration, and None stays None."""
+    """Convert microseconds to a duration; pass None through."""
     return None if micros is None else timedelta(microseconds=micros)
 
 
 def check_datetime(field: str, value: object) -> int:
-    """An aware datetime as microseconds; a naive one is refused, because its time zone is unknown."""
+    """Return an aware datetime as microseconds. Reject a naive one: its time zone is unknown."""
     if not isinstance(value, datetime):
         raise InvalidArgument(field, f"must be an aware datetime, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
@@ -54,11 +54,11 @@ def check_datetime(field: str, value: object) -> int:
 
 
 def check_duration(field: str, value: object, *, positive: bool = True) -> int:
-    """A timedelta or a number of seconds as microseconds."""
+    """Return a timedelta or a number of seconds as microseconds."""
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if value != value:  # the one number that is not equal to itself
+        if value != value:  # NaN
             raise InvalidArgument(field, "must be a number of seconds, not nan")
         micros = LATEST + 1 if value > LATEST else -1 if value < 0 else round(value * SECOND)
     else:
@@ -71,7 +71,7 @@ def check_duration(field: str, value: object, *, positive: bool = True) -> int:
 
 
 def check_moment(field: str, value: object, now: int) -> int:
-    """A point in time as microseconds; a duration is counted from `now`, the store's own clock."""
+    """Return a point in time as microseconds. A duration counts from `now`, the store's clock."""
     if isinstance(value, datetime):
         return check_datetime(field, value)
     micros = now + check_duration(field, value, positive=False)
@@ -81,12 +81,12 @@ def check_moment(field: str, value: object, now: int) -> int:
 
 
 def span(value: Duration | None) -> timedelta | None:
-    """A duration as a timedelta, whichever way it was written."""
+    """Return a duration as a timedelta."""
     return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
 
 
 def in_words(length: timedelta) -> str:
-    """A duration for people, in the unit that suits its size."""
+    """A duration for people: seconds, minutes or hours by its size."""
     seconds = length.total_seconds()
     return (
         f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""What each operation does to a job: pure functions on a `Change`, which is the only code that sets a status."""
+"""The effect of each operation on a job: pure functions on a `Change`, which is the only code that sets a status."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class EventRow(NamedTuple):
 def note(
     queue: str, event: str, now: int, detail: Mapping[str, Any] | None = None, type_: str | None = None
 ) -> EventRow:
-    """An event that is no job's, signed by whoever is acting."""
-    told = None if detail is None else json.dumps(detail, ensure_ascii=False)
-    return EventRow(None, None, 0, queue, type_, event, None, None, 0, 0, None, acting_now(), now, told)
+    """An event without a job, with the current actor."""
+    text = None if detail is None else json.dumps(detail, ensure_ascii=False)
+    return EventRow(None, None, 0, queue, type_, event, None, None, 0, 0, None, acting_now(), now, text)
 
 
 class Change:
-    """A record under way from where it was (`was`, `was_retries`, `was_owner`) to where it is, with its events."""
+    """A record being changed, its state before (`was`, `was_retries`, `was_owner`), and its new events."""
 
     __slots__ = ("events", "now", "record", "was", "was_owner", "was_retries")
 
@@ -68,12 +68,12 @@ class Change:
 
     @property
     def freed(self) -> str | None:
-        """The worker whose capacity this change gave back."""
-        gave_back = self.was in HOLDS_CAPACITY and self.record.status not in HOLDS_CAPACITY
-        return self.was_owner if gave_back else None
+        """The worker whose slot this change released."""
+        released = self.was in HOLDS_CAPACITY and self.record.status not in HOLDS_CAPACITY
+        return self.was_owner if released else None
 
     def move(self, target: JobStatus, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
-        """Makes one legal move and records it."""
+        """Make one legal transition and record its event."""
         record = self.record
         source = record.status
         if (source, target) not in LEGAL_PAIRS:
@@ -93,18 +93,18 @@ class Change:
         self.events.append(event_of(record, self.now, event, source, target, detail, actor))
 
     def tell(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
-        """Records something that is no transition."""
+        """Record an event that is not a transition."""
         self.events.append(event_of(self.record, self.now, event, None, None, detail, actor))
 
     def tell_of_delay(self) -> bool:
-        """`job.delayed` for a job whose time to run is in the future; returns whether it is."""
+        """Record `job.delayed` if the job's `run_at` is in the future; return whether it is."""
         waits = self.record.waits(self.now)
         if waits:
             self.tell("job.delayed", {"until": self.record.run_at})
         return waits
 
     def tell_when_due(self) -> None:
-        """After it became eligible: `job.delayed` if it must wait, `job.promoted` if it may run at once."""
+        """Record `job.delayed` if a newly eligible job must wait, else `job.promoted`."""
         if not self.tell_of_delay():
             self.tell("job.promoted")
 
@@ -118,7 +118,7 @@ def event_of(
     detail: Mapping[str, Any] | None = None,
     actor: str = "",
 ) -> EventRow:
-    """The job's next event; counted on the record."""
+    """Build the job's next event and count it on the record."""
     record.job_seq += 1
     row = (
         record.uid,
@@ -136,7 +136,7 @@ def event_of(
         now,
         None if detail is None else json.dumps(detail, ensure_ascii=False),
     )
-    return tuple.__new__(EventRow, row)  # several per job: EventRow(...) would cost twice this
+    return tuple.__new__(EventRow, row)  # half the cost of EventRow(...), and there are several per job
 
 
 def added(record: Record, now: int) -> EventRow:
@@ -147,19 +147,19 @@ def added(record: Record, now: int) -> EventRow:
 
 
 def belongings(record: Record) -> dict[str, str] | None:
-    """What a job belongs to: told with its first event, so that the log alone can tell its history by key."""
+    """What the job belongs to. Its first event carries it, so that the event log alone has each job's key."""
     if record.concurrency_key is None and record.schedule_id is None and record.parent_id is None:
         return None
-    told = {"key": record.concurrency_key, "schedule_id": record.schedule_id, "parent_id": record.parent_id}
-    return {name: value for name, value in told.items() if value is not None}
+    found = {"key": record.concurrency_key, "schedule_id": record.schedule_id, "parent_id": record.parent_id}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus) -> None:
-    """The fence: raises unless this lease is the job's live one. None is "whoever calls", and is let through."""
+    """The fence: raise unless this is the job's current lease. None skips the check, for callers without a lease."""
     if lease is None:
         return
     if record.status not in HOLDS_CAPACITY:
-        raise JobNotInflight(record.id, record.status, target, "nobody holds it any more")
+        raise JobNotInflight(record.id, record.status, target, "no worker holds it any more")
     if record.lease_expires_at is not None and record.lease_expires_at <= now:
         raise LeaseLost(record.id, "expired")
     if record.lease_token != lease.token or record.epoch != lease.epoch:
@@ -167,18 +167,18 @@ def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus
 
 
 _SHOWN_ERROR = 500
-"""Characters of an error that go into the event: the job keeps it whole, the log keeps what a list shows."""
+"""Characters of an error in the event; the job keeps the full text."""
 
 SHOWN_RESULT = 8 * 1024
 """The largest result in bytes that an event carries; for a larger one it carries the size."""
 
 UPDATE_LEASE = 30_000_000
-"""A job moved to RUNNING by hand has no owner, so it gets a short lease that the sweep can find."""
+"""A job set to RUNNING by `update_job_status` has no owner, so it gets a short lease that the sweep can find."""
 
 
 def arrive(record: Record, now: int, events: list[EventRow]) -> None:
-    """A new job takes its place in the status it has. Its first event, `job.added`, is the store's to write with the
-    row; what else is told of it is added to the events."""
+    """Give a new job its status and sort key. The store writes its first event, `job.added`, with the row; other events
+    are appended to `events`."""
     if record.deps_left and record.status is JobStatus.INITIAL_PENDING:
         record.status = JobStatus.WAITING_CHILDREN
     record.set_sort_key(now)
@@ -190,16 +190,17 @@ def arrive(record: Record, now: int, events: list[EventRow]) -> None:
 
 
 def may_be_accepted_in_bulk(record: Record) -> bool:
-    """Whether `accept` makes it claimable at once: it has no dependency and no time to wait for, and is not LIFO."""
+    """Whether `accept` makes it claimable at once: it has no dependency, no `run_at`, and is not LIFO."""
     waits = record.deps_left or record.run_at is not None or record.last_retry_at is not None or record.lifo
     return record.status is JobStatus.CREATED and not waits
 
 
 def accept(change: Change) -> None:
-    """CREATED to the queue, or to wait for its dependencies."""
+    """From CREATED to the queue, or to waiting for its dependencies."""
     record = change.record
     if record.status is not JobStatus.CREATED:
-        raise InvalidTransition(record.id, record.status, JobStatus.INITIAL_PENDING, "only a CREATED job is accepted")
+        why = "only a CREATED job can be accepted"
+        raise InvalidTransition(record.id, record.status, JobStatus.INITIAL_PENDING, why)
     if record.deps_left:
         change.move(JobStatus.WAITING_CHILDREN, "job.accepted")
         change.tell("job.waiting_children", {"waiting_for": record.deps_left})
@@ -224,7 +225,7 @@ def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | 
 
 
 def complete(change: Change, result: bytes | None) -> None:
-    """To COMPLETED; the one verb that may follow UNKNOWN_STOPPED, and then the end time is this one."""
+    """To COMPLETED. It is the only operation allowed after UNKNOWN_STOPPED; the end time is then set again."""
     record = change.record
     target = after(record.id, record.status, Verb.COMPLETE)
     record.result = result
@@ -232,12 +233,12 @@ def complete(change: Change, result: bytes | None) -> None:
     record.finalized_at = change.now
     if record.started_at is None:
         record.started_at = change.now
-    leaves = kept_after(target, record.options) == 0  # the job is removed, so only the event keeps the result
+    leaves = kept_after(target, record.options) == 0  # the job is removed, so the event keeps its result
     change.move(target, "job.completed", result_detail(result) if leaves else None)
 
 
 def result_detail(result: bytes | None) -> dict[str, Any]:
-    """A result as an event carries it: `result` if it is JSON, else `result_base64`; `result_omitted` if too large."""
+    """A result for an event: `result` if it is JSON, else `result_base64`; `result_omitted` if it is too large."""
     if result is not None and len(result) > SHOWN_RESULT:
         return {"result_omitted": len(result)}
     try:
@@ -249,7 +250,7 @@ def result_detail(result: bytes | None) -> dict[str, Any]:
 
 
 def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = True) -> None:
-    """To FAILED_RETRY, one failure counted, eligible again at once or at `retry_at`; `relative` if from a duration."""
+    """To FAILED_RETRY with one more failure, eligible at once or at `retry_at`; `relative` if that was a duration."""
     record = change.record
     target = after(record.id, record.status, Verb.FAIL)
     _count_failure(change, error)
@@ -259,7 +260,7 @@ def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = T
 
 
 def bury(change: Change, error: str) -> None:
-    """To DEAD; from RUNNING by way of FAILED_RETRY, for the failure that buries it is a failure too."""
+    """To DEAD. From RUNNING it goes through FAILED_RETRY, because the last failure counts as well."""
     record = change.record
     if record.status is JobStatus.RUNNING:
         _count_failure(change, error)
@@ -272,7 +273,7 @@ def bury(change: Change, error: str) -> None:
 
 
 def stop(change: Change, error: str, verb: Verb = Verb.STOP) -> None:
-    """To a final status for cancelled work, by whichever verb ends it."""
+    """To the final status for cancelled work."""
     record = change.record
     target = after(record.id, record.status, verb)
     record.error_message = error
@@ -280,7 +281,7 @@ def stop(change: Change, error: str, verb: Verb = Verb.STOP) -> None:
 
 
 def stop_with_retry(change: Change, error: str) -> None:
-    """CANCELLING to STOPPED for a job that failed while it was being cancelled: the failure is counted."""
+    """CANCELLING to STOPPED for a job that failed while it was being cancelled: the failure counts."""
     record = change.record
     target = after(record.id, record.status, Verb.STOP_WITH_RETRY)
     _count_failure(change, error)
@@ -288,18 +289,18 @@ def stop_with_retry(change: Change, error: str) -> None:
 
 
 def acknowledge(change: Change, *, was_executing: bool) -> None:
-    """CANCELLING to STOPPED, or to UNKNOWN_STOPPED when the worker knew nothing of the job."""
+    """CANCELLING to STOPPED, or to UNKNOWN_STOPPED if the worker did not have the job."""
     record = change.record
     target = after(record.id, record.status, Verb.ACKNOWLEDGE if was_executing else Verb.DISOWN)
     change.move(target, "job.stopped", {"was_executing": was_executing})
 
 
 def release(change: Change, run_at: int | None, reason: str, *, relative: bool = True) -> None:
-    """RUNNING back to the queue with nothing counted: an orderly hand-back is no crash and no failure."""
+    """From RUNNING to the queue. A release counts neither as a crash nor as a failure."""
     record = change.record
     if record.status is JobStatus.CANCELLING:
         raise InvalidTransition(
-            record.id, record.status, JobStatus.UNKNOWN_RETRY, "a cancelled job is acknowledged, not given back"
+            record.id, record.status, JobStatus.UNKNOWN_RETRY, "acknowledge a cancelled job instead of releasing it"
         )
     target = after(record.id, record.status, Verb.RELEASE)
     record.run_at, record.relative = run_at, relative
@@ -308,11 +309,11 @@ def release(change: Change, run_at: int | None, reason: str, *, relative: bool =
 
 
 LEASE_RAN_OUT = "its lease ran out"
-"""Why most who crashed did."""
+"""The most frequent reason of a crash."""
 
 
 def crash(change: Change, reason: str) -> None:
-    """Its owner vanished: RUNNING goes back to the queue, or is buried by its own limit; CANCELLING is over."""
+    """Its worker vanished: RUNNING returns to the queue or is buried at its crash limit; CANCELLING ends."""
     record = change.record
     target = after(record.id, record.status, Verb.CRASH)
     record.crashes += 1
@@ -326,7 +327,7 @@ def crash(change: Change, reason: str) -> None:
     record.relative = True
     change.move(target, "job.stalled", {"reason": shown, "crashes": record.crashes})
     if decision.bury:
-        error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}, at last: {reason}"
+        error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}; last crash: {reason}"
         record.error_message = error
         change.tell("job.failed", _failure(change, error, final=True))
         change.move(JobStatus.DEAD, "job.dead", {"reason": error[:_SHOWN_ERROR]})
@@ -335,14 +336,14 @@ def crash(change: Change, reason: str) -> None:
 
 
 def cancel(change: Change) -> None:
-    """Ends what nobody runs; asks for the end of what somebody runs."""
+    """End a job that no worker runs; request the cancellation of a running one."""
     record = change.record
     target = after(record.id, record.status, Verb.CANCEL)
     change.move(target, "job.cancelling" if target is JobStatus.CANCELLING else "job.stopped", {"reason": "cancelled"})
 
 
 def expire(change: Change) -> None:
-    """Ends a job whose `expires_at` passed before anybody started it, as a cancellation would."""
+    """End a job that was not started before its `expires_at`, like a cancellation."""
     record = change.record
     target = after(record.id, record.status, Verb.EXPIRE)
     record.error_message = "expired: it was not started before its expires_at"
@@ -365,7 +366,7 @@ def dependency_failed(change: Change, dependency: str) -> None:
 
 
 def retry(change: Change, *, reset: bool, actor: str) -> None:
-    """DEAD back to the queue: an operator's act, recorded with its actor."""
+    """DEAD back to the queue, recorded with the operator as the actor."""
     record = change.record
     target = after(record.id, record.status, Verb.RETRY)
     if reset:
@@ -378,10 +379,11 @@ def retry(change: Change, *, reset: bool, actor: str) -> None:
 
 
 def promote(change: Change) -> None:
-    """A job that waits for its time may run now, also one that came while the clock was ahead."""
+    """Make a delayed job claimable now, also one that was enqueued while the clock was ahead."""
     record = change.record
     if not record.status.eligible:
-        raise InvalidTransition(record.id, record.status, "claimable now", "only a job that waits for its time can be")
+        why = "only a delayed job can be promoted"
+        raise InvalidTransition(record.id, record.status, "claimable now", why)
     if record.comes(change.now):
         record.run_at = None
         record.updated_at = change.now
@@ -390,7 +392,7 @@ def promote(change: Change) -> None:
 
 
 def announce(change: Change) -> None:
-    """The time of a job that was delayed has come: it is told once, and nothing waits for it."""
+    """Record once that a delayed job is due."""
     record = change.record
     record.announce_at = None
     record.updated_at = change.now
@@ -398,10 +400,10 @@ def announce(change: Change) -> None:
 
 
 def update(change: Change, target: JobStatus, result: bytes | None, error: str, token: str) -> None:
-    """A move by hand: what the table allows, and no counter is touched."""
+    """A change by `update_job_status`: any that the table allows, without touching counters."""
     record = change.record
     if not update_is_legal(record.status, target):
-        raise InvalidTransition(record.id, record.status, target, "update_job_status cannot make this move")
+        raise InvalidTransition(record.id, record.status, target, "update_job_status does not allow this change")
     if result is not None:
         record.result = result
     if error:
@@ -434,9 +436,9 @@ _WORKERS_VERBS = frozenset(
 
 
 def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
-    """Where the verb leads from this status; raises if the table has no such transition.
+    """The target of this operation from this status; raise if the table has none.
 
-    Not for ACCEPT, which has two targets: whether dependencies are left decides between them.
+    Not for ACCEPT, which has two targets: the remaining dependencies decide between them.
     """
     target = target_of(status, verb)
     if target is not None:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
-from json.decoder import JSONArray, JSONDecoder  # type: ignore[attr-defined]  # the stubs leave one of them out
+from json.decoder import JSONArray, JSONDecoder  # type: ignore[attr-defined] # missing from the stubs
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # as above
 from typing import Any
 
@@ -17,20 +17,20 @@ from longshore.core.errors import InvalidArgument
 from longshore.core.status import JobStatus
 
 LARGE = 256 * 1024
-"""Bytes from which on it matters: C reads so many in a few milliseconds, as long as one waits for another thread."""
+"""Bytes from which incremental JSON is used: the C decoder holds the interpreter lock for a few milliseconds."""
 _MANY_LISTS = 100_000
-"""Of which C makes ten in a microsecond."""
+"""The C decoder builds about ten lists per microsecond."""
 _PIECES = 1_000
 
 
 def read_patiently(text: str, **hooks: Any) -> Any:
-    """As `json.loads`: numbers are read one by one and objects made by a hook, so lists and texts alone are in C.
+    """Like `json.loads`, but release the interpreter lock often: numbers and objects are decoded in Python.
 
-    Many lists are not: it takes five times as long then, and holds up nobody.
+    With many lists, these are decoded in Python too. That takes five times as long, but does not block other threads.
     """
     decoder = JSONDecoder(parse_float=_float, parse_int=_int, **hooks)
     if text.count("[") > _MANY_LISTS:
-        decoder.parse_array = JSONArray  # type: ignore[attr-defined]  # as in its __init__
+        decoder.parse_array = JSONArray  # type: ignore[attr-defined] # as in its __init__
         decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]  # as above
     return decoder.decode(text)
 
@@ -44,7 +44,7 @@ def _int(digits: str) -> int:
 
 
 def write_patiently(value: Any, **form: Any) -> str:
-    """As `json.dumps`."""
+    """Like `json.dumps`, but release the interpreter lock often."""
     return "".join(_joined(json.JSONEncoder(**form).iterencode(value)))
 
 
@@ -57,21 +57,21 @@ LONGEST_NAME = 255
 MOST_TAGS = 100
 """Tags of one job, and tags in one filter or claim."""
 MOST_NAMES = 20_000
-"""Names in any other list: job ids in one call, queues, the dependencies of one job. A chord of 10,000 calls fits."""
+"""The most names in any other list: ids in one call, queues, dependencies of one job. A chord of 10,000 calls fits."""
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 RULE = f"must be text of 1 to {LONGEST_NAME} characters, without control characters and valid as Unicode"
 
 
 def check_name(field: str, value: object) -> str:
-    """The value itself if it is a good name; names are compared as they are, with no folding of case or form."""
+    """Return the value if it is a valid name. Names are compared exactly, with no folding of case or Unicode form."""
     if not isinstance(value, str):
         raise InvalidArgument(field, f"{RULE}; got {type(value).__name__}")
     if not value:
-        raise InvalidArgument(field, f"{RULE}; got an empty one")
+        raise InvalidArgument(field, f"{RULE}; got empty text")
     if len(value) > LONGEST_NAME:
         raise InvalidArgument(field, f"{RULE}; got {len(value)} characters")
-    if not value.isprintable():  # the quick way past nearly every name; the pattern is the rule
+    if not value.isprintable():  # fast path for nearly every name; the pattern is the rule
         found = _FORBIDDEN.search(value)
         if found:
             raise InvalidArgument(field, f"{RULE}; got U+{ord(found.group()):04X} at position {found.start()}")
@@ -79,23 +79,24 @@ def check_name(field: str, value: object) -> str:
 
 
 def check_names(field: str, values: object, *, most: int = MOST_NAMES) -> tuple[str, ...]:
-    """Good names in the order given, each once. A bare string is refused: it would be read letter by letter."""
+    """Return valid names in the given order, without duplicates. Reject a bare string: it would be read letter by
+    letter."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgument(field, f"must be a list of names, not {type(values).__name__}")
     given = list(islice(values, most + 1))
     if len(given) > most:
         count = len(values) if isinstance(values, Sized) else "more"
-        raise InvalidArgument(field, f"must have at most {most} of them, not {count}")
+        raise InvalidArgument(field, f"must have at most {most} names, not {count}")
     return tuple(dict.fromkeys([check_name(field, value) for value in given]))
 
 
 def check_tags(field: str, values: object) -> tuple[str, ...]:
-    """As `check_names`, for the tags of a job, a filter or a claim."""
+    """Like `check_names`, for the tags of a job, a filter or a claim."""
     return check_names(field, values, most=MOST_TAGS)
 
 
 def new_id() -> str:
-    """A fresh UUIDv7: unique with no coordination, and sorted by time of making."""
+    """A new UUIDv7: unique without coordination, and sorted by creation time."""
     return str(uuid_utils.uuid7())
 
 
@@ -107,7 +108,7 @@ USED_UP = "has no numbers left for jobs or events; create a new store"
 
 
 def check_number(field: str, value: object, *, least: int = 0) -> int:
-    """A whole number between `least` and what 32 bits hold; True and False are none."""
+    """Check for an integer between `least` and the largest 32-bit one; reject True and False."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(field, f"must be a whole number, not {type(value).__name__}")
     if not least <= value <= LARGEST:
@@ -123,7 +124,7 @@ _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
 
 
 def shown_address(url: str) -> str:
-    """The scheme, the host and the path, without anything that may belong to a user name or password.
+    """The scheme, host and path of an address, without anything that may belong to a user name or password.
 
     A password with an unescaped `/`, `@` or `?` moves the boundaries of the address. Only the text after the last `@`
     is certain not to belong to it.
@@ -141,12 +142,12 @@ def shown_address(url: str) -> str:
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 LARGEST_NOTE = 1024 * 1024
-"""For progress, checkpoints and options: what a worker writes often must stay small."""
+"""For progress, checkpoints and options: values that a worker writes often must stay small."""
 LARGEST_DETAIL = 32 * 1024
-"""For what a worker writes into the log beside its jobs: everybody who follows the log is sent it, and keeps it."""
+"""For events that a worker writes: every reader of the event log receives them."""
 LONGEST_TEXT = 64 * 1024
 LONGEST_DETAIL_TEXT = 4 * 1024
-"""Of a text within a detail: at most half of it, whatever it is written in."""
+"""Of one text in a detail: at most half of the limit, in any encoding."""
 DEEPEST = 100
 _LARGEST_INTEGER = 2**63 - 1
 _SMALLEST_INTEGER = -(2**63)
@@ -161,10 +162,12 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
-    """Opaque bytes within the size limit."""
+    """Check bytes against the size limit."""
     if type(value) is not bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise InvalidArgument(field, f"must be bytes, not {type(value).__name__}; encode it first, as JSON say")
+            raise InvalidArgument(
+                field, f"must be bytes, not {type(value).__name__}; encode it first, for example as JSON"
+            )
         value = bytes(value)
     if len(value) > limit:
         raise InvalidArgument(
@@ -174,7 +177,7 @@ def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> b
 
 
 def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> bytes:
-    """The value as compact JSON bytes, if every store and language would give back the same value."""
+    """Encode as compact JSON, if every store and language decodes it to the same value."""
     _walk(field, value, 0)
     encoded = compact(value).encode()
     return encoded if len(encoded) <= limit else check_bytes(field, encoded, limit=limit)
@@ -183,12 +186,12 @@ def check_json(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> by
 def written_json(
     field: str, value: object, *, limit: int = LARGEST_PAYLOAD, write: Callable[[object], str] = compact
 ) -> bytes:
-    """As above, of a value that `read_json` gave, or a part of one: it was judged when it was read."""
+    """Like `check_json`, for a value from `read_json` or a part of one: it was checked when it was read."""
     return check_bytes(field, write(value).encode(), limit=limit)
 
 
 def compact_patiently(value: object) -> str:
-    """As `compact`, for a large value, written beside others who go on."""
+    """Like `compact`, for a large value, without blocking other threads."""
     return write_patiently(value, **_FORM)
 
 
@@ -198,13 +201,15 @@ def _walk(path: str, value: object, depth: int) -> None:
     if isinstance(value, str):
         found = _SURROGATE.search(value)
         if found:
-            raise InvalidArgument(path, f"holds a lone surrogate at position {found.start()}, which is not valid text")
+            raise InvalidArgument(
+                path, f"contains a lone surrogate at position {found.start()}, which is not valid text"
+            )
     elif isinstance(value, int):
         if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
             raise InvalidArgument(path, "is an integer beyond 64 bits; use a smaller number, or text")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise InvalidArgument(path, f"is {value}, which JSON does not have; pass None or text")
+            raise InvalidArgument(path, f"is {value}, which JSON cannot represent; pass None or text")
     elif depth >= DEEPEST:
         raise InvalidArgument(path, f"is nested deeper than {DEEPEST} levels")
     elif isinstance(value, _Doubled):
@@ -226,7 +231,7 @@ def _walk(path: str, value: object, depth: int) -> None:
 
 
 def _is_easy(value: object) -> bool:
-    """Whether it is what nearly every value is, and needs no closer look nor a name for the place it stands in."""
+    """Whether the value needs no further check: nearly every value is of this kind."""
     if isinstance(value, str):
         return value.isascii()
     if isinstance(value, float):
@@ -235,7 +240,7 @@ def _is_easy(value: object) -> bool:
 
 
 def read_json(field: str, encoded: bytes) -> Any:
-    """The value inside JSON bytes, as strict as `check_json`: one reading for every language."""
+    """Decode JSON bytes as strictly as `check_json` encodes, so that every language reads the same value."""
 
     read = json.loads if len(encoded) < LARGE else read_patiently
     try:
@@ -249,7 +254,7 @@ def read_json(field: str, encoded: bytes) -> Any:
 
 
 class _Doubled(dict[str, Any]):
-    """An object that had a key twice; `_walk` refuses it where it stands."""
+    """An object with a repeated key; `_walk` rejects it, with its path."""
 
 
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -258,34 +263,34 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def pack(field: str, value: object) -> bytes:
-    """A checkpoint as stored: JSON, or bytes behind a NUL, with which no JSON begins."""
+    """Encode a checkpoint: as JSON, or as bytes after a NUL, which no JSON text starts with."""
     if isinstance(value, bytes | bytearray | memoryview):
         return _RAW + check_bytes(field, value, limit=LARGEST_NOTE)
     return check_json(field, value, limit=LARGEST_NOTE)
 
 
 def unpack(stored: bytes | None) -> Any:
-    """What `pack` was given."""
+    """The value that `pack` encoded."""
     if stored is None:
         return None
     return stored[1:] if stored[:1] == _RAW else json.loads(stored)
 
 
 def clean_text(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str:
-    """Text from an error or a log line, as every store can keep it: never refused for what is in it.
+    """Text of an error or a log line in a form that every store can keep. No content is rejected.
 
-    A failure must not be lost because its message is odd, so NUL and lone surrogates become U+FFFD and what is too
-    long is cut with a mark.
+    A failure must not be lost because of its message. NUL and lone surrogates become U+FFFD, and long text is cut and
+    marked.
     """
     if not isinstance(value, str):
         raise InvalidArgument(field, f"must be text, not {type(value).__name__}")
-    if len(value) > longest and not _CUT.fullmatch(value, longest):  # one that was cut is not cut again
+    if len(value) > longest and not _CUT.fullmatch(value, longest):  # do not cut a text twice
         value = f"{value[:longest]}… [cut: {len(value)} characters in all]"
     return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)
 
 
 def printable(text: str) -> str:
-    """Escapes control characters, line ends and marks that change the text direction, for terminals and logs."""
+    """Escape control characters, line ends and marks that change the text direction, for terminals and logs."""
     return text if text.isprintable() else "".join(map(_shown_letter, text))
 
 
@@ -299,7 +304,7 @@ def _shown_letter(letter: str) -> str:
 
 
 def check_status(field_name: str, value: object) -> JobStatus:
-    """One of our statuses, as a member or as its name."""
+    """Return a status from a member or its name."""
     try:
         return JobStatus(str(value))
     except ValueError:

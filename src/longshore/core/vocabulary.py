@@ -1,4 +1,4 @@
-"""Words that other systems use for a job's current status. Views only: histories use our own statuses."""
+"""The names that other systems use for a job's current status, for views only. The event log uses our own statuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Vocabulary = Literal["orchestrator", "taskharbor", "bullmq"]
 
 S = JobStatus
 
-# status: (orchestration platform, TaskHarbor, BullMQ-style); an eligible one has a second row for "not due yet"
+# status: (orchestration platform, TaskHarbor, BullMQ style); `_NOT_DUE` overrides an eligible job that is not due yet
 _DUE: dict[JobStatus, tuple[str | None, str | None, str | None]] = {
     S.CREATED: ("CREATED", None, None),
     S.WAITING_CHILDREN: ("CREATED", "scheduled", "WAITING_CHILDREN"),
@@ -36,19 +36,19 @@ _COLUMN: dict[Vocabulary, int] = {"orchestrator": 0, "taskharbor": 1, "bullmq": 
 
 
 def word_for(status: JobStatus, vocabulary: Vocabulary, *, due: bool = True) -> str | None:
-    """The other system's word, or None where it has no such state."""
+    """The other system's name for this status, or None if it has none."""
     row = _NOT_DUE[status] if not due and status in ELIGIBLE else _DUE[status]
     return row[_COLUMN[vocabulary]]
 
 
 def word_for_job(job: Job, vocabulary: Vocabulary, now: datetime) -> str | None:
-    """The other system's word for where this job stands at this time."""
+    """The other system's name for the job's status at this time."""
     due = not isinstance(job.run_at, datetime) or job.run_at <= now
     return word_for(job.status, vocabulary, due=due)
 
 
 def statuses_for(word: str, vocabulary: Vocabulary) -> frozenset[JobStatus]:
-    """Our statuses behind another system's word, due or not."""
+    """Our statuses for another system's name, whether the job is due or not."""
     column = _COLUMN[vocabulary]
     found = {status for status, row in _DUE.items() if row[column] == word}
     return frozenset(found | {status for status, row in _NOT_DUE.items() if row[column] == word})
