@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check check-lint sql explain bench prove docs lock clean
+.PHONY: help setup run test check check-lint sql explain bench prove docs site lock clean
 
 PYTHON ?= python3
 # two, because the long tests wait on disks and processes rather than on the processor; who is done early takes of the other's
@@ -15,9 +15,10 @@ BIN := $(VENV)/bin
 # what running takes is some thirty small packages; those of the tests, Spark and the tools are a hundred and large
 RUNNABLE := $(VENV)/.runnable
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # benchmarks and examples are checked as soon as they exist
-TYPED := src tests $(wildcard benchmarks examples)
+TYPED := src tests docs/_site $(wildcard benchmarks examples)
 FAST_TESTS := tests/core tests/repo tests/contract tests/runtime tests/app
 
 help: ## list the targets
@@ -26,7 +27,7 @@ help: ## list the targets
 setup: $(READY) ## make the virtual environment with the locked dependencies
 
 # made again only when the locks or the project file changed
-$(READY): requirements/lock.txt $(RUNNABLE)
+$(READY): requirements/lock.txt $(RUNNABLE) $(DOCS_READY)
 	@echo "make: bringing what the checks and tests need to $(VENV), once; a hundred packages, some of them large"
 	$(PIP_INSTALL) --require-hashes -r requirements/lock.txt
 	@touch $(READY)
@@ -39,6 +40,10 @@ $(RUNNABLE): requirements/run.txt pyproject.toml
 	$(PIP_INSTALL) --require-hashes -r requirements/run.txt
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $(RUNNABLE)
+
+$(DOCS_READY): requirements/docs.txt $(RUNNABLE)
+	$(PIP_INSTALL) --require-hashes -r requirements/docs.txt
+	@touch $(DOCS_READY)
 
 run: $(RUNNABLE) ## start the whole platform on this machine (API, scheduler, a worker, a status page) until Ctrl-C
 	$(BIN)/longshore up
@@ -69,8 +74,12 @@ bench: $(READY) ## measure the product beside bare SQL and print the ratios
 prove: $(READY) ## the long forms of the proofs; dated summaries go into docs/proofs (PARTS="engine spark": some of them)
 	LONGSHORE_PROVE=1 $(BIN)/python -m tests.prove $(PARTS)
 
-docs: $(READY) ## write the generated pages anew
-	$(BIN)/python -m longshore.core.status > docs/.states.md && mv docs/.states.md docs/states.md
+docs: $(READY) ## write the generated pages and drawings in docs/
+	$(BIN)/python -m docs._site.generate
+
+# the theme announces the end of its support at every build; requirements/docs.in records the date
+site: $(DOCS_READY) ## build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m docs._site.build site
 
 lock: ## compile the lock anew, keeping its versions where they still fit (UPGRADE=1 takes the newest)
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
@@ -79,8 +88,9 @@ lock: ## compile the lock anew, keeping its versions where they still fit (UPGRA
 		--universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links pyproject.toml "$$@"; } && \
 	compile requirements/lock.in $(if $(UPGRADE),--upgrade) --extra server --extra postgres --extra spark --extra otel --output-file requirements/lock.txt && \
 	compile requirements/run.in --constraints requirements/lock.txt --extra server --output-file requirements/run.txt && \
-	compile requirements/run.in --constraints requirements/lock.txt --extra server --extra postgres --extra otel --output-file requirements/image.txt
+	compile requirements/run.in --constraints requirements/lock.txt --extra server --extra postgres --extra otel --output-file requirements/image.txt && \
+	compile requirements/docs.in --constraints requirements/lock.txt $(if $(UPGRADE),--upgrade) --output-file requirements/docs.txt
 
 clean: ## remove the virtual environment and what the tools left behind
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -74,8 +74,8 @@ class Stage:
                 text = MERMAID.sub(f"![{title}]({image})", text)
             text = API.sub(lambda found: reference_of(found[1]), text)
             self._write(place, self._with_links(text, place, source))
-        for image, its_place in self._images.items():
-            self._copy(image, its_place)
+        for path, its_place in self._images.items():
+            self._copy(path, its_place)
         self._copy(DOCS / "_site" / "site.css", "site.css")
 
     def _with_links(self, text: str, place: str, source: Path) -> str:
