@@ -1,1 +1,1 @@
-"""What the product costs beside bare SQL that writes the same rows: run `python -m benchmarks`."""
+"""Benchmarks: the product compared with bare SQL that writes the same rows. Run `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""The command: measures, prints each finding as it comes, and ends with one table."""
+"""Run the benchmarks, print each finding at once, and end with one table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SQLITE = _named(
     post_jobs,
     remote_drain,
 )
-"""In the order they run: those that only look come before those that write on the shared file."""
+"""In running order: scenarios that only read come before those that write to the shared file."""
 POSTGRES = _named(
     drain_postgres,
     postgres_limited_drain,
@@ -90,18 +90,18 @@ POSTGRES = _named(
 )
 
 SPARK = _named(spark_read, spark_write, spark_follow, spark_lake, spark_audit, spark_jobs)
-"""With both stores; each in a Java of its own."""
+"""These use both stores, each scenario with a separate Java."""
 
 
 def main() -> int:
-    """Runs what was asked for. The exit code says whether it ran, not whether the targets were met."""
+    """Run the requested scenarios. The exit code says whether they ran, not whether the targets were met."""
     arguments = _parser().parse_args()
     scale = QUICK if arguments.quick else FULL
     if arguments.rounds:
         scale = dataclasses.replace(scale, rounds=arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="longshore-bench-", dir=arguments.directory) as folder:
         if _lies_in_memory(Path(folder)):
-            print("these databases lie in memory, where commits cost nothing: name a folder on a disk with --directory")
+            print("the databases are in memory, where commits cost nothing; name a folder on a disk with --directory")
         with closing(Databases(Path(folder), scale)) as databases:
             sections = measured(databases, arguments.only or [*SQLITE, *POSTGRES, *SPARK])
     print(f"\n{table.plain(sections)}")
@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def measured(databases: Databases, names: Sequence[str]) -> list[Section]:
-    """What the scenarios of each store found, after a proof that the yardstick is fair there."""
+    """Check that bare SQL writes the same rows on each store, then return the findings of its scenarios."""
     sections = []
     if on_sqlite := [SQLITE[name] for name in names if name in SQLITE]:
         check_agreement(databases)
@@ -127,7 +127,7 @@ def measured(databases: Databases, names: Sequence[str]) -> list[Section]:
 
 
 def _found(databases: Databases, scenarios: Sequence[Scenario]) -> tuple[list[Finding], str]:
-    """What they found, each printed at once, and how busy the machine was."""
+    """The findings, each printed at once, and the load of the machine."""
     findings: list[Finding] = []
     averages: list[float] = []
     for scenario in scenarios:
@@ -151,12 +151,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: 50,000 jobs instead of 1,000,000")
     parser.add_argument(
-        "--only", action="append", choices=[*SQLITE, *POSTGRES, *SPARK], help="one scenario; may be given again"
+        "--only", action="append", choices=[*SQLITE, *POSTGRES, *SPARK], help="one scenario; may be repeated"
     )
-    parser.add_argument("--rounds", type=int, help="how often the sides of a comparison take turns")
-    parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk, not in memory")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the findings as data")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="the findings as a page for the documentation")
+    parser.add_argument("--rounds", type=int, help="the number of alternating rounds of a comparison")
+    parser.add_argument("--directory", type=Path, help="the folder for the databases; must be on a disk, not in memory")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings as JSON")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the findings as a page for the documentation")
     return parser
 
 

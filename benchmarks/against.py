@@ -1,9 +1,9 @@
-"""Compares this tree with another commit: processor time per job, measured in turns.
+"""Compares this tree with another commit: CPU time per job, measured alternately.
 
     python -m benchmarks.against COMMIT [--rounds 10] [--only drain_sqlite]
 
-Each round runs each probe in a process of its own, first on one tree and then on the other. The minimum over all rounds
-is compared, because other processes on the machine can only add to a time. A ratio over 1.05 is reported as slower.
+Each round runs each probe in a new process, first on one tree and then on the other. The minimum over all rounds is
+compared, because other processes on the machine can only add time. A ratio over 1.05 is reported as slower.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Probe = Callable[[str], Awaitable[float]]
 
 
 def spent() -> float:
-    """Seconds of processor time so far, of this process and of the PostgreSQL server."""
+    """CPU seconds so far of this process and of the PostgreSQL server."""
     return process_time() + (sum(cpu_by_process(SERVER).values()) if SERVER else 0)
 
 
@@ -67,7 +67,7 @@ async def enqueue_batches(url: str) -> float:
 
 
 async def enqueue_singles(url: str) -> float:
-    """`Task.enqueue`, one call after the other."""
+    """`Task.enqueue`, single calls in sequence."""
     harbor = Harbor(url)
 
     @harbor.task
@@ -99,7 +99,7 @@ async def life(url: str) -> float:
 
 
 async def drain(url: str, keys: int = 0) -> float:
-    """A worker drains 10,000 waiting jobs, 100 at a time."""
+    """Drain 10,000 waiting jobs with a worker, 100 at a time."""
     harbor = Harbor(url)
     done = asyncio.Event()
     left = 10_000
@@ -123,12 +123,12 @@ async def drain(url: str, keys: int = 0) -> float:
 
 
 async def limited_drain(url: str) -> float:
-    """The same under 1,000 concurrency keys with a limit of two each."""
+    """The same with 1,000 concurrency keys and a limit of two per key."""
     return await drain(url, keys=1_000)
 
 
 async def claim_by_tag(url: str) -> float:
-    """Claims by a tag that ten of 10,000 waiting jobs have."""
+    """Claims by a rare tag among 10,000 waiting jobs."""
     async with connect(url) as backend:
         await _in_batches(backend, 10_000)
         tagged = [Job(type="send", queue=_QUEUE, payload=_PAYLOAD, tags=("rare",)) for _ in range(200)]
@@ -169,13 +169,13 @@ def _served(url: str) -> Iterator[tuple[str, int]]:
 
 
 def _spent_by(pid: int) -> float:
-    """Seconds of processor time of all threads of another process."""
+    """CPU seconds of all threads of another process."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 async def post_jobs(url: str) -> float:
-    """POST /v1/jobs, one after the other; the server's time alone."""
+    """POST /v1/jobs in sequence; the server's CPU time alone."""
     with _served(url) as (address, pid):
         connection = HTTPConnection(urlsplit(address).netloc)
         body = json.dumps({"type": "send", "queue": _QUEUE, "data": {"to": "ada@example.com"}})
@@ -194,7 +194,7 @@ async def post_jobs(url: str) -> float:
 
 
 async def remote_drain(url: str) -> float:
-    """A worker drains 10,000 jobs through a server; both processes count."""
+    """Drain 10,000 jobs through a server; the CPU time of both processes."""
     with _served(url) as (address, pid):
         began = _spent_by(pid)
         return await drain(address) + (_spent_by(pid) - began) / 10_000
@@ -225,8 +225,8 @@ def _checkout(commit: str) -> Iterator[Path]:
 
 
 def _measure(tree: Path, probe: str, url: str, server: int) -> float:
-    """Microseconds per job in a new process that imports the product from this tree."""
-    # the first place on the path counts, before the installed package
+    """Microseconds per job, in a new process that imports the product from this tree."""
+    # the first entry of the path wins over the installed package
     environment = dict(os.environ) | {"PYTHONPATH": f"{tree / 'src'}:{ROOT}", "SERVER_PID": str(server)}  # noqa: TID251 - handed to a child
     command = [sys.executable, str(Path(__file__).resolve()), "--probe", probe, "--url", url]
     answer = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
@@ -234,7 +234,7 @@ def _measure(tree: Path, probe: str, url: str, server: int) -> float:
 
 
 def _compare(base: Path, rounds: int, only: list[str]) -> int:
-    """Prints one line per probe; returns how many are slower here."""
+    """Print one line per probe; return how many are slower in this tree."""
     names = [f"{probe.__name__}_sqlite" for probe in PROBES] + [f"{probe.__name__}_postgres" for probe in _ON_BOTH]
     wanted = [name for name in names if not only or name in only]
     times: dict[tuple[str, Path], list[float]] = defaultdict(list)
@@ -257,7 +257,7 @@ def _compare(base: Path, rounds: int, only: list[str]) -> int:
 
 @contextmanager
 def _databases() -> Iterator[Callable[[str], AbstractContextManager[tuple[str, int]]]]:
-    """A function that makes an empty database in a store, and gives its URL and its server's process."""
+    """A function that creates an empty database in a store and returns its URL and its server's process id."""
     from benchmarks.postgres_databases import PostgresDatabases  # not in a probe: it imports private modules
     from benchmarks.scale import FULL
 

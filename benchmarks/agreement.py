@@ -1,4 +1,4 @@
-"""The proof that the yardstick is fair: after the same steps, both sides leave the same rows in every table."""
+"""Checks that the product and bare SQL leave the same rows in every table after the same steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from longshore.backends.sqlite.backend import SQLiteBackend
 _BATCH = 6
 _TAGS = (EVERY, HALF)
 _A_MOMENT = 10**15
-"""No number in the schema but a time in microseconds is as large as this."""
+"""Only times in microseconds are as large as this."""
 _OF_THE_MACHINE = ("boot_id", "clock_wall", "clock_since_boot", "mark")
-"""The product alone keeps these: the machine's clocks, and the mark of an open file."""
+"""Only the product writes these: the machine's clocks, and the mark of an open file."""
 
 
 def check_agreement(databases: Databases) -> None:
-    """Raises where the tables differ in anything but ids, tokens, times and payloads."""
+    """Raise if the tables differ in anything except ids, tokens, times and payloads."""
     with databases.scratch() as ours, databases.scratch() as bare:
         asyncio.run(_by_the_product(ours))
         _by_bare_sql(bare)
@@ -32,7 +32,7 @@ def check_agreement(databases: Databases) -> None:
             for table in _tables(first):
                 mine, other = _rows(first, table), _rows(second, table)
                 if mine != other:
-                    raise RuntimeError(f"bare SQL leaves other rows in {table}: {other} where the product has {mine}")
+                    raise RuntimeError(f"bare SQL and the product differ in {table}: {other} and {mine}")
 
 
 async def _by_the_product(path: Path) -> None:
@@ -65,7 +65,7 @@ def _rows(connection: apsw.Connection, table: str) -> list[dict[str, Any]]:
 
 
 def comparable(name: str, value: object) -> object:
-    """A column's value without what is different each time."""
+    """The value of a column, or a placeholder if it differs in every run."""
     if name in _OF_THE_MACHINE:
         return "…"
     if name in ("id", "job_id", "lease_token", "log", "payload") and value is not None:

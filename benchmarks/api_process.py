@@ -1,4 +1,4 @@
-"""A server in a process of its own, as `longshore serve` runs one, with one route more: one that does nothing."""
+"""A server process like `longshore serve`, with one additional route that does nothing."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ router = APIRouter(route_class=GuardedRoute)
 @router.post("/nothing")
 @needs(Scope.SUBMIT)
 async def nothing() -> Response:
-    """Behind the same gate and in the same envelope as all others."""
+    """Has the same authorization and middleware as the other routes."""
     return Response(b'{"id":"01a13b3d-1f0a-7c7e-9d49-94a8a6a2c0c1"}', 202, media_type="application/json")
 
 
 def main(url: str) -> int:
-    """Serves until it is stopped, and says where."""
+    """Print the address and serve until stopped."""
 
     def ready(address: str) -> None:
         settle_in(OBJECTS_A_ROUND)

@@ -1,6 +1,6 @@
-"""A process that audits made-up histories of growing length, and says how long each took and how large it grew.
+"""A process that audits synthetic histories of growing length, and reports time and memory.
 
-Run as `python -m benchmarks.audit FOLDER EVENTS…`; it prints a line of JSON for each length.
+Run as `python -m benchmarks.audit FOLDER EVENTS…`; it prints one line of JSON per length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DAYS = 30.0
 
 
 def main(folder: Path, lengths: list[int]) -> None:
-    """The shortest once beforehand, so that none pays for what is done once."""
+    """Audit the shortest once beforehand as a warm-up."""
     spark = pipeline_session()
     for length in lengths:
         write_history(spark, folder / str(length), length)
@@ -33,13 +33,13 @@ def main(folder: Path, lengths: list[int]) -> None:
 
 
 def write_history(spark: SparkSession, folder: Path, events: int) -> None:
-    """Events as a lake would hold them."""
+    """Write events as in a lake."""
     jobs = round(events / EVENTS_PER_JOB)
     synthetic_events(spark, 0, jobs, since=0.0, days=_DAYS).write.mode("overwrite").parquet(str(folder))
 
 
 def measured(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """One audit."""
+    """Time one audit."""
     began = perf_counter()
     report = run_audit(from_history(spark.read.parquet(str(folder))))
     seconds = perf_counter() - began

@@ -1,8 +1,8 @@
-"""The yardstick: the same rows in the same tables with the same durability, written with apsw and nothing else.
+"""The baseline: the same rows in the same tables with the same durability, written with apsw alone.
 
-It is the least that any queue on this schema must do: no checks, no threads, no event loop, and one transaction for
-each batch. Whatever is known beforehand is prepared as tuples, and columns that are the same in every row stand as
-literals in the statement. `agreement.py` proves that it leaves behind the rows that the product leaves.
+This is the minimum that any queue on this schema must do: no checks, no threads, no event loop, and one transaction per
+batch. Known values are prepared as tuples, and constant columns are literals in the statement. `agreement.py` checks
+that it leaves the same rows as the product.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + excluded.jobs"""
 
 
 class Batch(NamedTuple):
-    """New jobs as rows, all of one moment."""
+    """New jobs as rows with the same time."""
 
     jobs: list[Row]
     tags: list[Row]
@@ -93,7 +93,7 @@ class Batch(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A claimed job: what the worker gets, and what it needs to report."""
+    """A claimed job: what a worker needs to run and settle it."""
 
     uid: int
     id: str
@@ -106,13 +106,13 @@ class Claimed(NamedTuple):
 
 
 def micros_now() -> int:
-    """The time as the schema keeps it."""
-    return time.time_ns() // 1000  # noqa: TID251  # the yardstick takes its time from nobody but the machine
+    """The current time in microseconds, as stored in the schema."""
+    return time.time_ns() // 1000  # noqa: TID251  # bare SQL reads the machine's clock
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[apsw.Connection]:
-    """A new database with the project's schema."""
+    """Create a database with the project's schema."""
     folder = files("longshore.backends.sqlite.migrations")
     steps = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     with closing(apsw.Connection(str(path))) as connection:
@@ -125,7 +125,7 @@ def new_file(path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[apsw.Connection]:
-    """A database that is there already, with the durability and the cache that the product has."""
+    """Open an existing database with the durability and cache settings of the product."""
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -16_000)
@@ -136,7 +136,7 @@ def open_file(path: Path) -> Iterator[apsw.Connection]:
 def new_batch(
     first_uid: int, first_event: int, tags_of_jobs: Sequence[tuple[str, ...]], payload: Payload = payload_of
 ) -> Batch:
-    """Rows for new jobs, one for each element, numbered from where the file stands."""
+    """Rows for new jobs, one per element, numbered from the file's next uid."""
     now = micros_now()
     batch = Batch([], [], [])
     for offset, (job_id, tags) in enumerate(zip(new_ids(len(tags_of_jobs)), tags_of_jobs, strict=True)):
@@ -149,7 +149,7 @@ def new_batch(
 
 
 class BareQueue:
-    """Enqueue, claim and complete, each in one transaction, as short as they can be written."""
+    """Enqueue, claim and complete, each in one minimal transaction."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
@@ -165,7 +165,7 @@ class BareQueue:
         events_per_job: int = 1,
         payload: Payload = payload_of,
     ) -> list[Batch]:
-        """Rows for the batches to come, if every job writes so many events before the next batch is enqueued."""
+        """Rows for later batches, if each job writes `events_per_job` events before the next batch is enqueued."""
         firsts = range(0, batches * size, size)
         return [
             new_batch(self.next_uid + first, self.next_event + first * events_per_job, [tags] * size, payload)
@@ -173,7 +173,7 @@ class BareQueue:
         ]
 
     def replacement(self, claimed: Sequence[Claimed]) -> Batch:
-        """New jobs for those that went, with the same tags."""
+        """New jobs that replace claimed ones, with the same tags."""
         return new_batch(self.next_uid, self.next_event, [job.tags for job in claimed])
 
     @contextmanager
@@ -189,7 +189,7 @@ class BareQueue:
             raise
 
     def enqueue(self, batch: Batch) -> None:
-        """Stores one batch."""
+        """Store one batch."""
         many = self.connection.executemany
         with self._transaction():
             many(_INSERT_JOB, batch.jobs)
@@ -201,7 +201,7 @@ class BareQueue:
             self.next_event += len(batch.events)
 
     def claim(self, worker: str, limit: int, tag: str | None = None) -> list[Claimed]:
-        """The first in line, with a lease on each."""
+        """Claim the first jobs, each with a lease."""
         many = self.connection.executemany
         with self._transaction():
             now, token = micros_now(), secrets.token_hex(16)
@@ -232,7 +232,7 @@ class BareQueue:
         return self.connection.execute(_TAGGED_CLAIMABLE, (tag, QUEUE, now, limit)).fetchall()
 
     def complete(self, worker: str, claimed: Sequence[Claimed], result: bytes) -> None:
-        """Settles them, each write fenced by its lease."""
+        """Complete claimed jobs, each write fenced by its lease."""
         many = self.connection.executemany
         with self._transaction():
             now = micros_now()

@@ -1,4 +1,4 @@
-"""The files that are measured on: small ones made on the spot, the largest made once and shared by the scenarios."""
+"""The SQLite files of the benchmarks: small ones per round, the largest made once and shared by the scenarios."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITING_PER_KEY = 10
 
 
 class Databases:
-    """Makes each file when it is first asked for, all of them in one folder."""
+    """Creates each file on first use, all in one folder."""
 
     def __init__(self, folder: Path, scale: Scale) -> None:
         self.folder = folder
@@ -35,22 +35,22 @@ class Databases:
         self._numbers = itertools.count()
 
     def close(self) -> None:
-        """Ends the server, if one was started; the files go with their folder."""
+        """Stop the PostgreSQL server if one was started; the files are removed with their folder."""
         self.postgres.close()
 
     @property
     def circumstances(self) -> str:
-        """What the files are kept by, and how safely."""
+        """The versions and durability settings, for the report."""
         versions = f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
         return f"{versions}; write-ahead logging and `synchronous=FULL`, the event log on, files on a disk"
 
     def new_path(self) -> Path:
-        """A name that nobody used before."""
+        """An unused path."""
         return self.folder / f"queue-{next(self._numbers)}.db"
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A path for one round; what was put there goes with it."""
+        """A path for one round, removed afterwards."""
         path = self.new_path()
         try:
             yield path
@@ -59,19 +59,19 @@ class Databases:
 
     @contextmanager
     def copy_of(self, source: Path) -> Iterator[Path]:
-        """A copy to write on."""
+        """A copy that may be changed, removed afterwards."""
         with self.scratch() as path:
             shutil.copyfile(source, path)
             yield path
 
     @cached_property
     def many(self) -> Path:
-        """A million waiting jobs. Whoever claims from it puts as many back."""
+        """A million waiting jobs. A scenario that claims jobs enqueues as many again."""
         return self.filling[0]
 
     @cached_property
     def filling(self) -> tuple[Path, Filled]:
-        """The same file, and what it took to fill it."""
+        """The same file, with the time and memory it took to fill it."""
         path = self.new_path()
         return path, fill_elsewhere(path, self.scale.many)
 
@@ -100,20 +100,20 @@ class Databases:
 
     @contextmanager
     def with_full_keys(self) -> Iterator[Path]:
-        """A thousand concurrency keys with room for one job each, nine hundred of them full, all with jobs in line."""
+        """A thousand concurrency keys with one slot each, nine hundred of them full, all with waiting jobs."""
         with self.scratch() as path:
             asyncio.run(_fill_keys(path))
             yield path
 
 
 def remove(path: Path) -> None:
-    """Deletes a database and what SQLite keeps beside it."""
+    """Delete a database with its WAL and shared-memory files."""
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def keyed_job(number: int) -> Job:
-    """A job of one of the keys."""
+    """A job with one of the keys."""
     return new_job(number, tags=tags_of(number, KEYS), concurrency_key=f"tenant-{number}")
 
 

@@ -1,7 +1,7 @@
-"""One drain, timed: a worker process, alone with a line of waiting jobs, from the word until all are done in the store.
+"""Times one drain: a worker process empties a queue of waiting jobs.
 
-The clock starts when the worker, ready and connected, is given the word. It stops when the store shows that every job
-is done: once the worker says that the last one has begun, we look every few milliseconds. Both sides are timed so.
+The clock starts when the connected worker gets its start signal. It stops when the store shows every job as done: after
+the worker reports that the last job has started, we poll every few milliseconds. Both sides are timed this way.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _FINISHED_ON_POSTGRES = "SELECT count(*) FROM longshore.jobs WHERE status = 'COM
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whether the jobs have concurrency keys, and the limits they wait under."""
+    """The concurrency keys of the jobs, and the limits of the queue."""
 
     keys: int = 0
-    """How many keys the jobs are spread over, at random; 0 for none."""
+    """The number of random keys of the jobs; 0 for none."""
     running: int | None = None
     per_key: int | None = None
     rate_per_key: Rate | None = None
 
     @property
     def limited(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit is set."""
         return (self.running, self.per_key, self.rate_per_key) != (None, None, None)
 
 
@@ -58,10 +58,10 @@ FREE = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Waiting jobs, a worker for them, and how to see that they are done."""
+    """Waiting jobs, a worker process for them, and a check that they are done."""
 
     worker: tuple[str, ...]
-    """The module and the arguments of its process."""
+    """The module and arguments of the worker process."""
     jobs: int
     done: Callable[[], int]
     server_cpu: Callable[[], dict[int, float]]
@@ -69,7 +69,7 @@ class Line:
 
 @contextmanager
 def on_sqlite(databases: Databases, jobs: int, terms: Terms = FREE) -> Iterator[Line]:
-    """The product's, in a file."""
+    """The product on a SQLite file."""
     with databases.scratch() as path:
         url = f"sqlite:///{path}"
         asyncio.run(fill(connect(url), jobs, terms))
@@ -83,7 +83,7 @@ def on_sqlite(databases: Databases, jobs: int, terms: Terms = FREE) -> Iterator[
 
 @contextmanager
 def on_postgres(postgres: PostgresDatabases, jobs: int, terms: Terms = FREE) -> Iterator[Line]:
-    """The product's, on the server."""
+    """The product on the PostgreSQL server."""
     with postgres.new() as url:
         asyncio.run(fill(connect(url), jobs, terms))
         with _observed(postgres, url, PRODUCT, jobs, _FINISHED_ON_POSTGRES) as line:
@@ -92,7 +92,7 @@ def on_postgres(postgres: PostgresDatabases, jobs: int, terms: Terms = FREE) -> 
 
 @contextmanager
 def on_pgqueuer(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
-    """The peer's, on the same server."""
+    """PgQueuer on the same server."""
     with postgres.new(template=None) as url:
         asyncio.run(pgqueuer_peer.install(url))
         asyncio.run(pgqueuer_peer.fill(url, jobs))
@@ -101,7 +101,7 @@ def on_pgqueuer(postgres: PostgresDatabases, jobs: int) -> Iterator[Line]:
 
 
 async def fill(backend: Backend, count: int, terms: Terms = FREE) -> None:
-    """So many waiting jobs, through the product; their keys are the same in every run."""
+    """Enqueue `count` jobs through the product; their keys are the same in every run."""
     chance = Random(1)
     async with backend:
         if terms.limited:
@@ -120,7 +120,7 @@ def _observed(
     postgres: PostgresDatabases, url: str, program: tuple[str, ...], jobs: int, statement: str
 ) -> Iterator[Line]:
     with closing(psycopg.connect(url, autocommit=True)) as observer:
-        # as a line is that has stood a while; the planner knows it on both sides
+        # as in a queue that is some minutes old: on both sides the planner has statistics
         observer.execute("VACUUM (ANALYZE)")
 
         def done() -> int:
@@ -136,7 +136,7 @@ def _observed(
 
 
 def drained(line: Line, at_once: int) -> ServerSample:
-    """How long it took, and what it cost the worker and the server. Raises if a job was run twice or is not done."""
+    """Time one drain and its CPU time. Raise if a job ran twice or is not done."""
     with Companion(*line.worker, line.jobs, at_once) as worker:
         worker.hear()
         before = line.server_cpu()
@@ -152,6 +152,6 @@ def drained(line: Line, at_once: int) -> ServerSample:
         worker.tell("stop")
         said = worker.hear()
     if (said["begun"], line.done()) != (line.jobs, line.jobs):
-        raise RuntimeError(f"of {line.jobs} jobs {said['begun']} were begun and {line.done()} are done")
+        raise RuntimeError(f"of {line.jobs} jobs {said['begun']} were started and {line.done()} are done")
     server = sum(spent - before.get(process, 0) for process, spent in after.items())
     return ServerSample(seconds, said["cpu_seconds"], 0, line.jobs, 1, server)

@@ -1,4 +1,4 @@
-"""A process of its own that fills a file through the product and reports the most memory it ever held.
+"""A process that fills a file through the product and reports its peak memory.
 
 `python -m benchmarks.filling FILE COUNT` prints one line of JSON.
 """
@@ -22,7 +22,7 @@ BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What it took to fill a file."""
+    """The time and memory it took to fill a file."""
 
     jobs: int
     seconds: float
@@ -31,7 +31,7 @@ class Filled:
 
 
 def fill_elsewhere(path: Path, count: int) -> Filled:
-    """Fills the file in a fresh process, whose memory is nobody else's."""
+    """Fill the file in a new process, so that its memory can be measured."""
     command = [sys.executable, "-m", "benchmarks.filling", str(path), str(count)]
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
@@ -39,7 +39,7 @@ def fill_elsewhere(path: Path, count: int) -> Filled:
 
 
 async def fill(path: Path, count: int) -> Filled:
-    """Enqueues batch after batch, each made when its turn comes; every job carries tags."""
+    """Enqueue tagged jobs in batches, each created just before it is stored."""
     async with SQLiteBackend(path) as backend:
         with Stopwatch(count) as watch:
             for start in range(0, count, BATCH):

@@ -1,4 +1,4 @@
-"""Connections that send one request after the other: bare bytes, so that it is the server that is measured."""
+"""A minimal HTTP client that sends prepared bytes, so that the measured time is the server's."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from time import perf_counter
 
 Next = Callable[[], bytes | None]
-"""The next request to send, or None when there is none left."""
+"""Returns the next request to send, or None at the end."""
 
 
 class Connection(asyncio.Protocol):
-    """Sends the next request as soon as the one before was answered; notes how long each took."""
+    """Sends the next request when the previous one is answered, and records the time of each."""
 
     def __init__(self, following: Next, took: list[float], over: asyncio.Future[None]) -> None:
         self._following = following
@@ -57,11 +57,11 @@ class Connection(asyncio.Protocol):
 
 
 async def send_all(port: int, connections: int, following: Next) -> list[float]:
-    """Sends all requests over so many connections at once; returns how long each answer took."""
+    """Send all requests over `connections` connections; return the time of each answer."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
     ends: list[asyncio.Future[None]] = [loop.create_future() for _ in range(connections)]
     for over in ends:
-        await loop.create_connection(lambda over=over: Connection(following, took, over), "127.0.0.1", port)  # type: ignore[misc]  # a default that binds it
+        await loop.create_connection(lambda over=over: Connection(following, took, over), "127.0.0.1", port)  # type: ignore[misc]  # the default binds the loop variable
     await asyncio.gather(*ends)
     return took

@@ -1,4 +1,4 @@
-"""A process that makes a lake of a made-up history and says how long it took and how large it grew.
+"""A process that builds a lake from a synthetic history and reports its time and memory.
 
 Run as `python -m benchmarks.lake FOLDER EVENTS`; it prints one line of JSON.
 """
@@ -29,7 +29,7 @@ _NOW = datetime(2026, 2, 1, tzinfo=UTC)
 
 
 def main(folder: str, events: int) -> None:
-    """The whole history, its audit, and then one hundredth more; at last, what people ask of it."""
+    """Build the whole history, audit it, add one hundredth more, and run the queries."""
     begun = perf_counter()
     spark = pipeline_session()
     started = perf_counter() - begun
@@ -66,7 +66,7 @@ def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, 
 
 
 def _audited(spark: SparkSession, folder: str) -> float:
-    """Seconds for an audit of all that landed."""
+    """The seconds of an audit of all events."""
     begun = perf_counter()
     report = run_audit(from_history(Lake.open(folder, spark).table(spark, EVENTS)))
     assert report.clean, report.listed(5)
@@ -74,7 +74,7 @@ def _audited(spark: SparkSession, folder: str) -> float:
 
 
 def peak_bytes(spark: SparkSession) -> int:
-    """The most memory that the driver's Java ever had; Spark's own work is done in it."""
+    """The peak memory of the driver's Java, which does Spark's work."""
     java: Any = spark.sparkContext._jvm
     pid = java.java.lang.ProcessHandle.current().pid()
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))

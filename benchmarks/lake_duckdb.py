@@ -1,4 +1,4 @@
-"""The same questions to the same files: by Spark, and by DuckDB, which is made for one machine."""
+"""The same queries on the same files, by Spark and by DuckDB."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PERCENTILES = """
 SELECT queue, type, count(*), {percentile}(waited_seconds, {which}), {percentile}(ran_seconds, {which})
 FROM attempts WHERE ended_at IS NOT NULL GROUP BY queue, type"""
 _ROUNDS = 2
-"""The first warms up, and is thrown away."""
+"""The first round warms up and is discarded."""
 
 
 class Question(NamedTuple):
-    """What is asked, in two dialects."""
+    """One query in two dialects."""
 
     name: str
     of_spark: str
@@ -40,13 +40,13 @@ QUESTIONS = (
         _PERCENTILES.format(percentile="percentile", which="array(0.5, 0.95, 0.99)"),
         _PERCENTILES.format(percentile="quantile_cont", which="[0.5, 0.95, 0.99]"),
     ),
-    Question("how many tries jobs took", _TRIES, _TRIES),
+    Question("number of attempts per job", _TRIES, _TRIES),
     Question("hours of workers", _BUSY, _BUSY),
 )
 
 
 def asked(spark: SparkSession, folder: str) -> dict[str, tuple[float, float]]:
-    """Seconds of Spark and of DuckDB for each question; both must find as many rows."""
+    """The seconds of Spark and DuckDB for each query; both must return the same number of rows."""
     lake = Lake.open(folder, spark)
     with duckdb.connect() as duck:
         for name, table in (("events", EVENTS), ("attempts", ATTEMPTS), ("jobs", JOBS)):

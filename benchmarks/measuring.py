@@ -1,4 +1,4 @@
-"""Clocks and spreads: how long a piece of work took, and how far the rounds lie apart."""
+"""Timing and statistics of rounds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ S = TypeVar("S", bound="Sample")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed piece of work."""
+    """One timed block of work."""
 
     seconds: float
     cpu_seconds: float
-    """Of all threads of the process."""
+    """CPU time of all threads of the process."""
     caller_cpu_seconds: float
-    """Of the thread that called: the rest was spent by the writer and the readers."""
+    """CPU time of the calling thread; the rest is the writer's and the readers'."""
     jobs: int
     calls: int = 1
 
@@ -33,17 +33,17 @@ class Sample:
 
     @property
     def cpu_micros(self) -> float:
-        """Microseconds of processor time per job."""
+        """Microseconds of CPU time per job."""
         return self.cpu_seconds / self.jobs * 1e6
 
     @property
     def caller_cpu_micros(self) -> float:
-        """The part of it that the calling thread spent."""
+        """The part of `cpu_micros` spent by the calling thread."""
         return self.caller_cpu_seconds / self.jobs * 1e6
 
 
 class Stopwatch:
-    """Times its `with` block. What was built before is set aside from the garbage collector: inputs are free."""
+    """Times its `with` block. Objects created before are excluded from garbage collection, so inputs cost nothing."""
 
     def __init__(self, jobs: int, *, calls: int = 1) -> None:
         self.sample = Sample(0, 0, 0, jobs, calls)
@@ -65,7 +65,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle of many measurements, and how far they lie apart."""
+    """Median, extremes and 95th percentile of many measurements."""
 
     median: float
     least: float
@@ -75,16 +75,16 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """From any number of measurements, at least one."""
+        """Summarise at least one measurement."""
         ordered = sorted(values)
         last = len(ordered) - 1
         return cls(statistics.median(ordered), ordered[0], ordered[-1], ordered[round(0.95 * last)], len(ordered))
 
 
 def alternate(rounds: int, *sides: Callable[[], S]) -> list[list[S]]:
-    """Every side once in every round, each round beginning with another one: a slow minute hits all sides alike.
+    """Run every side once per round, each round starting with another side, so that noise affects all sides alike.
 
-    One round more is run first and thrown away. The answer has one list for each side, paired by position.
+    One extra round runs first and is discarded. Returns one list per side, paired by position.
     """
     samples: list[list[S]] = [[] for _ in sides]
     for number in range(-1, rounds):
@@ -97,7 +97,7 @@ def alternate(rounds: int, *sides: Callable[[], S]) -> list[list[S]]:
 
 
 def paired_ratios(measured: Sequence[Sample], reference: Sequence[Sample]) -> Spread:
-    """The ratio of rates round by round, so that a noisy round is compared with its own neighbour."""
+    """The ratio of rates per round, so that a noisy round is compared with its own counterpart."""
     return Spread.of(mine.rate / other.rate for mine, other in zip(measured, reference, strict=True))
 
 
@@ -105,7 +105,7 @@ _BLOCKS = 5
 
 
 def block_ratios(measured: Sequence[Sample], reference: Sequence[Sample]) -> Spread:
-    """The ratio of median times in each fifth of the run: single calls are too short to be compared one by one."""
+    """The ratio of median times in each fifth of the run: single calls are too short to compare one by one."""
     length = max(1, len(measured) // _BLOCKS)
     ratios = []
     for start in range(0, len(measured) - length + 1, length):

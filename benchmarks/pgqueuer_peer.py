@@ -1,6 +1,6 @@
-"""PgQueuer, the peer: its schema, its jobs, and its worker as its documentation and its own benchmark run it.
+"""PgQueuer for comparison: its schema, jobs and worker as its documentation and its own benchmark use them.
 
-`python -m benchmarks.pgqueuer_peer URL COUNT AT_ONCE` is a worker process that drains so many jobs.
+`python -m benchmarks.pgqueuer_peer URL COUNT AT_ONCE` is a worker process that drains COUNT jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE = "SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'"
 
 
 async def install(url: str) -> None:
-    """Its tables, fully durable as they are by default, and the settings of vacuum that it recommends."""
+    """Create its tables, durable by default, with the autovacuum settings that it recommends."""
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()
@@ -36,7 +36,7 @@ async def install(url: str) -> None:
 
 
 async def fill(url: str, count: int) -> None:
-    """So many waiting jobs."""
+    """Enqueue `count` jobs."""
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     for start in range(0, count, _PER_CALL):
@@ -46,7 +46,7 @@ async def fill(url: str, count: int) -> None:
 
 
 async def drain(url: str, count: int, at_once: int) -> None:
-    """Says when it is ready, waits for the word, says when the last job has begun, and stays until it is told."""
+    """Report readiness, wait for the start signal, report the start of the last job, and run until told to stop."""
     connection = await asyncpg.connect(url)
     worker = PgQueuer.from_asyncpg_connection(connection)
     begun = 0
@@ -69,5 +69,5 @@ async def drain(url: str, count: int, at_once: int) -> None:
 
 
 if __name__ == "__main__":
-    # the loop that its own command runs on
+    # the event loop that its own command uses
     uvloop.run(drain(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,4 +1,4 @@
-"""The proof that the yardstick on PostgreSQL is fair: both sides leave the same jobs and the same events."""
+"""Checks that the product and bare SQL leave the same jobs and events on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _ROWS = (
     "SELECT * FROM longshore.job_events ORDER BY job_seq, job_uid",
 )
 _NUMBERS = {"xid": 0, "n": 0, "uid": 0, "job_uid": 0, "last_event_xid": 0}
-"""Given out by the server: some are skipped, on either side."""
+"""Assigned by the server, with gaps on both sides."""
 
 
 def check_postgres_agreement(databases: PostgresDatabases) -> None:
-    """Raises where jobs or events differ in anything but ids, tokens, times, payloads and running numbers."""
+    """Raise if jobs or events differ in anything except ids, tokens, times, payloads and sequence numbers."""
     with databases.new() as ours, databases.new() as bare:
         asyncio.run(_by_the_product(ours))
         _by_bare_sql(bare)
         for statement in _ROWS:
             for mine, other in zip(_rows(ours, statement), _rows(bare, statement), strict=True):
                 if mine != other:
-                    raise RuntimeError(f"bare SQL leaves another row: {other} where the product has {mine}")
+                    raise RuntimeError(f"bare SQL and the product differ: {other} and {mine}")
 
 
 async def _by_the_product(url: str) -> None:

@@ -1,8 +1,8 @@
-"""The yardstick on PostgreSQL: the same jobs and events in the same tables with the same indexes, by psycopg alone.
+"""The baseline on PostgreSQL: the same jobs and events in the same tables with the same indexes, by psycopg alone.
 
-It is the least that any queue on this schema must do: rows ready as tuples for COPY, one statement for a claim and one
-for what ends it, each in a transaction of its own, on one connection with psycopg's defaults. It does not even keep
-counts. `postgres_agreement.py` proves that it leaves behind the jobs and events that the product leaves.
+This is the minimum that any queue on this schema must do: prepared tuples for COPY, one statement for a claim and one
+for a completion, each in a separate transaction, on one connection with psycopg's defaults. It keeps no counts.
+`postgres_agreement.py` checks that it leaves the same jobs and events as the product.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ told AS (
 )
 SELECT * FROM claimed"""
 
-# compared so that the index of held jobs is no way to find these: statistics take it for empty
+# coalesce keeps the planner from the index of leased jobs, which its statistics take for empty
 _COMPLETE = f"""
 WITH completed AS (
     UPDATE longshore.jobs SET status = 'COMPLETED', result = %(result)s, error_message = '', job_seq = job_seq + 1,
@@ -75,33 +75,33 @@ FROM completed"""
 
 
 class Batch(NamedTuple):
-    """New jobs as rows, all of one moment."""
+    """New jobs as rows with the same time."""
 
     jobs: list[Row]
     events: list[Row]
 
 
 class Claimed(NamedTuple):
-    """What one claim brought, and the token that all of it is held by."""
+    """The rows of one claim, and their lease token."""
 
     rows: list[Row]
     token: str
 
 
 class BareQueue:
-    """Enqueue, claim and complete, each in one transaction, as short as they can be written."""
+    """Enqueue, claim and complete, each in one minimal transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     def prepared(self, batches: int, size: int) -> list[Batch]:
-        """Rows for batches to come."""
+        """Rows for later batches."""
         with self.connection.transaction():
             uids = [uid for (uid,) in self.connection.execute(_NEW_UIDS, (batches * size,))]
         return [_batch(uids[start : start + size]) for start in range(0, len(uids), size)]
 
     def enqueue(self, batch: Batch) -> None:
-        """Stores one batch."""
+        """Store one batch."""
         with self.connection.transaction():
             self._copy(_COPY_JOBS, batch.jobs)
             self._copy(_COPY_EVENTS, batch.events)
@@ -112,14 +112,14 @@ class BareQueue:
                 copy.write_row(row)
 
     def claim(self, worker: str, limit: int) -> Claimed:
-        """The first in line, with a lease on each."""
+        """Claim the first jobs, each with a lease."""
         now, token = micros_now(), secrets.token_hex(16)
         values = {"queue": QUEUE, "now": now, "limit": limit, "worker": worker, "token": token, "until": now + LEASE}
         with self.connection.transaction():
             return Claimed(self.connection.execute(_CLAIM, values).fetchall(), token)
 
     def complete(self, claimed: Claimed, result: bytes) -> None:
-        """Settles them, the write fenced by their lease."""
+        """Complete claimed jobs, fenced by their lease."""
         uids = [row[0] for row in claimed.rows]
         values = {"queue": QUEUE, "now": micros_now(), "uids": uids, "token": claimed.token, "result": result}
         with self.connection.transaction():
@@ -129,7 +129,7 @@ class BareQueue:
 
 @contextmanager
 def bare_queue(url: str) -> Iterator[BareQueue]:
-    """On a connection of its own."""
+    """Bare SQL on a separate connection."""
     with psycopg.connect(url) as connection:
         yield BareQueue(connection)
 

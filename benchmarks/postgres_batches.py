@@ -1,4 +1,4 @@
-"""PostgreSQL in batches: `enqueue_jobs`, a claim with its settlement, and a job's whole life, beside bare SQL."""
+"""Batches on PostgreSQL: enqueue, claim and settlement, and all three, compared with bare SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PER_BATCH = 100
 
 
 class Product:
-    """The product on one database, warm."""
+    """The product on one database, after a warm-up."""
 
     def __init__(self, databases: PostgresDatabases, backend: PostgresBackend, runner: asyncio.Runner) -> None:
         self._databases = databases
@@ -32,7 +32,7 @@ class Product:
         self._runner = runner
 
     def enqueues(self, calls: int, size: int) -> ServerSample:
-        """So many calls."""
+        """Time `calls` enqueues of `size` jobs."""
         return self._runner.run(self._enqueues(batches_of(new_jobs(calls * size), size)))
 
     async def _enqueues(self, batches: list[list[Job]]) -> ServerSample:
@@ -42,7 +42,7 @@ class Product:
         return watch.sample
 
     def claims_and_settlements(self, count: int) -> ServerSample:
-        """Jobs that were enqueued before are claimed and completed, 100 at a time."""
+        """Claim and complete jobs that were enqueued before, 100 at a time."""
         return self._runner.run(self._claims_and_settlements(count))
 
     async def _claims_and_settlements(self, count: int) -> ServerSample:
@@ -56,10 +56,10 @@ class Product:
         claimed = await self._backend.dequeue_jobs(WORKER, limit=_PER_BATCH, queues=(QUEUE,))
         report = await self._backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
         if len(report.settled) != _PER_BATCH:
-            raise RuntimeError("a claim did not bring back the jobs that were enqueued")
+            raise RuntimeError("a claim did not return the enqueued jobs")
 
     def lives(self, count: int) -> ServerSample:
-        """Every batch is enqueued, claimed and completed before the next one comes."""
+        """Enqueue, claim and complete each batch before the next."""
         return self._runner.run(self._lives(batches_of(new_jobs(count * _PER_BATCH), _PER_BATCH)))
 
     async def _lives(self, batches: list[list[Job]]) -> ServerSample:
@@ -78,7 +78,7 @@ class Bare:
         self._queue = queue
 
     def enqueues(self, calls: int, size: int) -> ServerSample:
-        """So many calls."""
+        """Time `calls` enqueues of `size` jobs."""
         batches = self._queue.prepared(calls, size)
         with ServerWatch(self._databases, calls * size) as watch:
             for batch in batches:
@@ -86,7 +86,7 @@ class Bare:
         return watch.sample
 
     def claims_and_settlements(self, count: int) -> ServerSample:
-        """Jobs that were enqueued before are claimed and completed, 100 at a time."""
+        """Claim and complete jobs that were enqueued before, 100 at a time."""
         self._queue.enqueue(*self._queue.prepared(1, count * _PER_BATCH))
         with ServerWatch(self._databases, count * _PER_BATCH) as watch:
             for _ in range(count):
@@ -96,11 +96,11 @@ class Bare:
     def _claim_and_settle(self) -> None:
         claimed = self._queue.claim(WORKER, _PER_BATCH)
         if len(claimed.rows) != _PER_BATCH:
-            raise RuntimeError("a claim did not bring back the jobs that were enqueued")
+            raise RuntimeError("a claim did not return the enqueued jobs")
         self._queue.complete(claimed, RESULT)
 
     def lives(self, count: int) -> ServerSample:
-        """Every batch is enqueued, claimed and completed before the next one comes."""
+        """Enqueue, claim and complete each batch before the next."""
         batches = self._queue.prepared(count, _PER_BATCH)
         with ServerWatch(self._databases, count * _PER_BATCH) as watch:
             for batch in batches:
@@ -111,7 +111,7 @@ class Bare:
 
 @contextmanager
 def sides(databases: PostgresDatabases) -> Iterator[tuple[Product, Bare]]:
-    """Each on an empty database of its own."""
+    """Both sides, each on its own empty database."""
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         backend = PostgresBackend(stack.enter_context(databases.new()))
@@ -121,7 +121,7 @@ def sides(databases: PostgresDatabases) -> Iterator[tuple[Product, Bare]]:
 
 
 def postgres_enqueue(databases: Databases) -> list[Finding]:
-    """`enqueue_jobs` beside COPY of the same rows, 1,000 and 10,000 per call."""
+    """`enqueue_jobs` compared with COPY of the same rows, 1,000 and 10,000 per call."""
     scale, postgres = databases.scale, databases.postgres
     findings = []
     for calls, size in ((scale.enqueue_calls, _PER_CALL), (1, _IN_BULK)):
@@ -134,7 +134,7 @@ def postgres_enqueue(databases: Databases) -> list[Finding]:
 
 
 def postgres_work(databases: Databases) -> list[Finding]:
-    """Claim 100 and settle 100, of jobs that wait already."""
+    """Claim 100 and settle 100 waiting jobs."""
     scale = databases.scale
     with sides(databases.postgres) as (product, bare):
         mine, other = alternate(
@@ -144,20 +144,20 @@ def postgres_work(databases: Databases) -> list[Finding]:
         )
     return [
         rates("claim 100 and settle 100", mine, other, target=Target("≥", 0.5)),
-        _of_the_server("the same, the server's processor time", "µs/job", mine, other, _server_cpu),
+        _of_the_server("the same, CPU time of the server", "µs/job", mine, other, _server_cpu),
     ]
 
 
 def postgres_life(databases: Databases) -> list[Finding]:
-    """Enqueue, dequeue and settle in batches of 100, and what that writes to the log."""
+    """Enqueue, claim and settle in batches of 100, with the bytes of write-ahead log."""
     scale = databases.scale
     with sides(databases.postgres) as (product, bare):
         mine, other = alternate(
             scale.rounds, lambda: product.lives(scale.life_batches), lambda: bare.lives(scale.life_batches)
         )
     return [
-        rates("whole life in batches of 100", mine, other),
-        _of_the_server("the same, the server's processor time", "µs/job", mine, other, _server_cpu),
+        rates("enqueue, claim and settle in batches of 100", mine, other),
+        _of_the_server("the same, CPU time of the server", "µs/job", mine, other, _server_cpu),
         _of_the_server("the same, write-ahead log", "bytes/job", mine, other, _wal),
     ]
 
@@ -179,6 +179,6 @@ def _of_the_server(
 ) -> Finding:
     mine, other = Spread.of(map(figure, product)), Spread.of(map(figure, bare))
     pairs = zip(product, bare, strict=True)
-    # 0 where the system does not tell
+    # 0 where the system does not report it
     ratio = Spread.of(figure(one) / figure(two) for one, two in pairs) if other.least else None
     return Finding(name, unit, mine, other, "bare SQL", other, ratio)

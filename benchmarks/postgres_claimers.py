@@ -1,4 +1,4 @@
-"""Ten claimers at once on PostgreSQL, each a process with a backend of its own, beside one."""
+"""Ten processes that claim concurrently on PostgreSQL, compared with one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PER_BATCH = 100
 
 
 class Share(NamedTuple):
-    """What one claimer got."""
+    """The claims of one process."""
 
     job_ids: list[str]
     cpu_seconds: float
 
 
 class Claimer:
-    """A process that claims and completes whatever is in line, each time it is told to."""
+    """A process that, on each request, claims and completes all waiting jobs."""
 
     def __init__(self, url: str, name: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -40,17 +40,17 @@ class Claimer:
         theirs.close()
 
     def begin(self) -> None:
-        """Lets it go over the line once."""
+        """Let it drain the queue once."""
         self._line.send(True)
 
     def share(self) -> Share:
-        """What it got, when it has found the line empty."""
+        """Its claims, once it has found the queue empty."""
         share = self._line.recv()
         assert isinstance(share, Share)
         return share
 
     def close(self) -> None:
-        """Sends it home."""
+        """End the process."""
         self._line.send(False)
         self._process.join()
 
@@ -74,7 +74,7 @@ async def _empty_the_line(backend: PostgresBackend, name: str) -> Share:
 
 @contextmanager
 def claimers(url: str, count: int) -> Iterator[list[Claimer]]:
-    """So many, each with its connection open."""
+    """Start `count` claimers, each with an open connection."""
     with ExitStack() as stack:
         started = []
         for number in range(count):
@@ -91,7 +91,7 @@ def _over_the_line(those: list[Claimer]) -> list[Share]:
 
 
 def drained(url: str, those: list[Claimer], jobs: int) -> Sample:
-    """How long they take for so many jobs, and a proof that nobody got one that another had."""
+    """Time the claimers, and check that no job was claimed twice."""
     add_waiting(url, jobs)
     began = perf_counter()
     shares = _over_the_line(those)

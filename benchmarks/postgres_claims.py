@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL when a great deal else is in the table, or when nothing can be cleared away from it."""
+"""Claims on PostgreSQL from a large table, or while a held snapshot prevents vacuum."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _PAUSE = 0.02
 
 
 class BareLine:
-    """Claims by bare SQL: outside the clock, what was claimed is completed and as much put in its place."""
+    """Claims by bare SQL; untimed, claimed jobs are completed and replaced."""
 
     def __init__(self, queue: BareQueue) -> None:
         self._queue = queue
 
     def claim(self) -> Sample:
-        """One claim of 100."""
+        """Time one claim of 100."""
         with Stopwatch(_LIMIT) as watch:
             claimed = self._queue.claim(WORKER, _LIMIT)
         if len(claimed.rows) != _LIMIT:
@@ -59,7 +59,7 @@ def quiet_line(postgres: PostgresDatabases) -> Iterator[ProductLine]:
 
 
 def postgres_waiting(databases: Databases) -> list[Finding]:
-    """A million waiting jobs beside a thousand."""
+    """A claim among a million waiting jobs, compared with a thousand."""
     scale, postgres = databases.scale, databases.postgres
     with postgres.new() as url:
         add_waiting(url, scale.many)
@@ -73,7 +73,7 @@ def postgres_types(databases: Databases) -> list[Finding]:
 
 
 def postgres_finished(databases: Databases) -> list[Finding]:
-    """A thousand waiting jobs beside a million finished ones."""
+    """A claim from a table with a million finished jobs."""
     scale, postgres = databases.scale, databases.postgres
     with postgres.new() as url:
         add_finished(url, scale.many)
@@ -82,7 +82,7 @@ def postgres_finished(databases: Databases) -> list[Finding]:
 
 
 def postgres_snapshot(databases: Databases) -> list[Finding]:
-    """A thousand waiting jobs after 300,000 came and went under a session that holds a snapshot and does nothing."""
+    """A claim after 300,000 jobs passed while an idle session held a snapshot."""
     scale, postgres = databases.scale, databases.postgres
     with postgres.new() as url, held_snapshot(url):
         add_waiting(url, scale.passed)
@@ -95,15 +95,15 @@ def _beside_quiet(postgres: PostgresDatabases, url: str, circumstances: str) -> 
     with ExitStack() as stack:
         quiet = stack.enter_context(quiet_line(postgres))
         line, bare = stack.enter_context(lines_of(url))
-        # all that was written so far reaches the disk now, and not while we measure
+        # write everything to disk now, not while we measure
         postgres.observer.execute("CHECKPOINT")
-        # bare SQL has its turn by itself: where it is slow, it would keep the product from claiming as busy workers do
+        # bare SQL runs separately: it is slow here and would keep the product from claiming at a worker's pace
         product, reference = alternate(postgres.scale.claims, _after_a_pause(line.claim), _after_a_pause(quiet.claim))
-        (yardstick,) = alternate(postgres.scale.claims // 4, bare.claim)
+        (baseline,) = alternate(postgres.scale.claims // 4, bare.claim)
     return durations(
         f"`dequeue_jobs(limit=100)`, {circumstances}",
         product,
-        yardstick,
+        baseline,
         reference=reference,
         compared_with="1,000 waiting",
         target=Target("≤", 2),
@@ -111,7 +111,7 @@ def _beside_quiet(postgres: PostgresDatabases, url: str, circumstances: str) -> 
 
 
 def _after_a_pause(claim: Callable[[], Sample]) -> Work:
-    """The product tells others of its news a little after it has answered: not at the expense of whoever is next."""
+    """Wait for the product's NOTIFY, which follows its answer, so that it does not slow down the next side."""
 
     def run() -> Sample:
         threading.Event().wait(_PAUSE)
@@ -122,7 +122,7 @@ def _after_a_pause(claim: Callable[[], Sample]) -> Work:
 
 @contextmanager
 def held_snapshot(url: str) -> Iterator[None]:
-    """A session that has looked once, in a transaction that it leaves open."""
+    """A session with an open transaction that has read once."""
     with psycopg.connect(url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("SELECT count(*) FROM longshore.jobs")

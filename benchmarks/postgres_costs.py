@@ -1,4 +1,4 @@
-"""What a piece of work costs the server: processor time of all its processes, and bytes of its write-ahead log."""
+"""The cost of work on the server: CPU time of all its processes, and bytes of write-ahead log."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 
 @dataclass(frozen=True, slots=True)
 class ServerSample(Sample):
-    """One timed piece of work, and its price on the other side of the wire."""
+    """One timed block of work, with its cost on the server."""
 
     server_cpu_seconds: float = 0
-    """0 where the system does not tell."""
+    """0 where the system does not report it."""
     wal_bytes: int = 0
 
     @property
     def server_cpu_micros(self) -> float:
-        """Microseconds of the server's processor time per job."""
+        """Microseconds of the server's CPU time per job."""
         return self.server_cpu_seconds / self.jobs * 1e6
 
     @property
     def wal_bytes_per_job(self) -> float:
-        """Bytes of write-ahead log per job, whole pages after a checkpoint included."""
+        """Bytes of write-ahead log per job, including full pages after a checkpoint."""
         return self.wal_bytes / self.jobs
 
 
 class ServerWatch:
-    """A stopwatch that looks at the server before it starts and after it stops."""
+    """A stopwatch that also reads the server's costs before and after."""
 
     def __init__(self, databases: PostgresDatabases, jobs: int) -> None:
         self.sample = ServerSample(0, 0, 0, jobs)

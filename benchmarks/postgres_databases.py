@@ -1,4 +1,4 @@
-"""PostgreSQL to measure on: a server of our own with the durability it has by default, and a database for each side."""
+"""A PostgreSQL server with default durability, and one database per side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Connection = psycopg.Connection[Any]
 
 
 class PostgresDatabases:
-    """Starts its server when the first database is asked for."""
+    """Starts its server on first use."""
 
     def __init__(self, scale: Scale) -> None:
         self.scale = scale
@@ -30,24 +30,24 @@ class PostgresDatabases:
         self._started = ExitStack()
 
     def close(self) -> None:
-        """Ends the server and removes what it kept."""
+        """Stop the server and remove its data."""
         self._started.close()
 
     @cached_property
     def server(self) -> Server:
-        """On a disk, with `fsync` on and every other setting of durability as it comes."""
+        """A server on a disk with `fsync` on and default durability settings."""
         server = self._started.enter_context(Server(DURABLE))
         prepare(Address(server.create_database(_TEMPLATE)), SCHEMA)
         return server
 
     @cached_property
     def observer(self) -> Connection:
-        """A session beside those that are measured."""
+        """A session that is not measured."""
         return self._started.enter_context(psycopg.connect(self.server.url(), autocommit=True))
 
     @property
     def circumstances(self) -> str:
-        """What the databases are kept by, and how safely."""
+        """The versions and durability settings, for the report."""
         version = self.observer.info.server_version
         versions = f"PostgreSQL {version // 10_000}.{version % 10_000}, psycopg {psycopg.__version__}"
         buffers, sync = self._setting("shared_buffers"), self._setting("synchronous_commit")
@@ -62,7 +62,7 @@ class PostgresDatabases:
 
     @contextmanager
     def new(self, template: str | None = _TEMPLATE) -> Iterator[str]:
-        """The address of a database with the project's schema and nothing in it; it goes with the block."""
+        """The address of an empty database with the project's schema, dropped after the block."""
         name = f"queue_{next(self._numbers)}"
         url = self.server.create_database(name, template)
         try:

@@ -1,4 +1,4 @@
-"""Rows in great number: a job as the product leaves it, with its first event, multiplied by SQL on the server."""
+"""Fills a database with many jobs: one by the product, with its first event, copied by SQL on the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.workload import QUEUE, RESULT, WORKER, new_job
 from longshore.backends.base import Outcome
 from longshore.backends.postgres.backend import PostgresBackend
 
-# the copies stand before the job they are made from, a microsecond apart; their ids are made of their time, as ours are
+# copies are ordered before the original, a microsecond apart; their ids contain their time, as ours do
 _COPIES = """
 CREATE TEMPORARY TABLE copies ON COMMIT DROP AS
 SELECT copy, uid, %(sort_key)s - %(count)s + copy AS at, format(
@@ -30,17 +30,17 @@ WHERE table_schema = %s AND table_name = %s AND column_name NOT IN ('xid', 'n') 
 
 
 def add_waiting(url: str, count: int) -> None:
-    """So many jobs in line."""
+    """Add `count` waiting jobs."""
     _multiply(url, asyncio.run(_a_job(url, finished=False)), count - 1)
 
 
 def add_future(url: str, count: int) -> None:
-    """So many that are due tomorrow."""
+    """Add `count` jobs that are due tomorrow."""
     _multiply(url, asyncio.run(_a_job(url, finished=False, run_at=timedelta(days=1))), count - 1)
 
 
 def add_finished(url: str, count: int) -> None:
-    """So many that were completed."""
+    """Add `count` completed jobs."""
     _multiply(url, asyncio.run(_a_job(url, finished=True)), count - 1)
 
 
@@ -68,7 +68,7 @@ def _multiply(url: str, job_id: str, count: int) -> None:
                 "INSERT INTO longshore.queue_counts (queue, status, jobs, retries) VALUES (%s, %s, %s, 0)",
                 (QUEUE, status, count),
             )
-        # no VACUUM: after a great many were enqueued it has not been there yet, and plans differ for it
+        # no VACUUM: right after a bulk enqueue it has not run yet, and plans depend on it
         connection.execute("ANALYZE longshore.jobs, longshore.job_events, longshore.queue_counts")
 
 

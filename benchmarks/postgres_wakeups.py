@@ -1,4 +1,4 @@
-"""From one process to another on PostgreSQL: how long after it was enqueued a job is claimed by somebody who waits."""
+"""On PostgreSQL, the time from an enqueue in one process to the claim in another that waits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from longshore.backends.postgres.backend import PostgresBackend
 
 _POLL_SECONDS = 0.5
 _GAPS = (0.005, 0.045)
-"""Seconds between two jobs, at random: in step with nothing."""
+"""Random seconds between two jobs."""
 _AT_ONCE = 100
 
 
 class Moments(NamedTuple):
-    """Of one job, in seconds on the clock that all processes of a machine share."""
+    """Times of one job, in seconds on the clock that all processes of a machine share."""
 
     called: float
     enqueued: float
@@ -41,7 +41,7 @@ def postgres_wakeups(databases: Databases) -> list[Finding]:
     interval = _POLL_SECONDS * 1e3
     return [
         *_delays("enqueued in one process, claimed in another that waits", told, 5, 25),
-        Finding("the same from the call of `enqueue_job` on", "ms", from_call),
+        Finding("the same from the call of `enqueue_job`", "ms", from_call),
         *_delays(f"the same without NOTIFY, polling every {interval:.0f} ms", polled, interval, interval),
     ]
 
@@ -57,7 +57,9 @@ def _delays(name: str, jobs: list[Moments], most: float, most_of_99: float) -> l
 
 def _moments(databases: Databases, count: int, *, hints: bool) -> list[Moments]:
     with databases.postgres.new() as url, _waiting_process(url, hints) as answers, ThreadPoolExecutor(1) as ear:
-        hearing = ear.submit(_hear, answers, count)  # meanwhile, or the other process would wait for room in the pipe
+        hearing = ear.submit(
+            _hear, answers, count
+        )  # read concurrently, or the other process would block on a full pipe
         enqueued = asyncio.run(_enqueue(url, count, hints))
         claimed = hearing.result()
     return [Moments(called, stored, claimed[job_id]) for job_id, (called, stored) in enqueued.items()]
@@ -107,7 +109,7 @@ async def _claim(url: str, hints: bool, answers: Connection) -> None:
         answers.send({})
         while True:
             waiting = asyncio.ensure_future(backend.wait_for_change(60))
-            await asyncio.sleep(0)  # it waits from here on: what comes while we look is not missed
+            await asyncio.sleep(0)  # it waits from here on, so a change during the claim is not missed
             claimed = await backend.dequeue_jobs(WORKER, limit=_AT_ONCE, queues=(QUEUE,))
             if claimed:
                 now = monotonic()
@@ -120,7 +122,7 @@ async def _claim(url: str, hints: bool, answers: Connection) -> None:
 def _backend(url: str, hints: bool) -> PostgresBackend:
     backend = PostgresBackend(url, poll_seconds=_POLL_SECONDS)
     if not hints:
-        # what is left is the look at the log that lies underneath
+        # without hints, only polling of the log is left
         backend._hints._send = _tell_nobody
     return backend
 

@@ -1,4 +1,4 @@
-"""Processes of their own that talk in lines of JSON: what is measured there has its own memory and its own core."""
+"""Child processes that exchange lines of JSON, so that memory and CPU time are measured separately."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Self
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PATIENCE = 120
-"""Seconds of silence after which something must be wrong."""
+"""Seconds without a message after which the child counts as hung."""
 
 
 class Companion:
-    """`python -m MODULE ARGUMENTS…`, told what to do over its standard input and heard over its standard output."""
+    """Runs `python -m MODULE ARGUMENTS…` and talks to it over its standard input and output."""
 
     def __init__(self, module: str, *arguments: object) -> None:
         command = [sys.executable, "-m", module, *map(str, arguments)]
@@ -26,7 +26,7 @@ class Companion:
             command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         self._said: SimpleQueue[str] = SimpleQueue()
-        # heard as it is said, or it would wait for room in the pipe
+        # read continuously, or the child would block on a full pipe
         Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -43,7 +43,7 @@ class Companion:
     ) -> None:
         if error is not None:
             self._process.kill()
-        with self._process as process:  # closes the pipes: the end of its input sends it home
+        with self._process as process:  # closes the pipes: the child ends at the end of its input
             assert process.stdin is not None
             process.stdin.close()
             code = process.wait()
@@ -51,50 +51,50 @@ class Companion:
             raise RuntimeError(f"{process.args!r} ended with {code}")
 
     def tell(self, order: str) -> None:
-        """One line to it."""
+        """Send one line to the child."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{order}\n")
 
     def hear(self) -> Any:
-        """What it says next."""
+        """Return the child's next message."""
         try:
             line = self._said.get(timeout=_PATIENCE)
         except Empty:
-            raise RuntimeError(f"{self._process.args!r} has said nothing for {_PATIENCE} seconds") from None
+            raise RuntimeError(f"{self._process.args!r} has sent nothing for {_PATIENCE} seconds") from None
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()} before it answered")
         return json.loads(line)
 
 
-# --- on the other side ---
+# --- in the child process ---
 
 
 def say(**words: object) -> None:
-    """One line to whoever started this process."""
+    """Send one line to the parent process."""
     sys.stdout.write(f"{json.dumps(words)}\n")
     sys.stdout.flush()
 
 
 def next_order() -> str:
-    """Waits for a line; nothing once the other side is done with us."""
+    """Wait for a line; return an empty text when the parent closes the pipe."""
     return sys.stdin.readline().strip()
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process ever held."""
+    """The peak memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # bytes there, kibibytes elsewhere
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6  # bytes on macOS, kibibytes elsewhere
 
 
 def cpu_by_process(server: int) -> dict[int, float]:
-    """Seconds of processor time, of those of the server's processes that still run."""
+    """CPU seconds of each running process of the server."""
     seconds: dict[int, float] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # the command's name may hold anything, even parentheses
+            # the command's name may contain any character, even parentheses
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if server in (parent, int(folder.name)):
                 seconds[int(folder.name)] = int((folder / "schedstat").read_text().split()[0]) / 1e9
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
     return seconds

@@ -1,4 +1,4 @@
-"""Findings: a figure beside its reference and its target, as a table for people and as data for programs."""
+"""Findings: a figure with its reference and its target."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from benchmarks.measuring import Sample, Spread, block_ratios, paired_ratios
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a ratio must reach, or a figure where a unit is named."""
+    """The bound of a ratio, or of a figure if a unit is given."""
 
     bound: Literal["≥", "≤", "<"]
     value: float
     unit: str = "×"
 
     def met_by(self, figure: float) -> bool:
-        """Whether the figure is good enough."""
+        """Whether the figure meets the target."""
         if self.bound == "≥":
             return figure >= self.value
         return figure <= self.value if self.bound == "≤" else figure < self.value
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table: the product, bare SQL on the same rows, and what the target compares it with."""
+    """One row of the table: the product, bare SQL on the same rows, and the reference of the target."""
 
     name: str
     unit: str
@@ -41,20 +41,20 @@ class Finding:
     ratio: Spread | None = None
     target: Target | None = None
     cpu_micros: float | None = None
-    """Processor time per job, of all the product's threads."""
+    """CPU time per job, of all threads of the product."""
     caller_cpu_micros: float | None = None
-    """The part of it that the caller's event loop was busy."""
+    """The part of it in the caller's event loop."""
     bare_cpu_micros: float | None = None
 
     @property
     def judged(self) -> float:
-        """The figure that the target is about."""
+        """The figure that the target bounds."""
         ratio_counts = self.ratio is not None and (self.target is None or self.target.unit == "×")
         return self.ratio.median if ratio_counts and self.ratio is not None else self.product.median
 
     @property
     def verdict(self) -> str:
-        """`ok`, `short`, or nothing where there is no target."""
+        """`ok`, `short`, or empty without a target."""
         if self.target is None:
             return ""
         return "ok" if self.target.met_by(self.judged) else "short"
@@ -69,7 +69,7 @@ def rates(
     compared_with: str = "bare SQL",
     target: Target | None = None,
 ) -> Finding:
-    """Sides of one alternating run as jobs per second; compared with bare SQL unless told otherwise."""
+    """One alternating run in jobs per second, compared with bare SQL by default."""
     other = bare if reference is None else reference
     return Finding(
         name,
@@ -94,7 +94,7 @@ def durations(
     compared_with: str = "",
     target: Target | None = None,
 ) -> Finding:
-    """Sides of one alternating run as milliseconds per call, compared with a reference if there is one."""
+    """One alternating run in milliseconds per call, compared with a reference if given."""
     return Finding(
         name,
         "ms",

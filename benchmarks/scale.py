@@ -1,4 +1,4 @@
-"""How much is measured: the full sizes, and small ones for a quick look."""
+"""The sizes of a benchmark run, full and quick."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ class Scale:
     """The sizes of one run."""
 
     rounds: int = 21
-    """Many short rounds rather than few long ones: the two sides of a round should see the same machine."""
+    """Many short rounds rather than few long ones, so that both sides of a round see the same load."""
     enqueue_calls: int = 10
     life_batches: int = 20
     concurrent_jobs: int = 2_560
     lone_jobs: int = 300
     scans: int = 7
-    """How often a look that reads a million rows is repeated."""
+    """Repetitions of a read over a million rows."""
     claims: int = 100
     key_fillings: int = 15
     claimer_jobs: int = 10_000
     wakeups: int = 500
     drains: int = 7
-    """Rounds of drains, each with processes of its own: they take seconds, and start-up goes unmeasured."""
+    """Rounds of drains, each with new processes; start-up is not measured."""
     drained_jobs: int = 20_000
     starts: int = 500
     late_starts: int = 20
@@ -31,10 +31,10 @@ class Scale:
     sleepers: int = 10_000
     slept_seconds: int = 40
     passed: int = 300_000
-    """Jobs that come and go while somebody holds a snapshot."""
+    """Jobs that pass while another session holds a snapshot."""
     schedules: int = 10_000
     due: int = 100_000
-    """Jobs that fall due at one instant."""
+    """Jobs that become due at the same time."""
     watched_seconds: int = 8
     lake_events: int = 10_000_000
     written_rows: int = 300_000

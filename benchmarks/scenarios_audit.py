@@ -1,4 +1,4 @@
-"""The audit: what an event costs in a history of ten million, beside one of a million."""
+"""The audit: the time per event in a history of ten million, compared with one million."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.reporting import Finding, Target
 
 
 def spark_audit(databases: Databases) -> list[Finding]:
-    """In a process of its own, whose Java does nothing else; the short one is gone through once beforehand."""
+    """Run in a separate process with its own Java; the short history is audited once to warm up."""
     most = databases.scale.lake_events
     with tempfile.TemporaryDirectory(prefix="longshore-audit-", dir=databases.folder) as folder:
         command = [sys.executable, "-m", "benchmarks.audit", folder, str(most // 10), str(most)]
@@ -24,15 +24,15 @@ def spark_audit(databases: Databases) -> list[Finding]:
     per_event = [found["seconds"] / found["events"] * 1e6 for found in (short, long)]
     return [
         Finding(
-            f"an event in an audit of {long['events']:,}",
+            f"per event, audit of {long['events']:,}",
             "µs",
             Spread.of([per_event[1]]),
-            compared_with=f"in one of {short['events']:,}",
+            compared_with=f"audit of {short['events']:,}",
             reference=Spread.of([per_event[0]]),
             ratio=Spread.of([per_event[1] / per_event[0]]),
             target=Target("≤", 1.2),
         ),
         Finding(
-            "the most memory of the driver", "MB", Spread.of([long["peak_bytes"] / 1e6]), target=Target("<", 2000, "MB")
+            "peak memory of the driver", "MB", Spread.of([long["peak_bytes"] / 1e6]), target=Target("<", 2000, "MB")
         ),
     ]

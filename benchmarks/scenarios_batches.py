@@ -1,4 +1,4 @@
-"""Writing in batches: `enqueue_jobs`, and a job's whole life, beside bare SQL that writes the same rows."""
+"""Batches: `enqueue_jobs`, and enqueue to settlement, compared with bare SQL that writes the same rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def enqueue(databases: Databases) -> list[Finding]:
 
 
 def product_enqueues(databases: Databases, calls: int, tags: tuple[str, ...] = ()) -> Sample:
-    """Into a file of its own, opened before the clock starts."""
+    """Enqueue into a new file, opened before the clock starts."""
     batches = batches_of([new_job(number, tags=tags) for number in range(calls * _PER_CALL)], _PER_CALL)
 
     async def run(path: Path) -> Sample:
@@ -74,11 +74,11 @@ def life(databases: Databases) -> list[Finding]:
         lambda: product_lives(databases, scale.life_batches),
         lambda: bare_lives(databases, scale.life_batches),
     )
-    return [rates("whole life in batches of 100", product, bare, target=Target("≥", 0.5))]
+    return [rates("enqueue, claim and settle in batches of 100", product, bare, target=Target("≥", 0.5))]
 
 
 def product_lives(databases: Databases, count: int) -> Sample:
-    """Every batch is enqueued, claimed and completed before the next one comes."""
+    """Enqueue, claim and complete each batch before the next."""
     batches = batches_of(new_jobs(count * _PER_LIFE), _PER_LIFE)
 
     async def run(path: Path) -> Sample:
@@ -98,11 +98,11 @@ async def _product_life(backend: SQLiteBackend, batch: list[Job]) -> None:
     claimed = await backend.dequeue_jobs(WORKER, limit=len(batch), queues=(QUEUE,))
     report = await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
     if len(report.settled) != len(batch):
-        raise RuntimeError("a claim did not bring back the batch that was just enqueued")
+        raise RuntimeError("a claim did not return the batch that was just enqueued")
 
 
 def bare_lives(databases: Databases, count: int) -> Sample:
-    """The same with bare SQL: insert; select and update; fenced update. Events and counts each time."""
+    """The same with bare SQL: insert; select and update; fenced update, each with events and counts."""
     with databases.scratch() as path, bare_sql.new_file(path) as connection:
         queue = BareQueue(connection)
         queue.enqueue(queue.prepared(1, 1)[0])

@@ -1,4 +1,4 @@
-"""Many callers with one job each: what the group commit is for."""
+"""Concurrent callers that enqueue single jobs: the effect of group commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CALLERS = 64
 
 
 def callers(databases: Databases) -> list[Finding]:
-    """64 callers of `enqueue_job` beside one alone, and both beside bare SQL that commits every job by itself."""
+    """64 callers of `enqueue_job` compared with one, and both with bare SQL that commits each job."""
     scale = databases.scale
     together, alone, bare = alternate(
         scale.rounds,
@@ -40,7 +40,7 @@ def callers(databases: Databases) -> list[Finding]:
 
 
 def product_callers(databases: Databases, count: int, jobs: int) -> Sample:
-    """So many tasks, each enqueueing its share one job at a time."""
+    """Run `count` tasks that each enqueue their share one job at a time."""
     shares = [new_jobs(jobs // count) for _ in range(count)]
 
     async def run(path: Path) -> Sample:
@@ -60,7 +60,7 @@ async def _enqueue_each(backend: SQLiteBackend, jobs: list[Job]) -> None:
 
 
 def bare_caller(databases: Databases, jobs: int) -> Sample:
-    """A transaction for every job."""
+    """One transaction per job."""
     with databases.scratch() as path, bare_sql.new_file(path) as connection:
         queue = BareQueue(connection)
         queue.enqueue(queue.prepared(1, 1)[0])

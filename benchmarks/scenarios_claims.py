@@ -1,4 +1,4 @@
-"""Claiming: what `dequeue_jobs(limit=100)` costs when a great deal else is in the file, or in the way."""
+"""Claims: the cost of `dequeue_jobs(limit=100)` in a large file or behind many other jobs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _OTHERS = 10_000
 
 
 class ProductLine:
-    """A line of waiting jobs: outside the clock, what was claimed is completed and as much put in its place."""
+    """A queue of constant length: untimed, claimed jobs are completed and replaced."""
 
     def __init__(self, backend: Backend, runner: asyncio.Runner) -> None:
         self.backend = backend
         self.runner = runner
 
     def claim(self, tags: tuple[str, ...] = (), expected: int = _LIMIT, types: tuple[str, ...] | None = None) -> Sample:
-        """One claim of up to 100."""
+        """Time one claim of up to 100."""
         return self.runner.run(self._claim(tags, expected, types))
 
     async def _claim(self, tags: tuple[str, ...], expected: int, types: tuple[str, ...] | None) -> Sample:
         with Stopwatch(expected) as watch:
             claimed = await self.backend.dequeue_jobs(WORKER, tags, _LIMIT, queues=(QUEUE,), types=types)
         if len(claimed) != expected:
-            raise RuntimeError(f"claimed {len(claimed)} jobs where {expected} were in line")
+            raise RuntimeError(f"claimed {len(claimed)} jobs instead of {expected}")
         await self.backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT) for job in claimed])
         await self.backend.enqueue_jobs([_like(job) for job in claimed])
         return watch.sample
@@ -50,11 +50,11 @@ class BareLine:
         self.queue = queue
 
     def claim(self, tag: str | None = None, expected: int = _LIMIT) -> Sample:
-        """One claim of up to 100."""
+        """Time one claim of up to 100."""
         with Stopwatch(expected) as watch:
             claimed = self.queue.claim(WORKER, _LIMIT, tag)
         if len(claimed) != expected:
-            raise RuntimeError(f"claimed {len(claimed)} jobs where {expected} were in line")
+            raise RuntimeError(f"claimed {len(claimed)} jobs instead of {expected}")
         self.queue.complete(WORKER, claimed, RESULT)
         self.queue.enqueue(self.queue.replacement(claimed))
         return watch.sample
@@ -71,7 +71,7 @@ def product_line(path: Path) -> AbstractContextManager[ProductLine]:
 
 @contextmanager
 def line_of(backend: Backend) -> Iterator[ProductLine]:
-    """The product on any store, warm: its connection is open and its statements are prepared."""
+    """The product on any store, with an open connection and prepared statements."""
     with asyncio.Runner() as runner:
         runner.run(_warm_up(backend))
         try:
@@ -94,18 +94,18 @@ def bare_line(path: Path) -> Iterator[BareLine]:
 
 
 def waiting(databases: Databases) -> list[Finding]:
-    """A million waiting jobs beside a thousand."""
+    """A claim among a million waiting jobs, compared with a thousand."""
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         bare_path = stack.enter_context(databases.copy_of(databases.many))
         many = stack.enter_context(product_line(databases.many))
         bare = stack.enter_context(bare_line(bare_path))
-        product, reference, yardstick = alternate(databases.scale.claims, many.claim, few.claim, bare.claim)
+        product, reference, baseline = alternate(databases.scale.claims, many.claim, few.claim, bare.claim)
     return [
         durations(
             f"`dequeue_jobs(limit=100)`, {databases.scale.many:,} waiting",
             product,
-            yardstick,
+            baseline,
             reference=reference,
             compared_with="1,000 waiting",
             target=Target("≤", 1.5),
@@ -122,7 +122,7 @@ def types(databases: Databases) -> list[Finding]:
 
 
 def claims_by_type(databases: Databases, few: ProductLine, behind: ProductLine) -> Finding:
-    """For the second row, with 10,000 jobs of another type at the head."""
+    """A claim by type from `behind`, with 10,000 jobs of another type at its head."""
     others = [new_job(n).replace(type="other", priority=-1) for n in range(_OTHERS)]
     behind.runner.run(behind.backend.enqueue_jobs(others))
     known = (new_job(1).type,)
@@ -138,13 +138,13 @@ def claims_by_type(databases: Databases, few: ProductLine, behind: ProductLine) 
 
 
 def tag(databases: Databases) -> list[Finding]:
-    """A tag that ten of a million waiting jobs carry, beside ten of a thousand."""
+    """A claim by a tag of ten in a million waiting jobs, compared with ten in a thousand."""
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         bare_path = stack.enter_context(databases.copy_of(databases.many))
         many = stack.enter_context(product_line(databases.many))
         bare = stack.enter_context(bare_line(bare_path))
-        product, reference, yardstick = alternate(
+        product, reference, baseline = alternate(
             databases.scale.claims,
             lambda: many.claim((RARE,), _RARE_JOBS),
             lambda: few.claim((RARE,), _RARE_JOBS),
@@ -152,30 +152,30 @@ def tag(databases: Databases) -> list[Finding]:
         )
     return [
         durations(
-            f"`dequeue_jobs` by a tag that 10 of {databases.scale.many:,} carry",
+            f"`dequeue_jobs` by a tag of 10 in {databases.scale.many:,} jobs",
             product,
-            yardstick,
+            baseline,
             reference=reference,
-            compared_with="10 of 1,000",
+            compared_with="10 in 1,000",
             target=Target("≤", 3),
         )
     ]
 
 
 def crowded(databases: Databases) -> list[Finding]:
-    """A thousand waiting jobs beside a million future-dated and a million finished ones."""
+    """A claim from a file with a million future-dated and a million finished jobs."""
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         path = stack.enter_context(databases.crowded())
         bare_path = stack.enter_context(databases.copy_of(path))
         among = stack.enter_context(product_line(path))
         bare = stack.enter_context(bare_line(bare_path))
-        product, reference, yardstick = alternate(databases.scale.claims, among.claim, few.claim, bare.claim)
+        product, reference, baseline = alternate(databases.scale.claims, among.claim, few.claim, bare.claim)
     return [
         durations(
             f"`dequeue_jobs(limit=100)`, {databases.scale.many:,} future-dated and as many finished",
             product,
-            yardstick,
+            baseline,
             reference=reference,
             compared_with="1,000 waiting",
             target=Target("≤", 1.5),
@@ -184,14 +184,14 @@ def crowded(databases: Databases) -> list[Finding]:
 
 
 def keys(databases: Databases) -> list[Finding]:
-    """A thousand concurrency keys, nine hundred of them full: the first claim, and claims once the line is in order."""
+    """A thousand concurrency keys, 900 of them full: the first claim, and claims after the jobs are blocked."""
     scale = databases.scale
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         path = stack.enter_context(databases.with_full_keys())
         first, first_reference = alternate(scale.key_fillings, lambda: _first_claim(databases, path), few.claim)
         steady = stack.enter_context(product_line(path))
-        for _ in range(WAITING_PER_KEY + 2):  # by then every job of a full key has been met once
+        for _ in range(WAITING_PER_KEY + 2):  # by then a claim has read every job of a full key once
             steady.claim()
         after, after_reference = alternate(scale.claims, steady.claim, few.claim)
     return [

@@ -1,4 +1,4 @@
-"""A drain by one worker process, beside PgQueuer: how many jobs a second, and what each costs."""
+"""A drain by one worker process, compared with PgQueuer: rate and CPU time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from benchmarks.postgres_costs import ServerSample
 from benchmarks.reporting import Finding, Target
 
 _USUAL, _BEST = 100, 500
-"""Jobs that either side claims in one go: a usual number, for comparison, and the one that both gain most from, to
-which the targets apply."""
+"""Jobs per claim on both sides: a usual number, and the one at which both are fastest, to which the targets apply."""
 
 _LineOf = Callable[[int], AbstractContextManager[Line]]
 
 
 def drain_sqlite(databases: Databases) -> list[Finding]:
-    """The product on SQLite, the peer on PostgreSQL, which is the only store it has."""
+    """The product on SQLite, PgQueuer on PostgreSQL, its only store."""
     return _drains(databases, partial(on_sqlite, databases), faster=Target("≥", 2), cheaper=Target("≤", 70, "µs"))
 
 
 def drain_postgres(databases: Databases) -> list[Finding]:
-    """Both on the same server, each on a database of its own."""
+    """Both on the same server, each with its own database."""
     product = partial(on_postgres, databases.postgres)
     return _drains(databases, product, faster=Target("≥", 1.3), cheaper=Target("≤", 1))
 
@@ -41,8 +40,8 @@ def _drains(databases: Databases, product: _LineOf, *, faster: Target, cheaper: 
         )
         findings += [
             _rates(f"drain of {jobs:,} jobs by one worker, {at_once} at a time", mine, theirs, aims and faster),
-            _costs("the same, processor time of worker and database", mine, theirs, _all_cpu, aims and cheaper),
-            _costs("the same, of the worker's process alone", mine, theirs, _worker_cpu),
+            _costs("the same, CPU time of worker and database", mine, theirs, _all_cpu, aims and cheaper),
+            _costs("the same, CPU time of the worker process alone", mine, theirs, _worker_cpu),
         ]
     return findings
 

@@ -1,4 +1,4 @@
-"""Claims while time passes: a great many jobs fall due at one instant, with a scheduler that announces them."""
+"""Claims while many jobs become due at once and a scheduler writes their events."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from longshore.backends.connect import connect
 
 _STORED_AT_ONCE = 1_000
 _STORED_PER_SECOND = 3_000
-"""Fewer than any machine stores: they must all be there before their time comes."""
+"""A rate that every machine reaches: all must be stored before they are due."""
 _BREATH = 0.02
-"""Seconds between two claims: nobody claims without a pause from a line that is not empty."""
+"""Seconds between two claims, because workers pause between claims."""
 
 
 def future(databases: Databases) -> list[Finding]:
-    """A thousand waiting jobs beside a million whose time is still to come, on SQLite."""
+    """A claim beside a million future jobs, on SQLite."""
     with ExitStack() as stack:
         few = stack.enter_context(product_line(stack.enter_context(databases.few())))
         among = stack.enter_context(product_line(stack.enter_context(databases.with_future())))
@@ -79,7 +79,7 @@ def _while_they_fall_due(databases: Databases, url: str) -> list[Finding]:
     quiet_p99, due_p99 = _p99(quiet), _p99(while_due)
     return [
         Finding(
-            f"`dequeue_jobs(limit=100)` while {scale.due:,} jobs fall due at once, 99th percentile",
+            f"`dequeue_jobs(limit=100)` while {scale.due:,} jobs become due at once, 99th percentile",
             "ms",
             Spread.of([due_p99]),
             compared_with=f"before, of {len(quiet)} and {len(while_due)} claims",
@@ -88,25 +88,25 @@ def _while_they_fall_due(databases: Databases, url: str) -> list[Finding]:
             target=Target("≤", 3),
         ),
         Finding(
-            "the same, the middle",
+            "the same, median",
             "ms",
             Spread.of(sample.seconds * 1e3 for sample in while_due),
             compared_with="before",
             reference=Spread.of(sample.seconds * 1e3 for sample in quiet),
         ),
-        Finding(f"of them not announced after {scale.watched_seconds} seconds", "jobs", Spread.of([left])),
+        Finding(f"of them without `job.promoted` after {scale.watched_seconds} seconds", "jobs", Spread.of([left])),
     ]
 
 
 async def _fill(backend: Backend, due: int, waiting: int, quiet_seconds: float) -> datetime:
-    """So many jobs for one moment, and others to claim until then; returns the moment."""
+    """Enqueue `due` jobs that are due at the same time, and others to claim until then; return that time."""
     moment = await backend.now() + timedelta(seconds=due / _STORED_PER_SECOND + quiet_seconds)
     await backend.enqueue_jobs([new_job(number) for number in range(waiting)])
     for first in range(0, due, _STORED_AT_ONCE):
         await backend.enqueue_jobs([new_job(first + n).replace(run_at=moment) for n in range(_STORED_AT_ONCE)])
     left = (moment - await backend.now()).total_seconds() - quiet_seconds
     if left < 0:
-        raise RuntimeError("their time came before they were stored")
+        raise RuntimeError("they became due before all were stored")
     await asyncio.sleep(left)
     return moment
 

@@ -1,4 +1,4 @@
-"""The history lake: ten million events from bronze to gold, what one hundredth more costs, and the driver's memory."""
+"""The lake: ten million events from bronze to gold, the cost of one hundredth more, and the driver's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.reporting import Finding, Target
 
 
 def spark_lake(databases: Databases) -> list[Finding]:
-    """In a process of its own, whose Java does nothing else."""
+    """Run in a separate process with its own Java."""
     events = databases.scale.lake_events
     with tempfile.TemporaryDirectory(prefix="longshore-lake-", dir=databases.folder) as folder:
         command = [sys.executable, "-m", "benchmarks.lake", folder, str(events)]
@@ -28,7 +28,7 @@ def spark_lake(databases: Databases) -> list[Finding]:
         _seconds("their audit", found["audited"]),
         _increment(found),
         Finding(
-            f"the most memory of the driver, {shown}",
+            f"peak memory of the driver, {shown}",
             "MB",
             Spread.of([found["peak_bytes"] / 1e6]),
             target=Target("<", 2000, "MB"),
@@ -38,9 +38,9 @@ def spark_lake(databases: Databases) -> list[Finding]:
 
 
 def _beside_duckdb(name: str, by_spark: float, by_duckdb: float) -> Finding:
-    """For information: on one machine it is no match."""
+    """For information: on one machine DuckDB is much faster."""
     return Finding(
-        f"{name}, asked of the same files",
+        f"{name}, same files",
         "s",
         Spread.of([by_spark]),
         compared_with="DuckDB",
@@ -52,7 +52,7 @@ def _beside_duckdb(name: str, by_spark: float, by_duckdb: float) -> Finding:
 def _increment(found: dict[str, Any]) -> Finding:
     more, full = found["more"]["seconds"], found["full"]["seconds"]
     return Finding(
-        f"{found['more']['events']:,} events more, start-up not counted",
+        f"{found['more']['events']:,} more events, start-up not counted",
         "s",
         Spread.of([more]),
         compared_with="all of them",

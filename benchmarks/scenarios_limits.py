@@ -1,4 +1,4 @@
-"""What limits cost: a drain whose jobs have concurrency keys, with a limit on each key and without one."""
+"""The cost of limits: a drain of jobs with concurrency keys, with and without limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _limited(databases: Databases, line_of: _LineOf) -> list[Finding]:
     unlimited, *limited = alternate(databases.scale.drains, *sides)
     return [
         rates(
-            f"drain of {jobs:,} jobs of {_KEYS:,} keys at random, {_AT_ONCE} at a time, {name}",
+            f"drain of {jobs:,} jobs of {_KEYS:,} random keys, {_AT_ONCE} at a time, {name}",
             samples,
             reference=unlimited,
             compared_with="no limit",

@@ -1,4 +1,4 @@
-"""Looking: statistics by tag, exact counts and single jobs on a file with a million of them."""
+"""Reads: statistics by tag, exact counts and single jobs in a file with a million jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JOB = "SELECT * FROM jobs WHERE id = ?"
 
 
 class Looker:
-    """The product on one file, with ids of jobs that are in it."""
+    """The product on one file, with the ids of some of its jobs."""
 
     def __init__(self, backend: SQLiteBackend, runner: asyncio.Runner, ids: list[str]) -> None:
         self.backend = backend
@@ -36,7 +36,7 @@ class Looker:
         self._runner = runner
 
     def times(self, calls: int, look: Callable[[int], Awaitable[object]]) -> Work:
-        """A side of a comparison: so many looks, one after the other."""
+        """One side of a comparison: `calls` reads in sequence."""
 
         async def run() -> Sample:
             with Stopwatch(calls, calls=calls) as watch:
@@ -47,13 +47,13 @@ class Looker:
         return lambda: self._runner.run(run())
 
     def get_jobs(self) -> Work:
-        """Single jobs, anywhere in the file."""
+        """Read single jobs anywhere in the file."""
         return self.times(_LOOKS, lambda number: self.backend.get_job(self.ids[number]))
 
 
 @contextmanager
 def looker(path: Path) -> Iterator[Looker]:
-    """The product, ready to look."""
+    """The product with an open connection."""
     with asyncio.Runner() as runner:
         backend = SQLiteBackend(path)
         try:
@@ -93,7 +93,7 @@ def _bare_get_jobs(connection: apsw.Connection, ids: list[str]) -> Work:
 
 
 def looks(databases: Databases) -> list[Finding]:
-    """`get_job_stats` by one tag and by two, `count_jobs`, and `get_job` beside a file with a thousand jobs."""
+    """`get_job_stats` by one tag and by two, `count_jobs`, and `get_job` compared with a file of a thousand jobs."""
     scale = databases.scale
     with ExitStack() as stack:
         few = stack.enter_context(looker(stack.enter_context(databases.few())))
@@ -118,7 +118,7 @@ def looks(databases: Databases) -> list[Finding]:
         )
     size = f"{scale.many:,}"
     return [
-        durations(f"`get_job_stats`, one tag that {size} jobs carry", one, bare_one, target=Target("<", 500, "ms")),
+        durations(f"`get_job_stats`, one tag of {size} jobs", one, bare_one, target=Target("<", 500, "ms")),
         durations(f"`get_job_stats`, two tags, {size} jobs", two, bare_two, target=Target("<", 2_000, "ms")),
         durations(f"`count_jobs`, {size} jobs", counts, bare_counts, target=Target("<", 5, "ms")),
         durations(

@@ -1,4 +1,4 @@
-"""Memory: the most that a process holds while it enqueues a million jobs."""
+"""Peak memory of a process that enqueues a million jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.reporting import Finding, Target
 
 
 def memory(databases: Databases) -> list[Finding]:
-    """One fresh process, batches of 1,000; it fills the file that other scenarios look at."""
+    """One new process, batches of 1,000; it fills the file that other scenarios use."""
     _, filled = databases.filling
     return [
         Finding(

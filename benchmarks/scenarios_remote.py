@@ -1,4 +1,4 @@
-"""A drain by a worker that reaches its store through a server, beside one that has the file itself."""
+"""A drain by a worker that uses a server, compared with one that opens the file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from benchmarks.scenarios_server import serving
 from longshore.backends.connect import connect
 
 _AT_ONCE = 500
-"""Jobs claimed in one go, as in the drains beside the peer."""
+"""Jobs per claim, as in the drains compared with PgQueuer."""
 
 
 def remote_drain(databases: Databases) -> list[Finding]:
-    """The same worker on the same machine, over HTTP and without."""
+    """The same worker on the same machine, with and without HTTP."""
     jobs = databases.scale.drained_jobs
     far, near = alternate(databases.scale.drains, partial(_far, databases, jobs), partial(_near, databases, jobs))
     return [
@@ -36,7 +36,7 @@ def remote_drain(databases: Databases) -> list[Finding]:
             Target("≥", 0.3),
         ),
         Finding(
-            "the same, processor time of worker and server",
+            "the same, CPU time of worker and server",
             "µs/job",
             Spread.of(_cost(sample) for sample in far),
             None,
@@ -64,7 +64,7 @@ def _far(databases: Databases, jobs: int) -> ServerSample:
 
 @contextmanager
 def _on_a_server(databases: Databases, jobs: int) -> Iterator[Line]:
-    """The same line in a file, and a server before it."""
+    """Waiting jobs in a SQLite file behind a server."""
     with databases.scratch() as path:
         url = f"sqlite:///{path}"
         asyncio.run(fill(connect(url), jobs))

@@ -1,4 +1,4 @@
-"""Schedules in great number that all fire at one moment of every minute: what that costs, and how late they are."""
+"""Many schedules that fire at the same moment of every minute: their cost and their delay."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from longshore.core.status import JobStatus
 
 _MINUTE = 60
 _STORED_PER_SECOND = 500
-"""Fewer than any machine stores: they must all be there before their time comes."""
+"""A rate that every machine reaches: all must be stored before they are due."""
 _CALLERS = 64
 _LEAD = 3.0
 
 Cpu = Callable[[], float]
-"""Processor seconds spent so far."""
+"""CPU seconds so far."""
 
 
 class Fired(NamedTuple):
-    """What one firing of them all took."""
+    """The cost of firing all of them once."""
 
     scheduler_seconds: float
     server_seconds: float
     late: list[float]
-    """Milliseconds, of each job."""
+    """The delay of each job in milliseconds."""
 
 
 def schedules(databases: Databases) -> list[Finding]:
@@ -45,7 +45,7 @@ def schedules(databases: Databases) -> list[Finding]:
 
 
 def postgres_schedules(databases: Databases) -> list[Finding]:
-    """On PostgreSQL, and what the server spends on it."""
+    """On PostgreSQL, with the CPU time of the server."""
     postgres = databases.postgres
 
     def server() -> float:
@@ -56,21 +56,21 @@ def postgres_schedules(databases: Databases) -> list[Finding]:
 
 
 def _findings(databases: Databases, fired: Fired) -> list[Finding]:
-    name = f"{databases.scale.schedules:,} schedules that fire at one moment of each minute"
+    name = f"{databases.scale.schedules:,} schedules that fire at the same moment of each minute"
     late = sorted(fired.late)
     share, server = (100 * seconds / _MINUTE for seconds in (fired.scheduler_seconds, fired.server_seconds))
     found = [
         Finding(name, "% of a core", Spread.of([share]), target=Target("<", 20, "% of a core")),
-        Finding("the same, how late the last one is", "ms", Spread.of([late[-1]]), target=Target("≤", 1_000, "ms")),
-        Finding("the same, how late each is", "ms", Spread.of(late)),
+        Finding("the same, delay of the last job", "ms", Spread.of([late[-1]]), target=Target("≤", 1_000, "ms")),
+        Finding("the same, delay of each job", "ms", Spread.of(late)),
     ]
     if server:
-        found.append(Finding("the same, the server meanwhile", "% of a core", Spread.of([server])))
+        found.append(Finding("the same, the server", "% of a core", Spread.of([server])))
     return found
 
 
 async def _fire(url: str, count: int, server: Cpu) -> Fired:
-    """Stores the schedules, waits for their first time, and lets a scheduler of its own process make the jobs."""
+    """Store the schedules, wait for their first occurrence, and let a scheduler process create the jobs."""
     async with connect(url) as backend:
         first = await backend.now() + timedelta(seconds=count / _STORED_PER_SECOND + _LEAD)
         repeat = Repeat(every=_MINUTE, start=first)
@@ -79,7 +79,7 @@ async def _fire(url: str, count: int, server: Cpu) -> Fired:
             await asyncio.to_thread(scheduler.hear)
             await asyncio.sleep(max(0, (first - await backend.now()).total_seconds() - 0.5))
             if await backend.now() >= first:
-                raise RuntimeError("their time came before they were stored")
+                raise RuntimeError("they became due before all were stored")
             before = await asyncio.to_thread(_spent, scheduler), server()
             while (await backend.count_jobs(QUEUE))[JobStatus.INITIAL_PENDING] < count:
                 await backend.wait_for_change(0.25)
@@ -103,5 +103,5 @@ async def _put(backend: Backend, count: int, repeat: Repeat) -> None:
 
 
 def _spent(scheduler: Companion) -> float:
-    scheduler.tell("how much?")
+    scheduler.tell("cpu?")
     return float(scheduler.hear()["cpu_seconds"])

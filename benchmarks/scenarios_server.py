@@ -1,4 +1,4 @@
-"""Jobs over HTTP: what the durable two-phase accept costs beside a route that does nothing, alone and in bulk."""
+"""Jobs over HTTP: the durable two-phase accept compared with a route that does nothing, single and in batches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _keys = count()
 
 @dataclass(frozen=True, slots=True)
 class Served(Sample):
-    """A piece of work with how long each answer took."""
+    """A timed block of work with the time of each answer."""
 
     took: tuple[float, ...] = ()
 
 
 def post_jobs(databases: Databases) -> list[Finding]:
-    """POST /v1/jobs over 32 connections beside a route that does nothing, and 1,000 jobs per request beside one."""
+    """POST /v1/jobs over 32 connections, compared with a route that does nothing; 1,000 jobs per request, with one."""
     with databases.scratch() as path, serving(f"sqlite:///{path}") as server:
         single, nothing, bulk = alternate(
             databases.scale.rounds,
@@ -57,7 +57,7 @@ def post_jobs(databases: Databases) -> list[Finding]:
             target=Target("≥", 0.25),
         ),
         Finding(
-            "the same, slowest hundredth of the answers",
+            "the same, 99th percentile of the answers",
             "ms",
             Spread.of(_quantile(sample, 0.99) * 1e3 for sample in single),
             compared_with="its median",
@@ -99,13 +99,13 @@ def _quantile(sample: Served, share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A server at work."""
+    """A running server."""
 
     pid: int
     port: int
 
     def spent(self) -> float:
-        """Seconds of processor time it has used so far; 0 where the system does not tell."""
+        """CPU seconds so far; 0 where the system does not report them."""
         told = Path(f"/proc/{self.pid}/stat")
         if not told.exists():
             return 0.0
@@ -115,7 +115,7 @@ class Process:
 
 @contextmanager
 def serving(url: str) -> Iterator[Process]:
-    """A server on this store, in a process of its own."""
+    """Run a server process on this store."""
     command = [sys.executable, "-m", "benchmarks.api_process", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""One job after another from one process: each way to enqueue, beside bare SQL that commits every job by itself."""
+"""Single enqueues from one process, compared with bare SQL that commits each job."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def _by_a_task(backend: SQLiteBackend, _: int) -> Enqueue:
 
     @harbor.task(name=TYPE, queue=QUEUE)
     async def resize(image: int, width: int, height: int, format: str, quality: int, path: str) -> None:
-        """Never run here."""
+        """Never run in this benchmark."""
 
     return lambda number: resize.enqueue(**_document(number))
 
 
 def _document(number: int) -> dict[str, Any]:
-    """What a JSON text of a hundred bytes is made from."""
+    """Data whose JSON text has a hundred bytes."""
     return {
         "image": 1_000_000 + number,
         "width": 640,
@@ -85,7 +85,7 @@ def _product(databases: Databases, count: int, ready: Callable[[SQLiteBackend, i
 
 
 def _bare(databases: Databases, count: int) -> Sample:
-    """The same rows from tuples, a transaction for each job."""
+    """The same rows from tuples, one transaction per job."""
     with databases.scratch() as path, bare_sql.new_file(path) as connection:
         queue = BareQueue(connection)
         queue.enqueue(queue.prepared(1, 1)[0])

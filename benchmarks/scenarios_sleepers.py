@@ -1,4 +1,4 @@
-"""Ten thousand jobs that sleep in one worker: the memory it takes, and whether every lease is renewed in time."""
+"""Ten thousand sleeping jobs in one worker: its memory, and whether every lease is renewed in time."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _ENDS = "SELECT status, executions, crashes, count(*) FROM jobs GROUP BY status,
 
 
 class Slept(NamedTuple):
-    """How a night went."""
+    """The measurements of one run."""
 
     peak_megabytes: float
     least_left: float
-    """Seconds that the lease nearest to its end had left, at the worst of all looks."""
+    """The shortest remaining lease in seconds, over all checks."""
     looks: int
     cpu_seconds: float
 
 
 def sleeping(databases: Databases) -> list[Finding]:
-    """Leases of ten seconds, renewed several times; raises if a job was claimed twice or counted a crash."""
+    """Leases of ten seconds, renewed several times. Raise if a job was claimed twice or charged a crash."""
     scale = databases.scale
     slept = _slept(databases, scale.sleepers, scale.slept_seconds)
     name = f"{scale.sleepers:,} sleeping jobs in one worker"
     return [
-        Finding(f"{name}, its peak memory", "MB", Spread.of([slept.peak_megabytes]), target=Target("<", 300, "MB")),
+        Finding(f"{name}, peak memory", "MB", Spread.of([slept.peak_megabytes]), target=Target("<", 300, "MB")),
         Finding(
-            f"the least that any lease of {_LOCK_SECONDS} s had left, in {slept.looks} looks",
+            f"shortest remaining lease of {_LOCK_SECONDS} s, in {slept.looks} checks",
             "s",
             Spread.of([slept.least_left]),
             target=Target("≥", 0, "s"),
@@ -64,7 +64,7 @@ def _slept(databases: Databases, jobs: int, seconds: int) -> Slept:
             said = worker.hear()
             ends: list[Any] = observer.execute(_ENDS).fetchall()
         if ends != [("COMPLETED", 1, 0, jobs)]:
-            raise RuntimeError(f"not every job was run once and completed (status, executions, crashes, jobs): {ends}")
+            raise RuntimeError(f"not every job ran once and completed (status, executions, crashes, jobs): {ends}")
         return Slept(said["peak_megabytes"], min(left), len(left), said["cpu_seconds"])
 
 

@@ -1,4 +1,4 @@
-"""Rows between stores and Spark: reading beside Spark's own JDBC, writing beside COPY, following into bronze."""
+"""Spark: reading compared with Spark's JDBC, writing compared with COPY, following into bronze."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from longshore.spark.spark_session import java_version, settle_java
 
 _ROUNDS = 3
 _FOLLOWED = 20
-_JDBC = "Spark's JDBC, 4 parts"
+_JDBC = "Spark's JDBC, 4 partitions"
 
 
 def spark_circumstances() -> str:
-    """Which Spark it is, and where it runs."""
+    """The versions of Spark, Java and DuckDB, for the report."""
     java = java_version(settle_java())
     return f"PySpark {version('pyspark')} on Java {java}, all on this machine; DuckDB {version('duckdb')}"
 
 
 def spark_read(databases: Databases) -> list[Finding]:
-    """A million events into Spark, from either store; without the driver's jar there is nothing to compare with."""
+    """Read a million events from each store; without the JDBC driver's jar there is no comparison."""
     events = databases.scale.many
     findings = [_read(f'`load("events")`, {events:,} of SQLite', f"sqlite:///{databases.many}", Target("≥", 0.7))]
     with databases.postgres.new() as url:
@@ -42,13 +42,13 @@ def _read(name: str, url: str, target: Target) -> Finding:
     found = _told_by("benchmarks.spark_reading", url, str(_ROUNDS))
     ours, *others = (_samples(found["events"], side) for side in found["sides"])
     if not others:
-        print("no JDBC driver was found, so there is nothing to compare with: see benchmarks/README.md")
+        print("no JDBC driver found, so there is no comparison; see benchmarks/README.md")
         return Finding(name, "rows/s", Spread.of(sample.rate for sample in ours))
     return _rates(name, ours, others[0], _JDBC, target)
 
 
 def spark_write(databases: Databases) -> list[Finding]:
-    """Jobs with their events, all or nothing, beside bare COPY of the same rows in one transaction."""
+    """Write jobs with their events in one run, compared with bare COPY of the same rows in one transaction."""
     rows = databases.scale.written_rows
     with databases.postgres.new() as url, databases.postgres.new() as other:
         found = _told_by("benchmarks.spark_writing", url, other, str(rows), str(_ROUNDS))
@@ -57,7 +57,7 @@ def spark_write(databases: Databases) -> list[Finding]:
 
 
 def spark_follow(databases: Databases) -> list[Finding]:
-    """From the commit of an event to the receipt of its batch in bronze, on either store."""
+    """The time from the commit of an event to the receipt of its batch in bronze, on each store."""
     target = Target("≤", 2, "s")
     findings = [_followed("SQLite", f"sqlite:///{databases.new_path()}", databases.folder, target)]
     with databases.postgres.new() as url:
@@ -68,7 +68,7 @@ def spark_follow(databases: Databases) -> list[Finding]:
 def _followed(store: str, url: str, folder: Path, target: Target) -> Finding:
     with TemporaryDirectory(prefix="longshore-follow-", dir=folder) as lake:
         found = _told_by("benchmarks.spark_following", url, lake, str(_FOLLOWED))
-    return Finding(f"an event committed to {store} is in bronze", "s", Spread.of(found["seconds"]), target=target)
+    return Finding(f"from commit in {store} to bronze", "s", Spread.of(found["seconds"]), target=target)
 
 
 def _rates(name: str, ours: Sequence[Sample], other: Sequence[Sample], compared: str, target: Target) -> Finding:
@@ -82,7 +82,7 @@ def _samples(rows: int, seconds: Sequence[float]) -> list[Sample]:
 
 
 def _told_by(module: str, *arguments: str) -> dict[str, Any]:
-    """What a process told whose Java does nothing else."""
+    """The JSON output of a separate process with its own Java."""
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)

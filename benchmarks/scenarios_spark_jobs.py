@@ -1,4 +1,4 @@
-"""Jobs as rows of Spark batches, beside the same jobs in two processes and on the event loop; for information."""
+"""Jobs as rows of Spark batches, compared with two processes and the event loop; for information."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NOTHING_TO_DO, _BUSY = 5_000, 600
 
 
 def nothing(job: RunningJob) -> None:
-    """A job that is all overhead."""
+    """A job that does nothing."""
     del job
 
 
 def busy(job: RunningJob) -> None:
-    """Five milliseconds of a processor."""
+    """A job that uses five milliseconds of CPU."""
     del job
     until = perf_counter() + _BUSY_SECONDS
     while perf_counter() < until:
@@ -48,12 +48,12 @@ async def _busy_on_the_loop(job: RunningJob) -> None:
 
 
 def spark_jobs(databases: Databases) -> list[Finding]:
-    """From the first claim to the last settlement by one worker, jobs in memory; a first round warms up."""
+    """Time one worker from the first claim to the last settlement, jobs in memory, after a warm-up round."""
     del databases
     findings = []
     for name, count, function, on_the_loop in (
         ("jobs that do nothing", _NOTHING_TO_DO, nothing, _nothing_on_the_loop),
-        ("jobs of 5 ms of processor", _BUSY, busy, _busy_on_the_loop),
+        ("jobs of 5 ms of CPU", _BUSY, busy, _busy_on_the_loop),
     ):
         sides: list[Callable[[], Executor]] = [
             partial(SparkExecutor, function, master=f"local[{_SLOTS}]"),

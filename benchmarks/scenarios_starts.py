@@ -1,4 +1,4 @@
-"""From one process to another: how long after it was enqueued a job begins in a worker that had nothing to do."""
+"""The time from an enqueue in one process to the start in an idle worker in another."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarks.workload import small_jobs
 from longshore.backends.connect import connect
 
 _GAPS = (0.02, 0.08)
-"""Seconds between two jobs, at random: the worker is idle again each time, and in step with nothing."""
+"""Random seconds between two jobs: the worker is idle again each time."""
 _LONG_GAPS = (1.5, 3.5)
-"""Long enough for whatever slows down a worker that finds nothing again and again."""
+"""Long enough for an idle worker to have reached its longest poll interval."""
 _AT_ONCE = 10
 
 
 class Moments(NamedTuple):
-    """Of one job, in seconds on the clock that all processes of a machine share."""
+    """Times of one job, in seconds on the clock that all processes of a machine share."""
 
     called: float
     enqueued: float
@@ -31,7 +31,7 @@ class Moments(NamedTuple):
 
 
 def start_latency(databases: Databases) -> list[Finding]:
-    """On SQLite, and what the worker spends while it waits."""
+    """On SQLite, with the CPU time of an idle worker."""
     scale = databases.scale
     with databases.scratch() as path, _idle_worker(f"sqlite:///{path}") as worker:
         jobs = _moments(f"sqlite:///{path}", worker, scale.starts, _GAPS)
@@ -45,7 +45,7 @@ def start_latency(databases: Databases) -> list[Finding]:
 
 
 def postgres_start_latency(databases: Databases) -> list[Finding]:
-    """The same on PostgreSQL, and what the server spends on a worker that waits."""
+    """On PostgreSQL, with the server's CPU time for an idle worker."""
     postgres, scale = databases.postgres, databases.scale
     with postgres.new() as url, _idle_worker(url) as worker:
         jobs = _moments(url, worker, scale.starts, _GAPS)
@@ -58,7 +58,7 @@ def postgres_start_latency(databases: Databases) -> list[Finding]:
         *_delays(jobs),
         _after_long(late),
         _of_a_core("an idle worker", idle, 2),
-        _of_a_core("the server meanwhile", spent * 100),
+        _of_a_core("the server", spent * 100),
     ]
 
 
@@ -96,20 +96,20 @@ async def _enqueue(url: str, count: int, gaps: tuple[float, float]) -> dict[str,
 
 
 def _idle_share(worker: Companion, seconds: float) -> float:
-    """Percent of a core, over so many seconds in which nothing happens."""
-    Event().wait(1)  # what follows a job (its settlement, the news that the line is empty) is over
+    """The percentage of a core that an idle worker uses."""
+    Event().wait(1)  # until the last job is settled and the queue is known to be empty
     before, began = _cpu_seconds(worker), monotonic()
     Event().wait(seconds)
     return (_cpu_seconds(worker) - before) / (monotonic() - began) * 100
 
 
 def _cpu_seconds(worker: Companion) -> float:
-    worker.tell("how much?")
+    worker.tell("cpu?")
     return float(worker.hear()["cpu_seconds"])
 
 
 def _delays(jobs: list[Moments], most: Target | None = None, most_of_99: Target | None = None) -> list[Finding]:
-    """From the call of `enqueue_job` on: what its caller waits is part of it."""
+    """Delays from the call of `enqueue_job`, so that the time of the call is included."""
     from_call = sorted((job.began - job.called) * 1e3 for job in jobs)
     p99 = from_call[round(0.99 * (len(from_call) - 1))]
     committed = Spread.of((job.began - job.enqueued) * 1e3 for job in jobs)
@@ -118,13 +118,13 @@ def _delays(jobs: list[Moments], most: Target | None = None, most_of_99: Target 
             "from the call of `enqueue_job` to the start in an idle worker", "ms", Spread.of(from_call), target=most
         ),
         Finding("the same, 99th percentile", "ms", Spread.of([p99]), target=most_of_99),
-        Finding("the same from the return of `enqueue_job` on", "ms", committed),
+        Finding("the same from the return of `enqueue_job`", "ms", committed),
     ]
 
 
 def _after_long(jobs: list[Moments], most: Target | None = None) -> Finding:
     delays = Spread.of((job.began - job.called) * 1e3 for job in jobs)
-    return Finding("the same after some seconds without any job", "ms", delays, target=most)
+    return Finding("the same after some idle seconds", "ms", delays, target=most)
 
 
 def _of_a_core(name: str, percent: float, most: float | None = None) -> Finding:

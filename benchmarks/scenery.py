@@ -1,4 +1,4 @@
-"""Rows that only stand in the way: a finished and a future-dated job as the product leaves them, multiplied by SQL."""
+"""Fills a file with finished and future-dated jobs: one of each by the product, copied by SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ID = "format('%08x-%04x-7000-8000-%012x', {uid} >> 16, {uid} & 65535, {uid})"
 
 
 async def add_finished_and_future(path: Path, count: int, *, finished: bool = True) -> None:
-    """A new file with so many finished jobs (or none), and as many that are due tomorrow."""
+    """Create a file with `count` finished jobs (or none) and as many that are due tomorrow."""
     async with SQLiteBackend(path) as backend:
         if finished:
             await backend.enqueue_job(new_job(0))
@@ -24,7 +24,7 @@ async def add_finished_and_future(path: Path, count: int, *, finished: bool = Tr
             await backend.settle_jobs([Outcome(job.id, job.lease, "complete", RESULT)])
         await backend.enqueue_job(new_job(1).replace(run_at=timedelta(days=1)))
     connection = apsw.Connection(str(path))
-    connection.pragma("journal_mode", "OFF")  # a file that is not finished is thrown away
+    connection.pragma("journal_mode", "OFF")  # an incomplete file is discarded
     connection.pragma("synchronous", "OFF")
     connection.pragma("cache_size", -400_000)
     connection.execute("BEGIN")

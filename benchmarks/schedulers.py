@@ -1,6 +1,6 @@
-"""A scheduler process of the product's: `python -m benchmarks.schedulers URL`.
+"""A scheduler process: `python -m benchmarks.schedulers URL`.
 
-It says when it runs, and answers every line with the processor time it has spent until then.
+It reports when it runs, and answers every line with its CPU time so far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from longshore.runtime.scheduler import Scheduler
 
 
 async def main(url: str) -> None:
-    """Until its input ends."""
+    """Run until the input ends."""
     async with connect(url) as backend, Scheduler(backend):
         await backend.count_jobs()
         say(ready=True)

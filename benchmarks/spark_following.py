@@ -1,4 +1,4 @@
-"""A process that follows a store into bronze while jobs are added one by one, and says how long each event took.
+"""A process that follows a store into bronze while jobs are added one by one, and reports the delay of each event.
 
 Run as `python -m benchmarks.spark_following URL FOLDER EVENTS`; it prints one line of JSON.
 """
@@ -23,12 +23,12 @@ from longshore.spark.spark_session import pipeline_session
 
 _EVERY = "200 milliseconds"
 _WARM_UP = 5
-"""Events that are not counted: the first batches start Python's workers and compile Java's code."""
+"""Events that are not counted: the first batches start Python workers and compile Java code."""
 _PATIENCE = 120.0
 
 
 class Landed:
-    """How many events have landed, and when each did."""
+    """The arrival time of each event in bronze."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -46,7 +46,7 @@ class Landed:
 
 
 def main(url: str, folder: str, events: int) -> None:
-    """An event is committed at some moment of the trigger's rhythm, once the one before has landed."""
+    """Commit each event at a random time after the previous one has arrived."""
     asyncio.run(_made(url))
     spark = pipeline_session("local[2]")
     landing = Landing(spark, Address(url, {}), Lake.open_or_new(folder, spark).files, "parquet")

@@ -1,7 +1,7 @@
-"""A process that reads the event log into Spark, by the data source and by Spark's own JDBC, in turns.
+"""A process that reads the event log into Spark, alternately with our data source and with Spark's JDBC.
 
-Run as `python -m benchmarks.spark_reading URL ROUNDS`; it prints one line of JSON. For the JDBC side it wants the
-driver's jar: `--jar FILE`, or where Debian's libpostgresql-jdbc-java and libxerial-sqlite-jdbc-java put it.
+Run as `python -m benchmarks.spark_reading URL ROUNDS`; it prints one line of JSON. The JDBC side needs the
+driver's jar: `--jar FILE`, or the place where Debian's libpostgresql-jdbc-java and libxerial-sqlite-jdbc-java put it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PARTS = 4
 _DEBIAN = Path("/usr/share/java")
 _JARS = {"postgresql": _DEBIAN / "postgresql.jar", "sqlite": _DEBIAN / "sqlite-jdbc.jar"}
 _JNI = "/usr/lib/x86_64-linux-gnu/jni:/usr/lib/aarch64-linux-gnu/jni:/usr/lib/jni"
-"""Where Debian puts the native half of SQLite's driver."""
+"""Where Debian installs the native part of SQLite's driver."""
 _FETCHED_AT_ONCE = "10000"
 _STORED_AS = {"postgresql": {"xid": "xid::text::bigint", "number": "n"}, "sqlite": {"number": "n"}}
 
 
 def main(url: str, rounds: int, jar: Path | None) -> None:
-    """Both sides in turns, or ours alone where there is no driver."""
+    """Time both sides alternately, or only ours without a driver."""
     kind = url.partition(":")[0]
     jar = jar or _JARS[kind]
     spark = _session(jar if jar.exists() else None)
@@ -72,8 +72,10 @@ def _by_the_source(spark: SparkSession, url: str) -> DataFrame:
 
 
 def _by_jdbc(spark: SparkSession, url: str, kind: str, last: int) -> DataFrame:
-    """The same columns, in parts of as many rows."""
-    names = [name for name in COLUMNS["events"] if kind == "postgresql" or name != "xid"]  # SQLite has no transactions
+    """The same columns in equal partitions."""
+    names = [
+        name for name in COLUMNS["events"] if kind == "postgresql" or name != "xid"
+    ]  # events in SQLite have no xid
     columns = ", ".join(f"{_STORED_AS[kind].get(name, name)} AS {name}" for name in names)
     numbers = [name for name in names if COLUMNS["events"][name] in (Kind.INTEGER, Kind.MOMENT)]
     table = "longshore.job_events" if kind == "postgresql" else "job_events"
@@ -86,7 +88,7 @@ def _by_jdbc(spark: SparkSession, url: str, kind: str, last: int) -> DataFrame:
         "upperBound": str(last),
         "numPartitions": str(PARTS),
         "fetchsize": _FETCHED_AT_ONCE,
-        "customSchema": ", ".join(f"{name} BIGINT" for name in numbers),  # SQLite's driver takes them for 32 bits
+        "customSchema": ", ".join(f"{name} BIGINT" for name in numbers),  # SQLite's driver reads them as 32 bits
     }
     return spark.read.format("jdbc").options(**options).load()
 

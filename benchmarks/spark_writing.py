@@ -1,4 +1,4 @@
-"""A process that writes a DataFrame as jobs, in turns with bare COPY of the same jobs and events.
+"""A process that writes a DataFrame as jobs, alternating with bare COPY of the same jobs and events.
 
 Run as `python -m benchmarks.spark_writing URL BARE_URL ROWS ROUNDS`, on two empty databases of PostgreSQL;
 it prints one line of JSON.
@@ -24,7 +24,7 @@ PARTS = 4
 
 
 def main(url: str, bare_url: str, rows: int, rounds: int) -> None:
-    """Each round writes as many jobs again."""
+    """Write `rows` jobs in each round."""
     spark = session("writing", master="local[2]", config={"spark.driver.memory": "1g", "spark.log.level": "ERROR"})
     with bare_queue(bare_url) as bare:
         found = alternate(rounds, partial(_written, spark, url, rows), partial(_copied, bare, rows))
@@ -33,7 +33,7 @@ def main(url: str, bare_url: str, rows: int, rounds: int) -> None:
 
 
 def jobs_to_write(spark: SparkSession, rows: int) -> DataFrame:
-    """The jobs that the benchmarks know, as a table."""
+    """The jobs of the benchmarks as a DataFrame."""
     return spark.range(rows, numPartitions=PARTS).selectExpr(
         f"'{TYPE}' AS type",
         f"'{QUEUE}' AS queue",

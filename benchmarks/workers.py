@@ -1,6 +1,6 @@
-"""Worker processes of the product's: one that drains its line, one that tells when jobs begin, one whose jobs sleep.
+"""Worker processes: one drains a queue, one reports when jobs start, one runs sleeping jobs.
 
-`python -m benchmarks.workers ROLE URL …` is that process; what it is told and what it says is written at each role.
+Run as `python -m benchmarks.workers ROLE URL …`; each role documents its messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from longshore.runtime.worker import Worker
 
 
 async def drain(url: str, count: str, at_once: str) -> None:
-    """Says when it is ready, waits for the word, says when the last job has begun, and stays until it is told."""
+    """Report readiness, wait for the start signal, report the start of the last job, and run until told to stop."""
     begun, last = 0, int(count)
 
     async def nothing(_: object) -> None:
@@ -30,7 +30,7 @@ async def drain(url: str, count: str, at_once: str) -> None:
             say(begun=begun)
 
     async with _open_queue(url) as queue:
-        # it claims half of what it may run, so that it runs the other half meanwhile
+        # a worker claims half of its concurrency, so that the other half runs meanwhile
         worker = Worker(queue, nothing, concurrency=2 * int(at_once), autorun=False)
         settle_in()  # as `longshore worker` does
         say(ready=True)
@@ -44,7 +44,7 @@ async def drain(url: str, count: str, at_once: str) -> None:
 
 
 async def starts(url: str, at_once: str) -> None:
-    """Says of each job when it began; answers every line with the processor time it has spent until then."""
+    """Report the start time of each job; answer every line with the CPU time so far."""
 
     async def tell_when(job: Any) -> None:
         say(job=job.id, began=monotonic())
@@ -60,7 +60,7 @@ async def starts(url: str, at_once: str) -> None:
 
 
 async def sleep(url: str, count: str, seconds: str, lock_duration: str) -> None:
-    """Says when all jobs have begun and when all are over, with the most memory it ever held."""
+    """Report when all jobs have started and when all have ended, with the peak memory."""
     begun, last, over = 0, int(count), asyncio.Event()
     ended = 0
 
@@ -90,7 +90,7 @@ async def sleep(url: str, count: str, seconds: str, lock_duration: str) -> None:
 async def _open_queue(url: str) -> AsyncIterator[Queue]:
     queue = Queue(connect(url))
     try:
-        await queue.backend.count_jobs()  # from here on it is connected
+        await queue.backend.count_jobs()  # connected from here on
         yield queue
     finally:
         await queue.close()

@@ -1,4 +1,4 @@
-"""The jobs that are measured: prepared before any clock starts, and of one kind on both sides."""
+"""The measured jobs, prepared before the clock starts and the same on both sides."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ RESULT = b'{"bytes":48213}'
 EVERY = "customer:42"
 HALF = "nightly"
 RARE = "second-look"
-"""Tags: one that every job of a large file carries, one that half of them carry, one that ten of them carry."""
+"""Tags of every job, of half of the jobs, and of ten jobs in a large file."""
 
 
 def payload_of(number: int) -> bytes:
-    """A small JSON document, as most payloads are."""
+    """A small JSON document."""
     return json.dumps({"image": number, "width": 640, "height": 480, "format": "webp"}).encode()
 
 
@@ -32,7 +32,7 @@ def hundred_bytes(number: int) -> bytes:
 
 
 def tags_of(number: int, count: int) -> tuple[str, ...]:
-    """The tags of one job among so many, the ten rare ones spread over the whole line."""
+    """The tags of one of `count` jobs; the ten rare tags are spread over all of them."""
     tags = (EVERY,) if number % 2 else (EVERY, HALF)
     return (*tags, RARE) if number % (count // 10) == 0 else tags
 
@@ -43,12 +43,12 @@ def new_job(number: int, *, tags: tuple[str, ...] = (), concurrency_key: str | N
 
 
 def new_jobs(count: int) -> list[Job]:
-    """Many of them, without tags."""
+    """Jobs without tags."""
     return [new_job(number) for number in range(count)]
 
 
 def small_jobs(first: int, end: int) -> list[Job]:
-    """Those that workers are measured with."""
+    """The jobs of worker benchmarks."""
     return [Job(type=TYPE, queue=QUEUE, payload=hundred_bytes(number)) for number in range(first, end)]
 
 
