@@ -1,4 +1,4 @@
-"""The long forms of the proofs, and a dated summary of what they showed: `make prove`."""
+"""Runs the proofs in their long form and writes a dated page with the results: `make prove`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import PROVING, SEED
 ROOT = Path(__file__).resolve().parents[1]
 SUMMARIES = ROOT / "docs" / "proofs"
 LONGEST = 3_600
-"""Seconds one proof may take; the whole of `make prove` takes some hours on two cores."""
+"""The most seconds for one proof. All of `make prove` takes some hours on two cores."""
 
 PARTS = {
     "engine": ("core", "backends", "contract", "runtime", "app"),
@@ -28,17 +28,17 @@ PARTS = {
     "platform": ("server", "cli"),
     "spark": ("spark",),
 }
-"""The folders of tests whose proofs are summed up on one page."""
+"""The test folders whose proofs share one page."""
 VERSIONS = (14, 16, 17)
 """PostgreSQL versions that run the tests of plans, claims and limits. `make test` runs them on 15, and all on 18."""
 ALL = (*PARTS, "versions")
-_MOST_FORMS = 30
+_MOST_CASES = 30
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Runs the proofs of these parts (or of all) in their long form, and returns the first exit code that is not 0.
+    """Run the long proofs of these parts, or of all, and return the first exit code that is not 0.
 
-    Of each part whose proofs all hold a summary is written.
+    A part whose proofs all pass gets a page.
     """
     unknown = [part for part in wanted if part not in ALL]
     if not PROVING or unknown:
@@ -49,7 +49,7 @@ def main(wanted: Sequence[str]) -> int:
 
 
 def prove(part: str) -> int:
-    """Runs the proofs of one part, and returns the exit code of the run."""
+    """Run the proofs of one part, write its page if all pass, and return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = [f"--timeout={LONGEST}", "-n", "2", "-o", "junit_logging=system-out", f"--junit-xml={report}"]
@@ -64,34 +64,34 @@ def prove(part: str) -> int:
 
 def today() -> str:
     """The date in UTC."""
-    return datetime.now(UTC).date().isoformat()  # noqa: TID251 - a report is dated by the machine's own clock
+    return datetime.now(UTC).date().isoformat()  # noqa: TID251 - a page is dated by the machine's clock
 
 
 def summary(part: str, report: Path) -> str:
-    """The page: what ran, how long, and what each proof says it did."""
+    """The page: each proof with its details and duration."""
     cases = [case for case in ElementTree.parse(report).getroot().iter("testcase") if case.find("skipped") is None]
     lines = [
         f"# Proofs: {part}, {today()}",
         "",
-        f"`make prove PARTS={part}` with seed {SEED}: {len(cases)} proofs in their long form, all holding. Python",
+        f"`make prove PARTS={part}` with seed {SEED}: {len(cases)} proofs in their long form, all passed. Python",
         f"{platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, {platform.system()} ({platform.machine()}).",
         "",
-        "| proof | what was done | seconds |",
+        "| proof | details | seconds |",
         "|---|---|---|",
     ]
     return "\n".join([*lines, *_rows(cases), ""])
 
 
 def _rows(cases: Iterable[ElementTree.Element]) -> Iterator[str]:
-    """One for each proof; of one with very many forms, one for all of them."""
+    """One row per proof; a proof with very many cases has one row for all of them."""
     by_test: dict[tuple[str, str], list[ElementTree.Element]] = defaultdict(list)
     for case in cases:
         by_test[case.get("classname", ""), case.get("name", "").partition("[")[0]].append(case)
-    for (_, name), forms in sorted(by_test.items()):
-        if len(forms) > _MOST_FORMS:
-            yield f"| {_sentence(name)} | {len(forms)} forms | {sum(map(_seconds, forms)):.0f} |"
+    for (_, name), variants in sorted(by_test.items()):
+        if len(variants) > _MOST_CASES:
+            yield f"| {_sentence(name)} | {len(variants)} cases | {sum(map(_seconds, variants)):.0f} |"
         else:
-            for case in sorted(forms, key=lambda case: case.get("name", "")):
+            for case in sorted(variants, key=lambda case: case.get("name", "")):
                 yield f"| {_sentence(case.get('name', ''))} | {_printed(case)} | {_seconds(case):.0f} |"
 
 
@@ -100,13 +100,16 @@ def _seconds(case: ElementTree.Element) -> float:
 
 
 def _printed(case: ElementTree.Element) -> str:
-    """What the proof printed of itself: how many kills, cuts, examples."""
+    """What the proof printed: the number of kills, power cuts, examples."""
     lines = (case.findtext("system-out") or "").splitlines()
     return "; ".join(line.strip() for line in lines if line.strip() and not line.startswith("---"))
 
 
 def _sentence(name: str) -> str:
-    return name.removeprefix("test_").replace("_", " ").replace("|", "\\|")
+    """The name of a test as a sentence, its parameters in parentheses."""
+    test, _, parameters = name.removeprefix("test_").replace("|", "\\|").partition("[")
+    sentence = test.replace("_", " ").capitalize()
+    return f"{sentence} ({parameters.removesuffix(']').replace('_', ' ')})" if parameters else sentence
 
 
 if __name__ == "__main__":
