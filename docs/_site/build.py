@@ -32,6 +32,7 @@ PROJECT_PAGES = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
+    "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
 """Pages outside docs/, and their places in the site. Those of examples/ keep their paths."""
 DRAWN = {"states.md": ("images/states.svg", "The statuses of a job and the transitions between them")}
